@@ -222,7 +222,7 @@ def metrics(chance: Random, folder: Path) -> None:
         record = read_record(case)
         write_case(case, record)
         run_report([record])
-        write_html(folder / "report.html", [(case, record)], folder / "baselines")
+        write_html(folder / "report.html", [(case, record)])
         with contextlib.suppress(Sme2Error):
             update_lines([update_baseline(folder / "baselines", record, Settings())], str(folder))
 

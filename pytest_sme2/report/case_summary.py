@@ -12,6 +12,7 @@ from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.profile.cost import packing_share
 from pytest_sme2.profile.origins import source_text
 from pytest_sme2.report.cost import (
+    LIMITS_OF_COST,
     coverage_by_work,
     covered,
     fewer,
@@ -19,7 +20,7 @@ from pytest_sme2.report.cost import (
     largest_cost,
     millions,
 )
-from pytest_sme2.report.text import duration, percent
+from pytest_sme2.report.text import NOTHING, duration, percent
 from pytest_sme2.report.versus_baseline import headline
 from pytest_sme2.results import PAIR, Arm, CaseResult, Category, Check, OperatorProfile, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
@@ -122,10 +123,48 @@ def _range(values: list[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
+def notes(records: Sequence[CaseRecord]) -> list[str]:
+    """What limits the figures of a run, once for all of them."""
+    results = [record.measured for record in records]
+    known = {
+        "the chip has SME and no SME2: on is SME1, and what is said of SME2 kernels is of its SME1 "
+        "kernels": any(measured.fingerprint.sme1 for measured in results),
+        "the CPU was emulated: operators, kernels and outputs are exact, and no time is shown, "
+        "since emulated time says nothing about hardware": any(
+            measured.emulated for measured in results
+        ),
+        LIMITS_OF_COST: any(measured.costs for measured in results),
+        "weights are random: structure and latency do not depend on them, accuracy does": any(
+            measured.weights.startswith("random") for measured in results
+        ),
+    }
+    return [text for text, true in known.items() if true]
+
+
+def facts(record: CaseRecord) -> list[tuple[str, str]]:
+    """What was measured, on what and with what: names and values."""
+    measured = record.measured
+    known = {
+        "model": measured.model,
+        "variant": measured.variant,
+        "device": measured.device,
+        **{f"device: {name}": value for name, value in measured.fingerprint.facts},
+        "runner": measured.runner,
+        "threads": str(measured.threads),
+        "cores": measured.conditions.get("cores"),
+        "weights": measured.weights,
+        "program": f"{measured.pte_bytes} bytes, sha256 {measured.pte_sha256}",
+        "session": measured.session,
+        "recorded": measured.recorded,
+        "what happened in this run": record.state.get("events"),
+        **{f"version: {name}": value for name, value in measured.versions.items()},
+    }
+    return [(name, value) for name, value in known.items() if value is not None]
+
+
 # --- the summary ----------------------------------------------------------------------------------
 
 
-NOTHING = "-"
 _WORDS = {
     Category.DATA_MOVEMENT: "packing and layout",
     Category.ELEMENTWISE: "elementwise operators",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pytest_sme2.profile.cost import instructions_per_mac, packing_share, tile_use, work_coverage
 from pytest_sme2.profile.coverage import sme2_states
-from pytest_sme2.report.text import TOP, code, percent, table
+from pytest_sme2.report.text import TOP, as_sentence, code, percent, table
 from pytest_sme2.results import (
     SHOWN,
     Arm,
@@ -95,8 +95,8 @@ def unnamed_kernels(censuses: Mapping[Arm, KernelCensus]) -> frozenset[str]:
 
 
 LIMITS_OF_COST = (
-    "cost is the number of executed instructions; it cannot see caches, memory bandwidth, how many "
-    "instructions a core issues at once, or the speed of its SME unit"
+    "cost is the number of executed instructions (Minst: a million); it cannot see caches, memory "
+    "bandwidth, how many instructions a core issues at once, or the speed of its SME unit"
 )
 
 # The counts beside the instructions; _details gives their values.
@@ -169,7 +169,7 @@ def cost_lines(measured: CaseResult) -> Iterator[str]:
     yield ""
     each = instructions_per_token(measured)
     if each:
-        yield f"{each[0].upper()}{each[1:]}."
+        yield as_sentence(each)
         yield ""
     yield from table(
         ["category", *(f"instructions {arm}" for arm in arms)],
@@ -196,8 +196,6 @@ def cost_lines(measured: CaseResult) -> Iterator[str]:
             for entry in ranked
         ),
     )
-    yield ""
-    yield f"{LIMITS_OF_COST[0].upper()}{LIMITS_OF_COST[1:]}."
 
 
 def _optional(value: float | None) -> str:

@@ -9,12 +9,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.findings import case_findings, find
-from pytest_sme2.report.text import duration, percent, times
+from pytest_sme2.report.text import as_sentence, duration, percent, times
 from pytest_sme2.results import (
     AS_EXPORTED,
     Agreement,
     Arm,
+    CaseResult,
     Comparison,
     Cost,
     Finding,
@@ -151,9 +153,9 @@ def advice_text(entry: Advice) -> str:
     """``outside of the delegate: SiLU: 45.2 % of the instructions in fp16 (98 …). Write …``."""
     costs = ", ".join(f"{_cost_text(cost)} in {variant}" for variant, cost in entry.costs.items())
     detail = f" ({entry.detail})" if entry.detail else ""
-    remedy = f" {_as_sentence(entry.remedy)}" if entry.remedy else ""
+    remedy = f" {as_sentence(entry.remedy)}" if entry.remedy else ""
     place = f" In the model: {entry.place}." if entry.place else ""
-    evidence = f" {_as_sentence(entry.evidence)}" if entry.evidence else ""
+    evidence = f" {as_sentence(entry.evidence)}" if entry.evidence else ""
     return f"{entry.what}: {costs}{detail}.{evidence}{remedy}{place}"
 
 
@@ -284,15 +286,25 @@ def _merged(model: str, topic: Topic, members: Sequence[tuple[str, Finding]]) ->
     heading = _BY_NUMBER.get(topic) or _HEADING.get(topic, "")
     costliest = max((finding for _, finding in members), key=lambda finding: finding.cost.share)
     share = max(cost.share for cost in costs.values())
-    remedy = _as_sentence(costliest.remedy)
+    remedy = as_sentence(costliest.remedy)
     return RunFinding(model, heading + "; ".join(parts), remedy, share, topic)
 
 
-def _as_sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}." if text else ""
-
-
 # --- two profiles ---------------------------------------------------------------------------------
+
+
+def compared(measured: CaseResult) -> Comparison | None:
+    """SME2 off and on; None where one of them was not traced."""
+    off, on = (measured.profiles.get(arm) for arm in (Arm.OFF, Arm.ON))
+    return None if off is None or on is None else compare(off, on)
+
+
+def case_sentences(measured: CaseResult) -> list[str]:
+    """The findings of a case, and what SME2 changed in it."""
+    found, comparison = sentences(case_findings(measured)), compared(measured)
+    if comparison is not None:
+        found += comparison_findings(comparison, timed=not measured.emulated)
+    return found
 
 
 def comparison_findings(comparison: Comparison, *, timed: bool = True) -> list[str]:
@@ -321,19 +333,14 @@ def _end_to_end(comparison: Comparison) -> Iterator[str]:
     )
 
 
-def bottleneck(comparison: Comparison) -> str:
-    """Where most of the time goes, before and after, as the start of a sentence."""
-    before, after = comparison.largest_before, comparison.largest_after
-    if comparison.shifted:
-        return f"the bottleneck moved from {before} to {after}"
-    return f"the bottleneck is {after}" + (" on both sides" if before is after else "")
-
-
 def _shift(comparison: Comparison) -> Iterator[str]:
-    after = comparison.largest_after
+    before, after = comparison.largest_before, comparison.largest_after
     if after is None:
         return
-    yield bottleneck(comparison)
+    if comparison.shifted:
+        yield f"the bottleneck moved from {before} to {after}"
+    else:
+        yield f"the bottleneck is {after}" + (" on both sides" if before is after else "")
     if comparison.amdahl is not None:
         yield (
             f"if {after} were free, {comparison.after_name!r} would be "

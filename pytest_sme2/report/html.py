@@ -17,52 +17,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.errors import Sme2Error
 from pytest_sme2.profile.categories import Rule
-from pytest_sme2.report.html_data import ReportCase, report_document
-from pytest_sme2.results import Baseline
+from pytest_sme2.report.html_data import report_document
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.files import write_text
-from pytest_sme2.verdict import baselines
 
 _PAGE = "report.html"
 _STYLE = "report.css"
 _SCRIPT = "report.js"
 _CHARTS = "plotly-basic.min.js"
 
-DEFAULT_TITLE = "SME2 performance report"
-
 
 def write_html(
     path: Path,
     records: Sequence[tuple[Path, CaseRecord]],
-    baseline_folder: Path | None = None,
     rules: Sequence[Rule] = (),
 ) -> None:
     """Write the report of these cases, each with its folder, over ``path``."""
-    entries = [
-        ReportCase(folder, record, _baseline(baseline_folder, record)) for folder, record in records
-    ]
-    write_text(path, page(report_document(entries, rules=rules)))
+    write_text(path, page(report_document(records, rules=rules)))
 
 
-def _baseline(root: Path | None, record: CaseRecord) -> Baseline | None:
-    """The baseline, where there is one that can be read; a broken one is the gate's to report.
-
-    A bare program's variant is not known, so it has none.
-    """
-    if root is None:
-        return None
-    measured = record.measured
-    try:
-        return baselines.load_structure(
-            root, measured.model, measured.variant, measured.fingerprint
-        )
-    except Sme2Error:
-        return None
-
-
-def page(document: Mapping[str, Any], *, title: str = DEFAULT_TITLE) -> str:
+def page(document: Mapping[str, Any]) -> str:
     """The whole page."""
     charts, script = page_part(_CHARTS), page_part(_SCRIPT)
     policy = "; ".join(
@@ -78,7 +53,6 @@ def page(document: Mapping[str, Any], *, title: str = DEFAULT_TITLE) -> str:
     )
     parts: dict[str, Iterable[str]] = {
         "{{policy}}": [html.escape(policy, quote=False).replace('"', "&quot;")],
-        "{{title}}": [html.escape(title)],
         "{{style}}": [page_part(_STYLE)],
         "{{data}}": _data(document),
         "{{charts}}": [charts],

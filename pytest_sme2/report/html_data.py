@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pytest_sme2 import __version__
 from pytest_sme2.profile.categories import Rule
-from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.cost import packing_share, tile_use, work_coverage
-from pytest_sme2.profile.findings import case_findings
-from pytest_sme2.profile.operators import select
-from pytest_sme2.report.case_summary import CaseSummary, answers, made_of, noise_of, summarize
+from pytest_sme2.profile.operators import Selection, select
+from pytest_sme2.report.case_summary import answers, facts, made_of, noise_of, notes, summarize
 from pytest_sme2.report.cost import (
-    LIMITS_OF_COST,
     engine_names,
     engine_shares,
     engines_of,
@@ -28,8 +24,9 @@ from pytest_sme2.report.cost import (
     largest_cost,
     unnamed_kernels,
 )
-from pytest_sme2.report.findings import next_step, run_findings, sentences
+from pytest_sme2.report.findings import case_sentences, next_step, run_findings
 from pytest_sme2.report.perfetto import inference_events
+from pytest_sme2.report.text import as_sentence
 from pytest_sme2.report.versus_baseline import (
     change_text,
     count_cases,
@@ -40,10 +37,8 @@ from pytest_sme2.report.versus_baseline import (
 )
 from pytest_sme2.report.writing import measured_commit
 from pytest_sme2.results import (
-    PAIR,
     SHOWN,
     Arm,
-    Baseline,
     CaseResult,
     Category,
     Executor,
@@ -60,31 +55,24 @@ from pytest_sme2.verdict.frontier import arm_word, decision_text
 from pytest_sme2.verdict.generation import sentence
 
 SCHEMA = 1
+Case = tuple[Path, CaseRecord]
+"""With its folder."""
 MOST_DETAILS = 5
 """Beside the verdict; all of them stand with the check."""
 
 
-@dataclass(frozen=True)
-class ReportCase:
-    """One case with what is needed to show it."""
-
-    folder: Path
-    record: CaseRecord
-    baseline: Baseline | None = None
-
-
-def report_document(entries: Sequence[ReportCase], *, rules: Sequence[Rule] = ()) -> dict[str, Any]:
+def report_document(cases: Sequence[Case], *, rules: Sequence[Rule] = ()) -> dict[str, Any]:
     """What the page shows. The cases are an iterator, since all of them can be large."""
-    order = {id(record): n for n, record in enumerate(worst_first([e.record for e in entries]))}
-    entries = sorted(entries, key=lambda entry: order[id(entry.record)])
-    records = [entry.record for entry in entries]
+    folders = {id(record): folder for folder, record in cases}
+    records = worst_first([record for _, record in cases])
     return {
         "schema": SCHEMA,
         "version": __version__,
-        "headline": _headline(entries),
+        "headline": _headline(cases),
         "next": next_step([record for record in records if summarize(record).failed] or records),
         "engines": list(engine_names([record.measured for record in records])),
         "categories": [str(category) for category in Category],
+        "notes": list(map(as_sentence, notes(records))),
         "insights": [
             {
                 "model": found.model,
@@ -94,19 +82,19 @@ def report_document(entries: Sequence[ReportCase], *, rules: Sequence[Rule] = ()
             }
             for found in run_findings(records)
         ],
-        "cases": (_case(entry, rules) for entry in entries),
+        "cases": (_case(folders[id(record)], record, rules) for record in records),
     }
 
 
-def _headline(entries: Sequence[ReportCase]) -> dict[str, Any]:
+def _headline(cases: Sequence[Case]) -> dict[str, Any]:
     """What the whole run comes to, and what it was made with."""
-    records = [entry.record for entry in entries]
+    records = [record for _, record in cases]
     versions: dict[str, dict[str, None]] = {}
     for record in records:
         for name, version in record.measured.versions.items():
             if name in ("executorch", "torch"):
                 versions.setdefault(name, {})[version] = None
-    commits = dict.fromkeys(filter(None, (measured_commit(entry.folder) for entry in entries)))
+    commits = dict.fromkeys(filter(None, (measured_commit(folder) for folder, _ in cases)))
     return {
         **vars(count_cases(records)),
         "recorded": max((record.measured.recorded for record in records), default=""),
@@ -123,9 +111,8 @@ def _device(record: CaseRecord) -> str:
     return f"{found.target} ({cpu})" if cpu else found.target
 
 
-def _case(entry: ReportCase, rules: Sequence[Rule]) -> dict[str, Any]:
-    record, measured = entry.record, entry.record.measured
-    timed = not measured.emulated
+def _case(folder: Path, record: CaseRecord, rules: Sequence[Rule]) -> dict[str, Any]:
+    measured = record.measured
     summary = summarize(record)
     reason, shares = deciding(record.checks), engine_shares(measured)
     news = reason is not None and summary.outcome is not Outcome.PASS
@@ -158,11 +145,10 @@ def _case(entry: ReportCase, rules: Sequence[Rule]) -> dict[str, Any]:
         "tokens": measured.tokens,
         "memory": {str(arm): size for arm, size in (measured.peak_bytes or {}).items()},
         "arms": {
-            str(arm): _arm(entry, arm, rules, timed) for arm in SHOWN if arm in measured.profiles
+            str(arm): _arm(folder, record, arm, rules) for arm in SHOWN if arm in measured.profiles
         },
-        "shift": _shift(measured) if timed else None,
         "kernels": _kernels(measured),
-        "findings": sentences(case_findings(measured)),
+        "findings": case_sentences(measured),
         "notes": [*made_of(record), *(record.measurement.notes if record.measurement else ())],
         "checks": [
             {
@@ -173,11 +159,8 @@ def _case(entry: ReportCase, rules: Sequence[Rule]) -> dict[str, Any]:
             }
             for check in record.checks
         ],
-        "history": _history(entry.baseline, measured, summary) if timed else [],
-        "baseline": _baseline(entry.baseline, measured),
-        "environment": _environment(measured),
+        "environment": facts(record),
         "reproduce": reproduce_command(record),
-        "weights": measured.weights,
     }
 
 
@@ -259,8 +242,9 @@ class _Names:
         return self.numbers.setdefault(name, len(self.numbers))
 
 
-def _arm(entry: ReportCase, arm: Arm, rules: Sequence[Rule], timed: bool) -> dict[str, Any]:
-    profile = entry.record.measured.profiles[arm]
+def _arm(folder: Path, record: CaseRecord, arm: Arm, rules: Sequence[Rule]) -> dict[str, Any]:
+    measured = record.measured
+    profile = measured.profiles[arm]
     names = _Names()
     kinds = _Names()
     categories = {category: number for number, category in enumerate(Category)}
@@ -275,24 +259,25 @@ def _arm(entry: ReportCase, arm: Arm, rules: Sequence[Rule], timed: bool) -> dic
         "sme2": [
             _PROOFS[member.operator.proof] if member.operator.matrix else 0 for member in operators
         ],
-        "engine": engines_of(entry.record.measured, arm),
+        "engine": engines_of(measured, arm),
         "module": [names[member.module] for member in operators],
         "shapes": [
             names["" if member.shapes is None else str(member.shapes)] for member in operators
         ],
         "call": [member.call for member in operators],
     }
-    cost = entry.record.measured.costs.get(arm)
+    cost = measured.costs.get(arm)
     if cost is not None:
         shown["cost"] = _cost(cost)
-    if timed:
+    if not measured.emulated:
+        columns = read_etdump(folder / record.etdumps[arm])
         shown |= {
             "end_to_end": round(profile.end_to_end.median / 1e6, 6),
             "times": [round(profile.category_ns[category] / 1e6, 6) for category in Category],
             "overhead": round(profile.overhead_ns / 1e6, 6),
             "time": [round(member.time_ns / 1e3, 3) for member in operators],
             "share": [round(member.share, 6) for member in operators],
-            "timeline": _timeline(entry, arm, rules, profile, names),
+            "timeline": _timeline(select(columns, rules=rules), profile, names),
         }
     return {**shown, "names": list(names.numbers), "kinds": list(kinds.numbers)}
 
@@ -308,7 +293,6 @@ def _case_cost(measured: CaseResult) -> dict[str, Any] | None:
         "tile_use": None if on is None else tile_use(on),
         "packing": None if on is None else packing_share(on),
         "most": None if most is None else [str(most[0]), most[1]],
-        "note": LIMITS_OF_COST,
     }
 
 
@@ -330,12 +314,9 @@ def _cost(cost: InferenceCost) -> dict[str, Any]:
 _PROOFS = {True: 1, "sme1": 1, False: 2, "unproven": 3}
 
 
-def _timeline(
-    entry: ReportCase, arm: Arm, rules: Sequence[Rule], profile: Profile, names: _Names
-) -> list[list[float]]:
+def _timeline(selection: Selection, profile: Profile, names: _Names) -> list[list[float]]:
     """The run that is nearest to the median: name, start and length in microseconds, category."""
-    columns = read_etdump(entry.folder / entry.record.etdumps[arm])
-    selection = select(columns, rules=rules)
+    columns = selection.columns
     lengths = columns.end[selection.execute] - columns.start[selection.execute]
     middle = profile.end_to_end.median
     run = min(range(len(lengths)), key=lambda number: abs(int(lengths[number]) - middle))
@@ -347,24 +328,7 @@ def _timeline(
     ]
 
 
-def _shift(measured: CaseResult) -> dict[str, Any] | None:
-    """Category by category, off and on, in milliseconds of the traced runs."""
-    if not {*PAIR} <= {*measured.profiles}:
-        return None
-    found = compare(measured.profiles[Arm.OFF], measured.profiles[Arm.ON])
-    rows = [*found.categories, found.overhead, found.end_to_end]
-    return {
-        "rows": [
-            [change.name, change.before_ns / 1e6, change.after_ns / 1e6, change.ratio]
-            for change in rows
-        ],
-        "before": found.largest_before and str(found.largest_before),
-        "after": found.largest_after and str(found.largest_after),
-        "limit": found.amdahl,
-    }
-
-
-# --- kernels, baseline, environment ---------------------------------------------------------------
+# --- kernels, environment ---------------------------------------------------------------
 
 
 def _kernels(measured: CaseResult) -> dict[str, Any] | None:
@@ -390,65 +354,3 @@ def _kernels(measured: CaseResult) -> dict[str, Any] | None:
         "source": next(iter(censuses.values())).source,
         "rows": sorted(rows.values(), key=lambda row: (row["family"] != "sme2", row["name"])),
     }
-
-
-def _history(
-    baseline: Baseline | None, measured: CaseResult, summary: CaseSummary
-) -> list[dict[str, Any]]:
-    """The accepted sessions with the same thread count, oldest first, and this run as the last."""
-    if baseline is None or baseline.fingerprint.key != measured.fingerprint.key:
-        return []
-    past = [
-        {
-            "recorded": session.recorded,
-            "epoch": session.epoch,
-            "executorch": session.executorch,
-            **{
-                str(arm): statistics.median(values) / 1e6
-                for arm, values in session.medians_ns.items()
-                if values
-            },
-        }
-        for session in baseline.sessions
-        if session.threads == measured.threads and session.session != measured.session
-    ]
-    if not past:
-        return []
-    now = {"recorded": measured.recorded, "epoch": None, "executorch": ""}
-    return [*past, {**now, **summary.medians_ms}]
-
-
-def _baseline(baseline: Baseline | None, measured: CaseResult) -> dict[str, Any] | None:
-    """What of the structure the baseline has, beside what there is now."""
-    if baseline is None:
-        return None
-    rows = []
-    for arm, now in measured.structures.items():
-        then = baseline.structures.get(arm)
-        if then is not None:
-            rows += [
-                [f"operators, SME2 {arm}", then.total, now.total],
-                [f"matrix operators on SME2, SME2 {arm}", then.sme2, now.sme2],
-                [
-                    f"portable operators, SME2 {arm}",
-                    then.executed_by(Executor.PORTABLE),
-                    now.executed_by(Executor.PORTABLE),
-                ],
-            ]
-    rows.append(["bytes of the program", baseline.pte_bytes, measured.pte_bytes])
-    return {"device": baseline.fingerprint.target, "rows": rows}
-
-
-def _environment(measured: CaseResult) -> list[list[str]]:
-    return [
-        ["device", measured.device],
-        *([name, value] for name, value in measured.fingerprint.facts),
-        ["runner", measured.runner],
-        ["threads", str(measured.threads)],
-        *([["cores", measured.conditions["cores"]]] if "cores" in measured.conditions else []),
-        ["weights", measured.weights],
-        ["program", f"{measured.pte_bytes} bytes, sha256 {measured.pte_sha256}"],
-        ["session", measured.session],
-        ["recorded", measured.recorded],
-        *([name, value] for name, value in measured.versions.items()),
-    ]

@@ -1,38 +1,65 @@
-"""Reports in Markdown: one case, a whole run, several devices side by side, a CI summary. Pure.
+"""Reports in Markdown: one case, a whole run, a CI summary. Pure.
 
 Names come from files that anybody may have written, so each stands in a code span or is escaped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pytest_sme2.report.case_summary import NOTHING, CaseSummary, summarize
-from pytest_sme2.report.findings import run_findings
-from pytest_sme2.report.markdown_case import case_lines, category_lines, check_lines, latency_lines
+from pytest_sme2.report.case_summary import facts, made_of, noise_of, notes, summarize
+from pytest_sme2.report.cost import cost_lines, tokens_per_second
+from pytest_sme2.report.findings import case_sentences, compared, run_findings
+from pytest_sme2.report.frontier import frontier_notes, frontier_rows
 from pytest_sme2.report.text import (
-    EMULATED_NOTE,
-    RANDOM_NOTE,
-    SME1_NOTE,
+    NOTHING,
     TOP,
+    as_sentence,
     code,
     document,
+    duration,
+    percent,
+    printable,
     prose,
     table,
+    times,
 )
 from pytest_sme2.report.versus_baseline import summary
-from pytest_sme2.results import Arm
+from pytest_sme2.results import (
+    SHOWN,
+    Arm,
+    CaseResult,
+    Category,
+    Executor,
+    KernelFamily,
+    Operator,
+    Profile,
+)
+from pytest_sme2.session.reproduce import reproduce_command
 from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.system.wording import count
+from pytest_sme2.verdict.generation import figure_lines, sentence
 from pytest_sme2.verdict.judging import FAILING, WARNING
 
 # --- a run ----------------------------------------------------------------------------------------
 
 
-def run_report(records: Sequence[CaseRecord]) -> str:
-    """The overview, what follows from it, and every case in full."""
-    lines = ["# SME2 performance report", "", *_overview(records), "", *_recommendations(records)]
-    for record in records:
-        lines += ["", *case_lines(record, "##")]
+def run_report(records: Sequence[CaseRecord], runs: Sequence[str] = ()) -> str:
+    """The overview, what follows from it, and every case in full.
+
+    Of several run directories, ``runs`` names that of each record.
+    """
+    # The same case of several runs stands together.
+    first = {record.id: place for place, record in reversed([*enumerate(records)])}
+    names = runs or [""] * len(records)
+    ordered = sorted(zip(records, names, strict=True), key=lambda entry: first[entry[0].id])
+    lines = ["# SME2 performance report", "", *_overview(ordered)]
+    lines += _sections("##", {"Recommendations": _recommendations(records)})
+    for record, name in ordered:
+        lines += ["", *case_lines(record, "##", where=name)]
     return document(lines)
 
 
@@ -44,76 +71,21 @@ def case_report(record: CaseRecord) -> str:
 
 def step_summary(records: Sequence[CaseRecord]) -> str:
     """The short form for a CI's summary page: the table, what failed, the costliest findings."""
-    lines = ["## SME2 performance", "", *_overview(records)]
-    for title, outcomes in (("What failed", FAILING), ("Warnings", WARNING)):
-        listed = [
+    lines = ["## SME2 performance", "", *_overview([(record, "") for record in records])]
+    sections = {
+        "What failed or warned": [
             f"- {code(record.id)}: **{check.verdict}** {prose(check.metric)}: "
             f"{prose(check.message)}"
             for record in records
             for check in record.checks
-            if check.verdict in outcomes
-        ]
-        if listed:
-            lines += ["", f"### {title}", "", *listed]
-    found = run_findings(records)[:TOP]
-    if found:
-        lines += ["", "### Findings", ""]
-        lines += [f"- {code(finding.model)}: {prose(finding.text)}" for finding in found]
-    return document(lines)
-
-
-def combined_report(runs: Mapping[str, Sequence[CaseRecord]]) -> str:
-    """Several run directories side by side: the same model and variant on each device."""
-    cases: dict[tuple[str, str], dict[str, tuple[CaseRecord, CaseSummary]]] = {}
-    devices: dict[str, None] = {}
-    for name, records in runs.items():
-        for record in records:
-            device = f"{record.measured.device} ({name})" if len(runs) > 1 else name
-            devices[device] = None
-            label = record.id.removeprefix(f"{record.measured.model}-")
-            found = cases.setdefault((record.measured.model, label), {})
-            found[device] = record, summarize(record)
-    lines = ["# SME2 performance on several devices", ""]
-    for title, field in (
-        ("Speedup by SME2, with its interval", "speedup"),
-        ("Latency with SME2 off", "off"),
-        ("Latency with SME2 on", "on"),
-        ("Matrix operators on SME2 kernels", "sme2"),
-        ("Largest category", "largest"),
-        ("Verdict", "verdict"),
-    ):
-        rows = [
-            [code(f"{model} {label}"), *(_on(found, device, field) for device in devices)]
-            for (model, label), found in cases.items()
-        ]
-        if any(entry != "-" for row in rows for entry in row[1:]):
-            headings = ["model and variant", *(code(device) for device in devices)]
-            lines += [f"## {title}", "", *table(headings, rows), ""]
-    without = [
-        device
-        for device in devices
-        if all(
-            found[device][0].measured.arm is Arm.OFF for found in cases.values() if device in found
-        )
-    ]
-    if without:
-        names = ", ".join(map(code, without))
-        lines += [f"Without SME2, so that only the off arm was run: {names}.", ""]
-    lines += _notes([record for found in cases.values() for record, _ in found.values()])
-    for name, records in runs.items():
-        for record in records:
-            lines += ["", *case_lines(record, "##", where=name)]
-    return document(lines)
-
-
-def _on(found: Mapping[str, tuple[CaseRecord, CaseSummary]], device: str, field: str) -> str:
-    if device not in found:
-        return NOTHING
-    record, shown = found[device]
-    text = prose(getattr(shown, field))
-    if field != "largest" or text == NOTHING or record.measured.arm is Arm.ON:
-        return text
-    return f"{text} (SME2 off)"  # another device may have SME2 where this one has none
+            if check.verdict in (*FAILING, *WARNING)
+        ],
+        "Findings": [
+            f"- {code(finding.model)}: {prose(finding.text)}"
+            for finding in run_findings(records)[:TOP]
+        ],
+    }
+    return document([*lines, *_sections("###", sections)])
 
 
 _OVERVIEW = {
@@ -128,70 +100,269 @@ _OVERVIEW = {
 }
 
 
-def _overview(records: Sequence[CaseRecord]) -> list[str]:
-    shown = [(record, summarize(record)) for record in records]
-    rows = [
-        [
-            code(record.id),
-            code(record.measured.device),
-            *(prose(getattr(found, field)) for field in _OVERVIEW.values()),
-        ]
-        for record, found in shown
-    ]
-    headings = ["case", "device", *_OVERVIEW]
-    kept = [
-        column
-        for column in range(len(headings))
-        if column < 2 or any(row[column] != "-" for row in rows)
-    ]
-    lines = table(
-        [headings[column] for column in kept], [[row[column] for column in kept] for row in rows]
-    )
-    failed = [
-        f"- {code(record.id)}: {prose(summary(record.checks))}"
-        for record, found in shown
-        if found.failed
-    ]
-    return [*failed, *([""] * bool(failed)), *lines, *_notes(records)]
+def _overview(entries: Sequence[tuple[CaseRecord, str]]) -> list[str]:
+    """What failed or warned, a row for each case with the name of its run, and what limits them."""
+    rows, told = [["case", "device", "run", *_OVERVIEW]], []
+    for record, run in entries:
+        found = summarize(record)
+        texts = (prose(getattr(found, field)) for field in _OVERVIEW.values())
+        rows.append([code(record.id), code(record.measured.device), code(run) or NOTHING, *texts])
+        if found.outcome in (*FAILING, *WARNING):
+            told.append(f"- {code(record.id)}: {prose(summary(record.checks))}")
+    columns = [column for column in zip(*rows, strict=True) if {*column[1:]} != {NOTHING}]
+    headings, *body = zip(*columns, strict=True)
+    lines = [*told, "", *table(headings, body)] if told else table(headings, body)
+    return [*lines, *_notes([record for record, _ in entries])]
 
 
 def _notes(records: Sequence[CaseRecord]) -> list[str]:
-    lines = []
-    if any(record.measured.fingerprint.sme1 for record in records):
-        lines += ["", SME1_NOTE]
-    if any(record.measured.emulated for record in records):
-        lines += ["", EMULATED_NOTE]
-    if any(record.measured.weights.startswith("random") for record in records):
-        lines += ["", RANDOM_NOTE]
-    return lines
+    return [line for note in notes(records) for line in ("", as_sentence(note))]
 
 
-def _recommendations(records: Sequence[CaseRecord]) -> list[str]:
-    found = run_findings(records)
-    if not found:
-        return []
-    lines = ["## Recommendations", ""]
-    for finding in found:
-        lines.append(f"- {code(finding.model)}: {prose(finding.text)}")
+def _recommendations(records: Sequence[CaseRecord]) -> Iterator[str]:
+    for finding in run_findings(records):
+        yield f"- {code(finding.model)}: {prose(finding.text)}"
         if finding.remedy:
-            lines.append(f"  - {prose(finding.remedy)}")
-    return lines
+            yield f"  - {prose(finding.remedy)}"
 
 
-# --- the pipeline's summary -----------------------------------------------------------------------
+# --- one case -------------------------------------------------------------------------------------
+
+
+def case_lines(record: CaseRecord, level: str, where: str = "") -> list[str]:
+    measured = record.measured
+    timed = not measured.emulated
+    title = f"{record.id} ({where})" if where else record.id
+    sections: dict[str, Iterable[str]] = {
+        "Metadata": _metadata(record),
+        "Latency": latency_lines(record),
+        "Best number of threads": _threads(measured),
+        "Generation": _generated(measured),
+        "Category breakdown": _categories(measured, timed),
+        "Cost": cost_lines(measured),
+        "What was accelerated": _accelerated(measured, timed),
+        "Bottlenecks by operator" if timed else "Operators": _operators(measured, timed),
+        "Portable and delegated": _executors(measured, timed),
+        "Kernel insights": _kernels(measured),
+        "Findings and recommendations": (f"- {prose(text)}" for text in case_sentences(measured)),
+        "Checks": _checks(record),
+        "How to reproduce": [f"    {printable(reproduce_command(record))}"],
+    }
+    return [f"{level} {code(title)}", *_sections(f"{level}#", sections)]
 
 
 def pipeline_markdown(record: CaseRecord) -> str:
     """The short account of one case: latency with robust statistics, breakdown, verdict."""
+    sections = {
+        "Latency": latency_lines(record),
+        "Category breakdown": _categories(record.measured, not record.measured.emulated),
+        "Checks": _checks(record),
+    }
+    heading = f"# {code(record.id)}: pipeline summary"
+    return document([heading, "", *_overview([(record, "")]), *_sections("##", sections)])
+
+
+def _sections(level: str, sections: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """Those that have anything to say."""
+    for title, lines in sections.items():
+        body = list(lines)
+        yield from ("", f"{level} {title}", "", *body) if body else ()
+
+
+def _metadata(record: CaseRecord) -> Iterator[str]:
+    rows = ([prose(name), code(text)] for name, text in facts(record))
+    yield from table(["what", "value"], rows)
+    evidence = record.measured.evidence
+    if evidence is not None:
+        yield ""
+        yield f"Evidence ({'valid' if evidence.valid else 'INVALID'}): {prose(evidence.message)}"
+
+
+def latency_lines(record: CaseRecord) -> Iterator[str]:
     measured = record.measured
-    timed = not measured.emulated
-    lines = [f"# {code(record.id)}: pipeline summary", "", *_overview([record])]
-    for title, section in (
-        ("Latency", latency_lines(record)),
-        ("Category breakdown", category_lines(measured, timed)),
-        ("Checks", check_lines(record)),
-    ):
-        body = list(section)
-        if body:
-            lines += ["", f"## {title}", "", *body]
-    return document(lines)
+    medians = measured.medians_ns or {}
+    rows = [
+        [
+            f"SME2 {measured.arm_name(arm)}",
+            str(len(values)),
+            duration(statistics.median(values)),
+            duration(min(values)),
+            duration(max(values)),
+        ]
+        for arm, values in medians.items()
+        if values
+    ]
+    yield from table(["arm", "processes", "median", "fastest", "slowest"], rows)
+    rate = tokens_per_second(measured)
+    if rate:
+        yield ""
+        yield as_sentence(rate)
+    if measured.speedup is not None:
+        found = measured.speedup
+        yield ""
+        over = f"{count(found.pairs, 'pair')} of processes"
+        if math.isinf(found.high):
+            yield f"SME2 makes it **{found.value:.2f}x** as fast ({over}: too few for an interval)."
+        else:
+            yield (
+                f"SME2 makes it **{found.value:.2f}x** as fast, between {found.low:.2f}x and "
+                f"{found.high:.2f}x ({found.confidence:.1%} interval over {over})."
+            )
+    measured_to = noise_of(record)
+    if measured_to is not None:
+        yield ""
+        yield f"Measured to: {measured_to}."
+    notes = [*made_of(record), *(record.measurement.notes if record.measurement else ())]
+    if notes:
+        yield ""
+        yield from (f"- {prose(note)}" for note in notes)
+
+
+def _threads(measured: CaseResult) -> Iterator[str]:
+    found = measured.frontier
+    if found is not None:
+        yield from table(*frontier_rows(measured, found))
+        yield ""
+        yield from (f"- {prose(note)}" for note in frontier_notes(measured, found))
+
+
+def _generated(measured: CaseResult) -> Iterator[str]:
+    found = measured.generation
+    if found is not None:
+        yield from (f"- {prose(line)}" for line in (*figure_lines(found), sentence(found)) if line)
+
+
+def _categories(measured: CaseResult, timed: bool) -> Iterator[str]:
+    profiles = {arm: measured.profiles[arm] for arm in SHOWN if arm in measured.profiles}
+    headings = ["category"]
+    for arm in profiles:
+        headings += [f"operators {arm}", *([f"time {arm}", f"share {arm}"] * timed)]
+    rows = []
+    for category in Category:
+        if any(profile.category_counts[category] for profile in profiles.values()):
+            rows.append([str(category)])
+            for profile in profiles.values():
+                rows[-1].append(str(profile.category_counts[category]))
+                rows[-1] += _time_and_share(profile, profile.category_ns[category], timed)
+    if not timed or not rows:
+        yield from table(headings, rows)
+        return
+    rows.append(["overhead"])
+    for profile in profiles.values():
+        rows[-1] += ["", *_time_and_share(profile, profile.overhead_ns, timed)]
+    comparison = compared(measured)
+    if comparison is not None:
+        headings.append("faster")
+        ratios = {each.name: each.ratio for each in (*comparison.categories, comparison.overhead)}
+        rows = [[*row, times(ratios.get(row[0]))] for row in rows]
+    yield from table(headings, rows)
+    yield ""
+    yield "These times are of traced runs, and tracing costs time. The latency is above."
+
+
+def _time_and_share(profile: Profile, ns: float, timed: bool) -> list[str]:
+    return [duration(ns), percent(profile.share(ns))] if timed else []
+
+
+def _accelerated(measured: CaseResult, timed: bool) -> Iterator[str]:
+    comparison = compared(measured)
+    if comparison is None:
+        return
+    groups: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for change in comparison.operators:
+        if change.before and change.after and change.after.operator.sme2:
+            names = (change.before.operator.name, change.after.operator.name)
+            groups.setdefault(names, []).append((change.before.time_ns, change.after.time_ns))
+    ranked = []
+    for names, spent in groups.items():
+        before, after = map(sum, zip(*spent, strict=True))
+        row = [*map(code, names), str(len(spent))]
+        if timed:
+            faster = times(before / after if after else None)
+            row += [duration(before), duration(after), faster]
+        ranked.append((-before if timed else -len(spent), names, row))
+    headings = ["SME2 off", "SME2 on", "operators", *(["time off", "time on", "faster"] * timed)]
+    yield from table(headings, [row for *_, row in sorted(ranked)])
+    if not groups:
+        yield "No operator ran on an SME2 kernel."
+
+
+def _operators(measured: CaseResult, timed: bool) -> Iterator[str]:
+    profile = measured.profiles.get(measured.arm)
+    if profile is None:
+        return
+
+    def row(name: str, operator: Operator, *cells: str) -> list[str]:
+        proof = _PROOFS[operator.proof] if operator.matrix else ""
+        return [code(name), str(operator.category), str(operator.executor), proof, *cells]
+
+    headings = ["operator", "category", "ran", "SME2"]
+    if not timed:
+        counts = Counter(entry.operator for entry in profile.operators)
+        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0].name))
+        rows = [row(operator.name, operator, str(number)) for operator, number in ranked]
+        yield from table([*headings, "count"], rows)
+        return
+    costliest = sorted(profile.operators, key=lambda entry: -entry.share)[:TOP]
+    rows = [
+        row(entry.label, entry.operator, *_time_and_share(profile, entry.time_ns, timed))
+        for entry in costliest
+    ]
+    yield from table([*headings, "time", "share"], rows)
+    left = len(profile.operators) - len(costliest)
+    if left:
+        yield ""
+        yield f"and {count(left, 'operator')} more, in the operator statistics (CSV)."
+
+
+_PROOFS = {True: "yes", False: "no", "sme1": "SME1", "unproven": "unproven"}
+
+
+def _executors(measured: CaseResult, timed: bool) -> Iterator[str]:
+    profile = measured.profiles.get(measured.arm)
+    if profile is None:
+        return
+    rows = []
+    for executor in Executor:
+        number = profile.executor_counts[executor]
+        if number:
+            columns = _time_and_share(profile, profile.executor_ns[executor], timed)
+            rows.append([str(executor), str(number), *columns])
+    yield from table(["ran", "operators", *(["time", "share"] * timed)], rows)
+    portable = Counter(
+        entry.operator.name
+        for entry in profile.operators
+        if entry.operator.executor is Executor.PORTABLE
+    )
+    if portable:
+        listed = ", ".join(f"{number} {code(name)}" for name, number in portable.most_common())
+        yield ""
+        yield f"Outside of the delegate: {listed}."
+
+
+def _kernels(measured: CaseResult) -> Iterator[str]:
+    rows = []
+    for arm, census in measured.kernels.items():
+        columns = ", ".join(
+            f"{len(census.of(family))} {family}" for family in KernelFamily if census.of(family)
+        )
+        if columns:
+            rows.append([f"SME2 {measured.arm_name(arm)}", columns, prose(census.source)])
+    yield from table(["arm", "kernels that ran", "source"], rows)
+    on = measured.kernels.get(Arm.ON)
+    names = [kernel for kernel in (on.kernels if on else ()) if kernel.family is KernelFamily.SME2]
+    if names:
+        yield ""
+        yield "SME2 kernels that ran with SME2 on:"
+        yield ""
+        yield from (f"- {code(kernel.name)}" for kernel in names)
+
+
+def _checks(record: CaseRecord) -> list[str]:
+    return table(
+        ["check", "verdict", "what was found"],
+        (
+            [prose(check.metric), str(check.verdict), prose(check.message)]
+            for check in record.checks
+        ),
+    )

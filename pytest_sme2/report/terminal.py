@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from pytest_sme2.report.case_summary import NOTHING, Noise, noise_of, overall, summarize
-from pytest_sme2.report.cost import LIMITS_OF_COST, instructions_per_token, tokens_per_second
+from pytest_sme2.report.case_summary import Noise, noise_of, notes, overall, summarize
+from pytest_sme2.report.cost import instructions_per_token, tokens_per_second
 from pytest_sme2.report.findings import RunFinding, next_step, run_findings
 from pytest_sme2.report.frontier import frontier_lines
-from pytest_sme2.report.text import SME1_NOTE, WIDTH, bullet, clipped, printable
+from pytest_sme2.report.text import NOTHING, WIDTH, bullet, clipped, printable
 from pytest_sme2.report.versus_baseline import (
     change_text,
     deciding,
@@ -84,11 +84,11 @@ def run_lines(records: Sequence[CaseRecord], verbosity: int = 0, width: int = WI
     # A long run has many findings: the command is about what failed, or what costs most.
     command = next_step(failed or records)
     lines += ["", *told] if told else []
-    notes = [*_notes(records, verbosity, width)]
+    known = [*_notes(records, verbosity, width)]
     if left:
         more = f"{count(left, 'more finding')} with -v, and in report.md"
-        notes.append(bullet(more, width=width))
-    lines += ["", "Good to know:", *notes] if notes else []
+        known.append(bullet(more, width=width))
+    lines += ["", "Good to know:", *known] if known else []
     return [*lines, bullet(command, "Next: ", width)] if command else lines
 
 
@@ -252,15 +252,7 @@ def _notes(records: Sequence[CaseRecord], verbosity: int, width: int) -> Iterato
             if "serial" in record.state and record.measured.yardstick_ns
         ),
     )
-    if any(record.measured.fingerprint.sme1 for record in records):
-        yield say(f"{SME1_NOTE[0].lower()}{SME1_NOTE[1:-1]}".replace("`", ""))
-    if any(record.measured.emulated for record in records):
-        yield say(
-            "the CPU was emulated: operators, kernels and outputs are exact, and no time is shown, "
-            "since emulated time says nothing about hardware"
-        )
-    if any(record.measured.costs for record in records):
-        yield say(f"Minst: a million instructions per inference; {LIMITS_OF_COST}")
+    yield from map(say, notes(records))
     for record in records:
         for text in (instructions_per_token(record.measured), tokens_per_second(record.measured)):
             if text:
@@ -278,10 +270,6 @@ def _notes(records: Sequence[CaseRecord], verbosity: int, width: int) -> Iterato
         if record.measured.weights.endswith("bfloat16"):
             ran = record.measured.variant.partition("@")[0]
             yield say(f"{clipped(record.id, 40)}: its weights are bfloat16, and run as {ran}")
-    if any(record.measured.weights.startswith("random") for record in records):
-        times = any(not record.measured.emulated for record in records)
-        what = "latency" if times else "structure"
-        yield say(f"weights are random: {what} does not depend on them, accuracy does")
 
 
 def _references(records: Sequence[CaseRecord], width: int) -> Iterator[str]:

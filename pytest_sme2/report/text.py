@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 WIDTH = 80
+NOTHING = "-"
 
 
 def printable(name: str) -> str:
@@ -53,23 +54,14 @@ def bullet(sentence: str, indent: str = "- ", width: int = WIDTH) -> str:
     )  # fmt: skip
 
 
+def as_sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
 # --- Markdown -------------------------------------------------------------------------------------
 
 
 TOP = 10
-
-
-SME1_NOTE = (
-    "The chip has SME and no SME2: `on` is SME1, and what is said of SME2 kernels is of its SME1 "
-    "kernels."
-)
-EMULATED_NOTE = (
-    "The CPU was emulated. Operators, their counts, kernels and outputs are exact; times are left "
-    "out, since the time an emulator takes says nothing about hardware."
-)
-
-
-RANDOM_NOTE = "Weights are random: latency does not depend on them, accuracy does."
 
 
 _FIGURE = re.compile(r"-?[0-9]|-$|$")

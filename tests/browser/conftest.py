@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.report.html import page as html_page
-from pytest_sme2.report.html_data import ReportCase, report_document
+from pytest_sme2.report.html import write_html
+from pytest_sme2.report.html_data import report_document
 from pytest_sme2.results import Arm, Check, Outcome
 from pytest_sme2.session.run_directory import read_record
 from tests.support.chromium import Browser, Page, browser, find_chromium
 from tests.support.etdump_builder import build_etdump
-from tests.support.gate_examples import baseline, frontier
+from tests.support.gate_examples import frontier
 from tests.support.profiles import run_of
 from tests.support.records import HOSTILE, stored_dumps, toy_run, write_case
 
@@ -45,7 +46,7 @@ def page(chromium: Browser) -> Iterator[Page]:
 
 @pytest.fixture(scope="session")
 def timed_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three variants on hardware, one with a baseline, its history and numbers of threads."""
+    """Three variants on hardware, one of them slower, with several numbers of threads."""
     root = tmp_path_factory.mktemp("timed")
     check = Check(
         "latency (on)", Outcome.REGRESSED, "Slower.", 9e6, 1e7, "ns", (1.1, 1.12), 0.02, ("a",),
@@ -57,19 +58,17 @@ def timed_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if number == 0:
             measured = replace(record.measured, frontier=frontier())
             record = replace(record, checks=(check,), measured=measured)
-        entries.append(ReportCase(folder, record, baseline() if number == 0 else None))
-    path = root / "report.html"
-    path.write_text(html_page(report_document(entries)), encoding="utf-8")
-    return path
+        entries.append((folder, record))
+    write_html(root / "report.html", entries)
+    return root / "report.html"
 
 
 @pytest.fixture(scope="session")
 def emulated_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("emulated")
-    entries = [ReportCase(folder, read_record(folder)) for folder in toy_run(root, emulated=True)]
-    path = root / "report.html"
-    path.write_text(html_page(report_document(entries)), encoding="utf-8")
-    return path
+    cases = [(folder, read_record(folder)) for folder in toy_run(root, emulated=True)]
+    write_html(root / "report.html", cases)
+    return root / "report.html"
 
 
 @pytest.fixture(scope="session")
@@ -82,10 +81,8 @@ def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_case(root, HOSTILE, "fp16", dict.fromkeys(Arm, dump), checks=(check,)),
         write_case(root, "__proto__", "fp32", stored_dumps("toy_fp32"), weights=HOSTILE),
     ]
-    entries = [ReportCase(folder, read_record(folder)) for folder in folders]
-    path = root / "report.html"
-    path.write_text(html_page(report_document(entries), title=HOSTILE), encoding="utf-8")
-    return path
+    write_html(root / "report.html", [(folder, read_record(folder)) for folder in folders])
+    return root / "report.html"
 
 
 @pytest.fixture(scope="session")
@@ -96,7 +93,7 @@ def large_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     calls = [[(f"{names[number % 4]} #{number}", 5_000) for number in range(500)]]
     dump = build_etdump([run_of(calls)])
     folder = write_case(root, "model", "fp32", dict.fromkeys(Arm, dump))
-    document = report_document([ReportCase(folder, read_record(folder))])
+    document = report_document([(folder, read_record(folder))])
     (case,) = document["cases"]
     document["cases"] = [{**case, "id": f"model{number}-fp32"} for number in range(50)]
     path = root / "report.html"

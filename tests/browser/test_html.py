@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.report.html import page as html_page
 from pytest_sme2.report.html import write_html
-from pytest_sme2.report.html_data import ReportCase, report_document
 from pytest_sme2.results import (
     Arm,
     Check,
@@ -84,7 +82,6 @@ def test_everything_is_drawn_without_a_complaint(page: Page, timed_report: Path)
         "Shares by category",
         "Process medians",
         "Best number of threads",
-        "History of accepted sessions",
         "Timeline of one inference",
     ):
         assert chart in text
@@ -102,14 +99,15 @@ def test_everything_is_drawn_without_a_complaint(page: Page, timed_report: Path)
     headings = page.evaluate("[...document.querySelectorAll('h2, h3')].map(h => h.innerText)")
     for heading in (
         "All models",
-        "Bottleneck shift",
         "Operators",
         "Kernel census",
         "Checks against the baseline",
         "How to reproduce",
     ):
         assert heading in headings
-    assert "Weights are random" in page.evaluate("document.body.innerText")
+    text = page.evaluate("document.body.innerText")
+    assert "Weights are random" in text
+    assert "the bottleneck is CONV on both sides" in text
 
 
 def test_an_emulated_report_shows_no_latency_and_says_why(
@@ -273,7 +271,7 @@ def test_an_interval_that_says_nothing_is_left_out(page: Page, tmp_path: Path) -
     few = Estimate(2.0, 0.0, math.inf, 0.98, 3)
     folder = write_case(tmp_path, "toy", "fp32", stored_dumps("toy_fp32"), speedup=few)
     path = tmp_path / "report.html"
-    path.write_text(html_page(report_document([ReportCase(folder, read_record(folder))])), "utf-8")
+    write_html(path, [(folder, read_record(folder))])
     page.open(path)
     look_at_everything(page)
     text = page.evaluate("document.body.innerText")
@@ -287,8 +285,7 @@ def test_what_a_token_takes_is_told(page: Page, tmp_path: Path) -> None:
     cost = InferenceCost("max", 512, (), (), runtime=Counts(instructions=700), setup=Counts())
     measured = replace(record.measured, tokens=7, costs={Arm.ON: cost})
     path = tmp_path / "report.html"
-    entry = ReportCase(folder, replace(record, measured=measured))
-    path.write_text(html_page(report_document([entry])), "utf-8")
+    write_html(path, [(folder, replace(record, measured=measured))])
     page.open(path)
     text = page.evaluate("document.querySelector('details .facts').textContent")
     assert "per inference; 100 per token" in text
@@ -303,8 +300,7 @@ def test_a_model_that_could_not_be_exported_is_shown(page: Page, tmp_path: Path)
         write_case(tmp_path / "b", "lost", "fp32", {}, checks=(failed,), costs={}, kernels={}),
     ]
     path = tmp_path / "report.html"
-    entries = [ReportCase(folder, read_record(folder)) for folder in folders]
-    path.write_text(html_page(report_document(entries)), "utf-8")
+    write_html(path, [(folder, read_record(folder)) for folder in folders])
     page.open(path)
     look_at_everything(page)
     assert "lost" in rows(page, "overview-table")[0][0]
@@ -314,8 +310,7 @@ def test_a_model_that_could_not_be_exported_is_shown(page: Page, tmp_path: Path)
 def test_the_same_model_on_two_devices_has_two_labels(page: Page, tmp_path: Path) -> None:
     folders = [*toy_run(tmp_path / "a")[:1], *toy_run(tmp_path / "b", emulated=True)[:1]]
     path = tmp_path / "report.html"
-    entries = [ReportCase(folder, read_record(folder)) for folder in folders]
-    path.write_text(html_page(report_document(entries)), "utf-8")
+    write_html(path, [(folder, read_record(folder)) for folder in folders])
     page.open(path)
     look_at_everything(page)
     labels = page.evaluate("[...document.querySelectorAll('.ytick text')].map(e => e.textContent)")
@@ -342,7 +337,6 @@ def test_hostile_names_do_not_execute(page: Page, hostile_report: Path) -> None:
     assert page.evaluate("document.querySelectorAll('script').length") == 3
     text = page.evaluate("document.body.innerText")
     assert "<img src=x onerror=alert(1)>" in text
-    assert page.evaluate("document.title").startswith("<img src=x")
 
 
 def test_the_policy_stops_what_is_not_in_the_file(chromium: Any, timed_report: Path) -> None:
@@ -454,7 +448,7 @@ def test_operators_show_their_module_and_shapes(page: Page, tmp_path: Path) -> N
     }
     record = replace(record, measured=replace(record.measured, profiles=profiles))
     path = tmp_path / "report.html"
-    path.write_text(html_page(report_document([ReportCase(folder, record)])), "utf-8")
+    write_html(path, [(folder, record)])
     page.open(path)
     for row in rows(page, "operator-table"):
         assert row[2] == f"layers.{row[0]}"

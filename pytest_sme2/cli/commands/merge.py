@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     if html is not None:
         from pytest_sme2.report.html import write_html
 
-        write_html(html, merged.cases, baselines)
+        write_html(html, merged.cases)
     if arguments.junit is not None:
         write_text(arguments.junit, junit_text(merged.tests))
     if history is not None:

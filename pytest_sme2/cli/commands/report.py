@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pytest_sme2.cli.experiments import rewrite_experiments
-from pytest_sme2.cli.options import RULES, Arguments, chosen, shared, show
+from pytest_sme2.cli.options import RULES, Arguments, show
 from pytest_sme2.errors import StorageError, UsageError
 from pytest_sme2.profile.categories import Rule, parse_rules
 from pytest_sme2.report.comment import (
@@ -18,7 +18,7 @@ from pytest_sme2.report.comment import (
     github_action_benchmark,
     pytorch_benchmark,
 )
-from pytest_sme2.report.markdown import combined_report, run_report
+from pytest_sme2.report.markdown import run_report
 from pytest_sme2.report.writing import REPORT, write_case
 from pytest_sme2.session.run_directory import METRICS, CaseRecord, find_records, read_record
 from pytest_sme2.session.settings import parse_report
@@ -40,7 +40,6 @@ ARGUMENTS: Arguments = {
         "only print the results: for a pull request, github-action-benchmark, Bencher or PyTorch's "
         "benchmark database"
     ),
-    **shared("baseline-dir"),
 }
 
 
@@ -57,8 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
             )
         runs[str(root)] = [(folder, read_record(folder, rules=rules)) for folder in folders]
     pairs = [pair for found in runs.values() for pair in found]
+    records = [record for _, record in pairs]
     if arguments.format is not None:
-        print(FORMATS[arguments.format]([record for _, record in pairs]), end="")
+        print(FORMATS[arguments.format](records), end="")
         return 0
     elsewhere = html is not None or arguments.markdown is not None
     writable = _rewrite(pairs, rules, elsewhere=elsewhere)
@@ -67,29 +67,26 @@ def run(arguments: argparse.Namespace) -> int:
             rewrite_experiments(root, runs[str(root)])
     written = []
     if len(runs) == 1:
-        text = run_report([record for _, record in pairs])
+        text = run_report(records)
         if writable:
             written.append(arguments.run_dir[0] / REPORT)
             write_text(written[0], text)
     else:
-        text = combined_report(
-            {name: [record for _, record in found] for name, found in runs.items()}
-        )
+        text = run_report(records, [name for name, found in runs.items() for _ in found])
     if arguments.markdown is not None:
         write_text(arguments.markdown, text)
         written.append(arguments.markdown)
     if html is not None:
         from pytest_sme2.report.html import write_html
 
-        baselines = chosen(arguments, baseline_dir=Path("baselines"))["baseline_dir"]
-        write_html(html, pairs, baselines, rules)
+        write_html(html, pairs, rules)
         written.append(html)
     if len(runs) > 1 and not written:
         raise UsageError(
             "Several run directories have no folder in common. Add --html or --markdown."
         )
     files = [str(path) for path in written]
-    return show(arguments, {"cases": [record.id for _, record in pairs], "files": files}, files)
+    return show(arguments, {"cases": [record.id for record in records], "files": files}, files)
 
 
 def _rewrite(

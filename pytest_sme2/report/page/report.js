@@ -41,7 +41,6 @@
   // Cost stands in for time where time means nothing; both arms must have been counted.
   const counted = (chosen) => chosen.emulated && Object.values(chosen.arms).every((arm) => arm.cost);
   const factor = (value) => known(value) ? value.toFixed(2) + "x" : "-";
-  // An interval of too few pairs has no upper end.
   const amount = (number, noun) => `${number} ${noun}${number === 1 ? "" : noun.endsWith("s") ? "es" : "s"}`;
   // Too few pairs have no interval: it would reach from nothing to infinity.
   const interval = ([, low, high, , pairs]) =>
@@ -245,7 +244,6 @@
         layout: {
           xaxis: { title: { text: "milliseconds" }, ...latencyAxis(cases) },
           yaxis: { autorange: "reversed", type: "category" },
-          legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0 },
         },
       }));
   }
@@ -324,7 +322,6 @@
           bargap: 0.25, barmode: "stack",
           yaxis: { autorange: "reversed", type: "category", categoryorder: "array", categoryarray: labels, tickfont: { size: 11 } },
           xaxis: { title: { text: "percent" }, rangemode: "tozero" },
-          legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0 },
           showlegend: true,
         },
       }), true);
@@ -391,7 +388,7 @@
         hovertemplate: "process %{x}<br>%{y:.4g} ms<extra>SME2 " + arm + "</extra>",
       })),
       layout: { xaxis: { title: { text: "process" }, dtick: 5 }, yaxis: { title: { text: "milliseconds" }, rangemode: "tozero" } },
-    }), !chosen.history.length);
+    }), true);
   }
 
   function timeline(parent, chosen) {
@@ -431,26 +428,8 @@
         layout: {
           hovermode: "closest", yaxis: { range: [arms.length - 0.5, -0.5], type: "category", fixedrange: true, categoryarray: arms.map((arm) => `SME2 ${arm}`) },
           xaxis: { rangemode: "tozero", title: { text: cost ? "executed instructions" : chosen.emulated ? "operator" : "microseconds" } },
-          legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0 },
         },
       }), true);
-  }
-
-  function history(parent, chosen) {
-    if (!chosen.history.length) return;
-    const arms = ["off", "on"].filter((arm) => chosen.history.some((each) => known(each[arm])));
-    chart(parent, "History of accepted sessions", "The last point is this run; a change of epoch is a new accepted level",
-      amount(chosen.history.length, "session"), () => ({
-        traces: arms.map((arm) => ({
-          type: "scatter", mode: "lines+markers", name: `SME2 ${arm}`,
-          x: chosen.history.map((_, index) => index + 1), y: chosen.history.map((each) => each[arm]),
-          text: chosen.history.map((each) => plain(`${each.recorded}${each.epoch === null ? " (this run)" : `, epoch ${each.epoch}`} ${each.executorch}`)),
-          line: { color: colour(`--${arm}`) },
-          marker: { size: chosen.history.map((each) => each.epoch === null ? 12 : 7) },
-          hovertemplate: "%{text}<br>%{y:.4g} ms<extra>SME2 " + arm + "</extra>",
-        })),
-        layout: { xaxis: { title: { text: "session" }, dtick: Math.max(1, Math.ceil(chosen.history.length / 10)) }, yaxis: { title: { text: "milliseconds" }, rangemode: "tozero" } },
-      }));
   }
 
   // Threads against latency: a line per arm with its interval as a band, the best of it marked.
@@ -533,18 +512,6 @@
       if (known(chosen.memory[arm])) add(`Peak memory, SME2 ${arm}`, figureFor(chosen.memory[arm], "bytes"));
     }
     return list;
-  }
-
-  function shift(parent, chosen) {
-    if (!chosen.shift) return;
-    parent.append(element("h3", {}, "Bottleneck shift"));
-    const { before, after, limit, rows } = chosen.shift;
-    const moved = before === after ? `The bottleneck is ${after} with SME2 and without.`
-      : `With SME2 the bottleneck moves from ${before} to ${after}.`;
-    const bound = known(limit) ? ` If ${after} were free, it would be ${factor(limit)} as fast: no work on it can bring more.` : "";
-    parent.append(element("p", {}, moved + bound));
-    parent.append(plainTable("Traced time by category", ["category", "SME2 off", "SME2 on", "faster"],
-      rows.map(([name, off, on, ratio]) => [name, milliseconds(off), milliseconds(on), off ? factor(ratio) : "-"])));
   }
 
   function choice(label, id, options, changed) {
@@ -674,10 +641,7 @@
         { title: "what was found", name: true, prose: true, value: (row) => row.message, show: found },
       ], worst, { caption: "Every check that was made" });
     }
-    if (chosen.baseline) {
-      parent.append(plainTable(`Structure, beside the baseline of ${chosen.baseline.device}`, ["what", "baseline", "now"],
-        chosen.baseline.rows.map(([name, then, now]) => [name, String(then ?? "-"), String(now ?? "-")])));
-    } else if (!chosen.checks.some((check) => known(check.old))) {
+    if (!chosen.checks.some((check) => known(check.old))) {
       parent.append(element("p", { class: "quiet" }, "There is no baseline yet: --update-baselines makes one."));
     }
   }
@@ -690,9 +654,7 @@
     distribution(charts, chosen);
     frontier(charts, chosen);
     generation(charts, chosen);
-    history(charts, chosen);
     timeline(charts, chosen);
-    shift(body, chosen);
     operators(body, chosen);
     kernels(body, chosen);
   }
@@ -786,15 +748,8 @@
   // What limits the figures stands at the end: it is true of all of them.
   function notes() {
     const place = document.getElementById("notes");
-    const add = (text) => place.append(element("p", { class: "note" }, text));
-    const emulated = data.cases.filter((each) => each.emulated).length;
-    if (emulated) add(`${emulated === data.cases.length ? "All" : emulated} of these models ran on an emulated CPU. Their operators, kernels and outputs are exact; no latency of theirs is shown, since emulated time says nothing about hardware.`);
-    const counted = data.cases.find((each) => each.cost);
-    if (counted) add(`${counted.cost.note[0].toUpperCase()}${counted.cost.note.slice(1)}.`);
-    if (data.cases.some((each) => each.weights.startsWith("random"))) {
-      add("Weights are random: latency does not depend on them, accuracy does.");
-    }
-    if (!data.cases.length) add("No model was measured.");
+    const told = data.cases.length ? data.notes : ["No model was measured."];
+    place.append(...told.map((text) => element("p", { class: "note" }, text)));
     place.hidden = place.children.length < 2;
   }
 
@@ -886,7 +841,6 @@
     tell();
   }
 
-  document.getElementById("title").textContent = document.title;
   headline();
   failures();
   document.getElementById("answers").hidden = !data.cases.length;

@@ -83,7 +83,7 @@ def test_the_report_is_that_of_the_whole_records(tmp_path: Path) -> None:
         for profile in record.measured.profiles.values()
         for member in profile.operators
     )
-    write_html(tmp_path / "whole.html", whole, tmp_path / "baselines", ())
+    write_html(tmp_path / "whole.html", whole)
     assert (tmp_path / "r.html").read_text() == (tmp_path / "whole.html").read_text()
     summary = (tmp_path / "report.md").read_text()
     write_run(tmp_path, [record for _, record in whole])

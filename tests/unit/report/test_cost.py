@@ -26,8 +26,8 @@ from pytest_sme2.report.cost import (
     millions,
     tokens_per_second,
 )
-from pytest_sme2.report.html_data import ReportCase, report_document
-from pytest_sme2.report.markdown_case import latency_lines
+from pytest_sme2.report.html_data import report_document
+from pytest_sme2.report.markdown import latency_lines
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.writing import write_case
 from pytest_sme2.results import (
@@ -144,7 +144,7 @@ def test_other_services_get_instructions_and_no_time(case: tuple[Path, CaseRecor
 
 
 def test_the_page_holds_instructions_operator_by_operator(case: tuple[Path, CaseRecord]) -> None:
-    document: Any = report_document([ReportCase(*case)])
+    document: Any = report_document([case])
     shown = next(document["cases"])
     assert shown["cost"]["instructions"]["on"] < shown["cost"]["instructions"]["off"]
     arm = shown["arms"]["on"]["cost"]

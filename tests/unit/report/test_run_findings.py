@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.report.findings import RunFinding, next_step, run_findings
-from pytest_sme2.report.html_data import ReportCase, report_document
-from pytest_sme2.report.markdown_case import case_lines
+from pytest_sme2.report.html_data import report_document
+from pytest_sme2.report.markdown import case_lines
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.results import AS_EXPORTED, Arm, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record
@@ -94,7 +94,7 @@ def test_a_single_row_is_to_be_measured_in_every_report(tmp_path: Path) -> None:
     assert found.share > 0.1
     assert any("gru: measure it:" in line for line in run_lines([record], 1))
     assert any("- measure it: 9 matrix operators" in line for line in case_lines(record, "#"))
-    (case,) = report_document([ReportCase(tmp_path / "gru-fp16", record)])["cases"]
+    (case,) = report_document([(tmp_path / "gru-fp16", record)])["cases"]
     assert any(text.startswith("measure it: 9 matrix") for text in case["findings"])
 
 
