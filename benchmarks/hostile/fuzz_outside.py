@@ -17,10 +17,16 @@ from benchmarks.hostile.stage import Subject, expect
 from pytest_sme2.cli.commands.history import history_lines
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.weights import upstream_of
+from pytest_sme2.profile.beside import (
+    ORIGINS,
+    SCHEMA,
+    SHAPES,
+    beside,
+    keep_origins,
+    kept_origins,
+    kept_shapes,
+)
 from pytest_sme2.profile.kernel_matrix import read_matrix, write_matrix
-from pytest_sme2.profile.origins import beside as origins_beside
-from pytest_sme2.profile.origins import keep_origins, kept_origins
-from pytest_sme2.profile.shapes import SCHEMA, beside, kept_shapes
 from pytest_sme2.report.history import FILE, HistoryRecord, Value, add_records, read_history
 from pytest_sme2.report.history_page import history_page
 from pytest_sme2.report.history_series import all_series
@@ -135,14 +141,14 @@ def tests_of_shard(chance: Random, folder: Path) -> None:
 
 # --- files beside an ETDump, and those of a model's folder ----------------------------------------
 
-SHAPES = """{"schema":1,"methods":[{"name":"forward","calls":{"0":[{"operation":"convolution",
+SHAPES_TEXT = """{"schema":1,"methods":[{"name":"forward","calls":{"0":[{"operation":"convolution",
 "inputs":[[1,8,8,3],[8,3,3,3]],"output":[1,8,8,8]}]}}]}"""
 
 
 def shapes(chance: Random, folder: Path) -> None:
     etdump = folder / "run.etdump"
-    path = beside(etdump)
-    path.write_bytes(damaged_json(chance, SHAPES.replace('"schema":1', f'"schema":{SCHEMA}')))
+    path = beside(etdump, SHAPES)
+    path.write_bytes(damaged_json(chance, SHAPES_TEXT.replace('"schema":1', f'"schema":{SCHEMA}')))
     read_within_bounds(lambda: kept_shapes(etdump), path.name)
 
 
@@ -271,7 +277,7 @@ def note(chance: Random, folder: Path) -> None:
 def origins(chance: Random, folder: Path) -> None:
     etdump = folder / "run.etdump"
     keep_origins(etdump, DATA / "etrecords" / "toy.etrecord", lambda line: None)
-    path = origins_beside(etdump)
+    path = beside(etdump, ORIGINS)
     path.write_bytes(damaged_json(chance, path.read_text("utf-8")))
     read_within_bounds(lambda: kept_origins(etdump), path.name)
 

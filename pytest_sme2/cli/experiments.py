@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pytest_sme2.cli.experiment_file import Experiment, ExperimentPlan, Key
 from pytest_sme2.errors import Sme2Error, UsageError
-from pytest_sme2.profile.shapes import beside, keep_shapes
+from pytest_sme2.profile.beside import SHAPES, beside, keep_shapes
 from pytest_sme2.report.csv_files import write_summary
 from pytest_sme2.report.markdown import run_report
 from pytest_sme2.report.writing import model_stem, pipeline_summary, write_case
@@ -174,7 +174,7 @@ def _inside(folder: Path, etdump: Path) -> Path:
     if etdump.is_relative_to(folder):
         return etdump
     folder.mkdir(parents=True, exist_ok=True)
-    for path in (etdump, beside(etdump), etdump.with_suffix(".log")):
+    for path in (etdump, beside(etdump, SHAPES), etdump.with_suffix(".log")):
         if path.is_file():
             shutil.copyfile(path, folder / path.name)
     return folder / etdump.name

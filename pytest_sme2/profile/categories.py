@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from pytest_sme2.errors import UsageError
@@ -180,26 +180,16 @@ PORTABLE_NAMES: Mapping[str, _Place] = _by_name(
 )  # fmt: skip
 """ExecuTorch's kernels (portable, optimized, quantized, custom), without namespace and overload."""
 
-KINDS: Mapping[Category, tuple[str, ...]] = MappingProxyType(
-    {
-        category: tuple(
-            dict.fromkeys(
-                [
-                    *(_CONVOLUTION_KINDS.values() if category is _CONV else ()),
-                    *(
-                        kind
-                        for place_category, kind in (
-                            *XNNPACK_NAMES.values(),
-                            *PORTABLE_NAMES.values(),
-                        )
-                        if place_category is category
-                    ),
-                ]
-            )
-        )
-        for category in Category
-    }
+_PLACES = dict.fromkeys(
+    [
+        *((_CONV, kind) for kind in _CONVOLUTION_KINDS.values()),
+        *XNNPACK_NAMES.values(),
+        *PORTABLE_NAMES.values(),
+    ]
 )
+KINDS = {
+    category: tuple(kind for place, kind in _PLACES if place is category) for category in Category
+}
 
 OPERATOR_CALL = "OPERATOR_CALL"
 DELEGATE_CALL = "DELEGATE_CALL"
@@ -214,17 +204,16 @@ _UNNAMED_CALLS: Mapping[str, tuple[str, Executor]] = {
 # The data types of operands that were packed for SME kernels. XNNPACK names them so only where an
 # SME or SME2 kernel runs. QP8 is packed too, but for NEON kernels as well: it proves nothing.
 _SME2_TYPES: Mapping[str, str] = {"PF16": "F16", "PF32": "F32", "PQS8": "QS8"}
-_UNPROVEN_TYPES = frozenset({"QP8"})
+_UNPROVEN_TYPE = "QP8"
+_PACKED_TYPES = {plain: packed for packed, plain in _SME2_TYPES.items()} | {"QC8": "PQS8"}
 
-SME2_VARIANTS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "Convolution": frozenset({"PF16", "PF32", "PQS8"}),
-        "Deconvolution": frozenset({"PQS8"}),
-        "Fully Connected": frozenset({"PF16", "PF32", "PQS8"}),
-        "Dynamic Fully Connected": frozenset({"PF16", "PF32"}),
-        "Batch Matrix Multiply": frozenset({"PF16", "PF32"}),
-    }
-)
+SME2_VARIANTS: Mapping[str, frozenset[str]] = {
+    "Convolution": frozenset({"PF16", "PF32", "PQS8"}),
+    "Deconvolution": frozenset({"PQS8"}),
+    "Fully Connected": frozenset({"PF16", "PF32", "PQS8"}),
+    "Dynamic Fully Connected": frozenset({"PF16", "PF32"}),
+    "Batch Matrix Multiply": frozenset({"PF16", "PF32"}),
+}
 """The packed data types in which XNNPACK has each operation for SME."""
 
 _XNNPACK_NAME = re.compile(
@@ -300,25 +289,15 @@ def classify(name: str, *, rules: Sequence[Rule] = ()) -> Operator:
     operator = _classify(plain_name(name))
     for rule in rules:
         if rule.matches(operator.name):
-            return _replaced(operator, rule)
+            matrix = _is_matrix(rule.category, rule.kind)
+            return replace(
+                operator, category=rule.category, kind=rule.kind, matrix=matrix, known=True
+            )
     return operator
 
 
-def _replaced(operator: Operator, rule: Rule) -> Operator:
-    matrix = rule.category in (_CONV, _GEMM) and rule.kind != "depthwise"
-    return Operator(
-        name=operator.name,
-        category=rule.category,
-        kind=rule.kind,
-        executor=operator.executor,
-        matrix=matrix,
-        sme2=operator.sme2,
-        known=True,
-        unproven=operator.unproven,
-        operation=operator.operation,
-        data_types=operator.data_types,
-        algorithm=operator.algorithm,
-    )
+def _is_matrix(category: Category, kind: str) -> bool:
+    return category in (_CONV, _GEMM) and kind != "depthwise"
 
 
 @functools.lru_cache(maxsize=4096)
@@ -326,17 +305,11 @@ def _classify(name: str) -> Operator:
     if name in _UNNAMED_CALLS:
         kind, executor = _UNNAMED_CALLS[name]
         return _operator(name, (_OTHER, kind), executor, operation=name)
-    native = _NATIVE.fullmatch(name)
-    if native is not None:
-        operation = native["operation"]
+    if name.startswith("native_call_"):
+        native = _NATIVE.fullmatch(name)
+        operation = native["operation"] if native else name
         place = PORTABLE_NAMES.get(operation)
         return _operator(name, place, Executor.PORTABLE, operation=operation)
-    if name.startswith("native_call_"):
-        return _operator(name, None, Executor.PORTABLE, operation=name)
-    return _classify_xnnpack(name)
-
-
-def _classify_xnnpack(name: str) -> Operator:
     match = _XNNPACK_NAME.fullmatch(name)
     if match is None or match["operation"] not in XNNPACK_NAMES:
         place = (_ELEMENTWISE, "arithmetic") if name in _NAMELESS else None
@@ -346,17 +319,15 @@ def _classify_xnnpack(name: str) -> Operator:
     category, kind = XNNPACK_NAMES[operation]
     if operation == "Convolution":
         kind = _CONVOLUTION_KINDS.get(algorithm, kind)
-    known = not algorithm or algorithm in XNNPACK_ALGORITHMS
     words = [word.strip() for word in match["types"].split(",")]
-    data_types = tuple(word for word in words if word and not _LAYOUT.fullmatch(word))
     return _operator(
         name,
         (category, kind),
         Executor.DELEGATED,
         operation=operation,
-        data_types=data_types,
+        data_types=tuple(word for word in words if word and not _LAYOUT.fullmatch(word)),
         algorithm=algorithm,
-        known=known,
+        known=not algorithm or algorithm in XNNPACK_ALGORITHMS,
     )
 
 
@@ -371,7 +342,7 @@ def _operator(
     known: bool = True,
 ) -> Operator:
     category, kind = place or (_OTHER, "unknown")
-    matrix = category in (_CONV, _GEMM) and kind != "depthwise"
+    matrix = _is_matrix(category, kind)
     return Operator(
         name=name,
         category=category,
@@ -380,7 +351,7 @@ def _operator(
         matrix=matrix,
         sme2=matrix and not _SME2_TYPES.keys().isdisjoint(data_types),
         known=known and place is not None,
-        unproven=matrix and not _UNPROVEN_TYPES.isdisjoint(data_types),
+        unproven=matrix and _UNPROVEN_TYPE in data_types,
         operation=operation,
         data_types=data_types,
         algorithm=algorithm,
@@ -410,13 +381,9 @@ def has_per_tensor_weights(operator: Operator) -> bool:
 
 def sme2_variant(operator: Operator) -> str | None:
     """The packed data type in which XNNPACK could run this operator on SME; None if it has none."""
-    variants = SME2_VARIANTS.get(operator.operation, frozenset())
     if operator.operation == "Fully Connected" and has_per_tensor_weights(operator):
         return None
-    plain = {packed: packed for packed in variants} | {
-        _SME2_TYPES[packed]: packed for packed in variants
-    }
-    if "PQS8" in variants:
-        plain["QC8"] = "PQS8"
     # The first type is the input's; mixed types such as QD8, F32, QC8W have no packed kernel.
-    return plain.get(operator.data_types[0]) if operator.data_types else None
+    first = "".join(operator.data_types[:1])
+    packed = _PACKED_TYPES.get(first, first)
+    return packed if packed in SME2_VARIANTS.get(operator.operation, ()) else None

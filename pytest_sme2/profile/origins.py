@@ -1,87 +1,12 @@
-"""The file beside an ETDump that remembers where its program's operators come from.
-
-The ETRecord itself is large, since it holds the weights, and may be gone later. It is read in
-``trace/etrecord.py``.
-"""
+"""Which operator of a trace the model has where, and the words for it. Pure."""
 
 from __future__ import annotations
 
-import functools
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
-from pytest_sme2.errors import EtdumpError
 from pytest_sme2.profile.categories import classify
-from pytest_sme2.results import FORWARD, Attribution, Executor, Operator, Origin
-from pytest_sme2.system.files import write_text
-from pytest_sme2.system.reading import read_json
-from pytest_sme2.trace.etrecord import read_attribution
-
-SUFFIX = ".origins.json"
-# 1: the first.
-SCHEMA = 1
-
-
-def beside(etdump: Path) -> Path:
-    return etdump.with_name(etdump.name.removesuffix(".etdump") + SUFFIX)
-
-
-def keep_origins(
-    etdump: Path, etrecord: Path | None, say: Callable[[str], None], method: str = FORWARD
-) -> None:
-    """Remember what the ETRecord says of the method; a run does not fail for want of it."""
-    beside(etdump).unlink(missing_ok=True)
-    if etrecord is None:
-        return
-    try:
-        read = read_attribution(etrecord, method)
-    except EtdumpError as error:
-        say(f"where operators come from stays unknown: {error}")
-        return
-    # Thousands of operators share a few files.
-    from_here = functools.cache(_from_here)
-
-    def moved(origin: Origin) -> Origin:
-        return replace(origin, file=from_here(origin.file))
-
-    found = replace(
-        read,
-        origins={row: moved(origin) for row, origin in read.origins.items()},
-        nodes={
-            row: tuple((name, moved(origin)) for name, origin in members)
-            for row, members in read.nodes.items()
-        },
-    )
-    text = json.dumps({"schema": SCHEMA, **vars(found)}, default=vars, separators=(",", ":"))
-    write_text(beside(etdump), text + "\n")
-
-
-def kept_origins(etdump: Path) -> Attribution | None:
-    """What ``keep_origins`` wrote; None where it did not."""
-    path = beside(etdump)
-    if not path.is_file():
-        return None
-    remedy = "Remove it, or run the model again."
-    document = read_json(path, remedy=remedy, error=EtdumpError, finite=True)
-    try:
-        if document["schema"] != SCHEMA:
-            raise ValueError(f"its schema is {document['schema']!r}, this version reads {SCHEMA}")
-        return Attribution(
-            aten=_words(document["aten"]),
-            modules=_words(document["modules"]),
-            origins={int(row): _origin(entry) for row, entry in document["origins"].items()},
-            # Files of before have the modules of matrix operators alone, or nothing.
-            nodes={
-                int(row): tuple((str(name), _node(name, entry)) for name, entry in entries)
-                for row, entries in document.get("nodes", document.get("matrix", {})).items()
-            },
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise EtdumpError(f"{path} cannot be used: {error}. {remedy}") from error
-
+from pytest_sme2.results import Attribution, Executor, Operator, Origin
 
 _MATRIX_NODES = ("aten.convolution.", "aten.linear.", "aten.addmm.", "aten.mm.", "aten.bmm.")
 _NORM = "aten._native_batch_norm_legit_no_training"
@@ -181,26 +106,3 @@ def source_text(origin: Origin) -> str:
 def short_file(file: str) -> str:
     """A file of an installed package from the package on; any other as it is."""
     return file.replace("\\", "/").rpartition("/site-packages/")[2]
-
-
-def _words(entries: Mapping[str, list[str]]) -> dict[int, tuple[str, ...]]:
-    return {int(row): tuple(map(str, words)) for row, words in entries.items()}
-
-
-def _node(name: Any, entry: Any) -> Origin:
-    return Origin(str(name), entry) if isinstance(entry, str) else _origin(entry)
-
-
-def _origin(entry: Mapping[str, Any]) -> Origin:
-    written, module, kind, file, code = (
-        str(entry[word]) for word in ("written", "module", "module_type", "file", "code")
-    )
-    constant = entry["constant"] is True
-    return Origin(written, module, kind, file, int(entry["line"]), code, constant)
-
-
-def _from_here(file: str) -> str:
-    """A file of this folder by its path from here: an export may have been made in another copy."""
-    parts = Path(file).parts
-    endings = (Path(*parts[first:]) for first in range(1, len(parts)))
-    return next((path.as_posix() for path in endings if path.is_file()), file)

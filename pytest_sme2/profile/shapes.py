@@ -1,4 +1,4 @@
-"""Which operator of a trace has which shapes, and the file beside an ETDump that remembers them.
+"""Which operator of a trace has which shapes, and what they say.
 
 A trace names operators without shapes, a program has shapes without XNNPACK's names. Both list the
 matrix operators of a call in the same order; where number and kind of them do not agree, nothing is
@@ -7,30 +7,12 @@ claimed. The program is read in ``trace/program.py``.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
-from pytest_sme2.errors import ProgramError
-from pytest_sme2.results import (
-    FORWARD,
-    Executor,
-    MethodShapes,
-    Operator,
-    OperatorShapes,
-    shape_text,
-)
-from pytest_sme2.system.files import write_text
-from pytest_sme2.system.reading import read_json
+from pytest_sme2.results import Executor, MethodShapes, Operator, OperatorShapes, shape_text
 from pytest_sme2.system.wording import count
-from pytest_sme2.trace.program import read_program
 
-SUFFIX = ".shapes.json"
-# 1: the first.
-SCHEMA = 1
 MOST_NAMED = 3
 
 # What XNNPACK may run a node of a program as.
@@ -124,54 +106,3 @@ def kernel_size(shapes: OperatorShapes | None) -> tuple[int, int] | None:
     if shapes is None or "convolution" not in shapes.operation or len(shapes.inputs[-1]) != 4:
         return None
     return shapes.inputs[-1][1], shapes.inputs[-1][2]
-
-
-# --- the file beside an ETDump --------------------------------------------------------------------
-
-
-def beside(etdump: Path) -> Path:
-    return etdump.with_name(etdump.name.removesuffix(".etdump") + SUFFIX)
-
-
-def keep_shapes(
-    etdump: Path, program: Path, say: Callable[[str], None], method: str = FORWARD
-) -> None:
-    """Remember beside the ETDump what its program says, since the program may be gone later.
-
-    Of the method that ran: another may have the same operators in other sizes.
-    Shapes help, but no run fails for want of them: a program in a format of its own still runs.
-    """
-    try:
-        methods = [found for found in read_program(program) if found.name == method]
-    except ProgramError as error:
-        beside(etdump).unlink(missing_ok=True)
-        say(f"the shapes of operators stay unknown: {error}")
-        return
-    document = {"schema": SCHEMA, "methods": [asdict(found) for found in methods]}
-    write_text(beside(etdump), json.dumps(document, separators=(",", ":")) + "\n")
-
-
-def kept_shapes(etdump: Path) -> tuple[MethodShapes, ...]:
-    """What ``keep_shapes`` wrote; nothing where it did not."""
-    path = beside(etdump)
-    if not path.is_file():
-        return ()
-    remedy = "Remove it, or run the model again."
-    document = read_json(path, remedy=remedy, error=ProgramError, finite=True)
-    try:
-        if document["schema"] != SCHEMA:
-            raise ValueError(f"its schema is {document['schema']!r}, this version reads {SCHEMA}")
-        return tuple(_method(entry) for entry in document["methods"])
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise ProgramError(f"{path} cannot be used: {error}. {remedy}") from error
-
-
-def _method(entry: Mapping[str, Any]) -> MethodShapes:
-    calls = {int(row): tuple(_operators(found)) for row, found in entry["calls"].items()}
-    return MethodShapes(str(entry["name"]), calls)
-
-
-def _operators(entries: Iterable[Mapping[str, Any]]) -> Iterator[OperatorShapes]:
-    for entry in entries:
-        inputs = tuple(tuple(map(int, shape)) for shape in entry["inputs"])
-        yield OperatorShapes(str(entry["operation"]), inputs, tuple(map(int, entry["output"])))

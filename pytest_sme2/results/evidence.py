@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import enum
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pytest_sme2.results.run import Arm, Artifact, Run
+from pytest_sme2.results.run import Arm, Artifact, Run, Word
 
 
-class KernelFamily(str, enum.Enum):
+class KernelFamily(Word):
     """What instructions a kernel is made of."""
 
     SME2 = "sme2"
     SME = "sme"
     NEON = "neon"
     OTHER = "other"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pytest_sme2.results.run import Word
 from pytest_sme2.results.trace import OperatorShapes, Origin
 
 
-class Category(str, enum.Enum):
+class Category(Word):
     """The five categories at the top of the taxonomy."""
 
     CONV = "CONV"
@@ -18,18 +18,12 @@ class Category(str, enum.Enum):
     ELEMENTWISE = "ELEMENTWISE"
     OTHER = "OTHER"
 
-    def __str__(self) -> str:
-        return self.value
 
-
-class Executor(str, enum.Enum):
+class Executor(Word):
     """Who ran an operator."""
 
     DELEGATED = "delegated"
     PORTABLE = "portable"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True)
@@ -288,7 +282,7 @@ class Comparison:
         return before is not None and after is not None and before is not after
 
 
-class Topic(str, enum.Enum):
+class Topic(Word):
     """What a finding is about."""
 
     COVERAGE = "coverage"
@@ -311,9 +305,6 @@ class Topic(str, enum.Enum):
     UNKNOWN = "unknown"
     NOTE = "note"
     """What a reader has to know about the data; it costs nothing."""
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,14 @@ FORWARD = "forward"
 """The method of a program if none is named."""
 
 
-class Arm(str, enum.Enum):
+class Word(str, enum.Enum):
+    """One of a few words; it prints as itself."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Arm(Word):
     """What of SME a process sees.
 
     A chip that has SME and no SME2 has no third arm: there ``on`` is SME1, and reports say so.
@@ -24,9 +31,6 @@ class Arm(str, enum.Enum):
     """Neither SME nor SME2."""
     SME1 = "sme1"
     """SME, with SME2 hidden: as on a chip that has no SME2."""
-
-    def __str__(self) -> str:
-        return self.value
 
 
 PAIR = (Arm.ON, Arm.OFF)

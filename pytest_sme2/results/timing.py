@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import enum
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pytest_sme2.results.run import Arm, Turn
+from pytest_sme2.results.run import Arm, Turn, Word
 
 
-class Outcome(str, enum.Enum):
+class Outcome(Word):
     """What a check found. Pairs of processes alone end in one of the first four."""
 
     PASS = "PASS"  # noqa: S105  (a verdict, not a password)
@@ -31,9 +30,6 @@ class Outcome(str, enum.Enum):
     """It is in the baseline now: there was nothing to compare it with."""
     NOT_STORED = "NOT_STORED"
     """It was to be stored, and was refused: there is still nothing to compare it with."""
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True)
@@ -241,7 +237,7 @@ class FrontierCell:
         return statistics.median(self.medians_ns)
 
 
-class Ship(str, enum.Enum):
+class Ship(Word):
     """What a frontier comes to, as the best of one arm against the best of the other."""
 
     CANDIDATE = "candidate"
@@ -249,9 +245,6 @@ class Ship(str, enum.Enum):
     EITHER = "either"
     """No difference that matters."""
     UNCLEAR = "unclear"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True)

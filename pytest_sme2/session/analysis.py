@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2.errors import EtdumpError, Sme2Error, UsageError
+from pytest_sme2.profile.beside import kept_origins, kept_shapes
 from pytest_sme2.profile.build import build_profiles, leave_out
 from pytest_sme2.profile.categories import Rule
-from pytest_sme2.profile.origins import kept_origins
-from pytest_sme2.profile.shapes import kept_shapes
 from pytest_sme2.results import Columns, KernelCensus, Profile
 from pytest_sme2.session.run_directory import METRICS
 from pytest_sme2.system.reading import read_json

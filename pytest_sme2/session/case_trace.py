@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import RunError, TargetError
+from pytest_sme2.profile.beside import keep_origins, keep_shapes, kept_origins, kept_shapes
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.cost import MismatchError, build_cost
 from pytest_sme2.profile.coverage import named_by_chip
-from pytest_sme2.profile.origins import keep_origins, kept_origins
-from pytest_sme2.profile.shapes import keep_shapes, kept_shapes
 from pytest_sme2.results import (
     FORWARD,
     CountedInference,

@@ -59,10 +59,9 @@ def write_record(folder: Path, record: CaseRecord) -> None:
 
 def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
     """The case in ``folder``, with its profiles rebuilt from the ETDumps."""
+    from pytest_sme2.profile.beside import kept_origins, kept_shapes
     from pytest_sme2.profile.build import build_profile
     from pytest_sme2.profile.coverage import named_by_chip
-    from pytest_sme2.profile.origins import kept_origins
-    from pytest_sme2.profile.shapes import kept_shapes
     from pytest_sme2.trace.etdump import read_etdump
 
     path = folder / METRICS

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_sme2.profile.beside import keep_shapes, kept_shapes
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.cost import build_cost, tile_use, work_coverage
-from pytest_sme2.profile.shapes import keep_shapes, kept_shapes
 from pytest_sme2.results import Arm, InferenceCost, RunRequest
 from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.qemu import parse_cpu

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.export.variant import parse_variants
-from pytest_sme2.profile.origins import beside as origins_beside
+from pytest_sme2.profile.beside import ORIGINS, beside
 from pytest_sme2.results import Arm, CaseResult, Pair
 from pytest_sme2.session.case_result import assemble
 from pytest_sme2.session.cases import Case
@@ -131,7 +131,7 @@ def _record(session: Session, case: Case) -> None:
         files = [run.etdump, *run.etdump.parent.glob("run.*.json")]
         for file in files:
             (folder / file.name).write_bytes(file.read_bytes())
-        origins = origins_beside(folder / run.etdump.name)
+        origins = beside(folder / run.etdump.name, ORIGINS)
         if origins.is_file():
             # Paths of this machine say nothing to others.
             text = _PACKAGES.sub('"file":"/site-packages/', origins.read_text("utf-8"))

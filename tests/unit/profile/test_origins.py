@@ -1,53 +1,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import EtdumpError
 from pytest_sme2.profile.categories import classify
-from pytest_sme2.profile.origins import (
-    _from_here,
-    beside,
-    keep_origins,
-    kept_origins,
-    match_origins,
-    source_text,
-)
+from pytest_sme2.profile.origins import match_origins, source_text
 from pytest_sme2.results import Attribution, Operator, Origin
 from pytest_sme2.trace.etrecord import read_attribution
 from tests.support.profiles import ETDUMPS
 
 ETRECORD = ETDUMPS.parent / "etrecords" / "toy.etrecord"
-
-
-def test_what_is_kept_is_what_the_etrecord_says(tmp_path: Path) -> None:
-    trace = tmp_path / "a.etdump"
-    said: list[str] = []
-    keep_origins(trace, ETRECORD, said.append)
-    assert kept_origins(trace) == read_attribution(ETRECORD)
-    assert not said
-
-
-def test_without_an_etrecord_nothing_of_an_earlier_program_stays(tmp_path: Path) -> None:
-    trace = tmp_path / "a.etdump"
-    said: list[str] = []
-    keep_origins(trace, ETRECORD, said.append)
-    keep_origins(trace, tmp_path / "missing", said.append)
-    assert kept_origins(trace) is None
-    assert "stays unknown" in said[0]
-    keep_origins(trace, ETRECORD, said.append)
-    keep_origins(trace, None, said.append)
-    assert kept_origins(trace) is None
-
-
-@pytest.mark.parametrize("text", ["{}", "[]", '{"schema": 2}', '{"schema": 1, "aten": []}', "1e"])
-def test_a_damaged_file_is_one_clear_error(text: str, tmp_path: Path) -> None:
-    trace = tmp_path / "a.etdump"
-    beside(trace).write_text(text)
-    with pytest.raises(EtdumpError, match="run the model again"):
-        kept_origins(trace)
 
 
 def traced(*names: str) -> list[tuple[Operator, int]]:
@@ -119,22 +82,3 @@ def test_the_modules_of_a_real_model_are_found() -> None:
     matrix = [origin for name, origin in nodes if name.startswith("aten.convolution.")]
     assert matrix
     assert all(origin.module and origin.line and origin.code for origin in matrix)
-
-
-def test_a_file_of_before_has_modules_alone(tmp_path: Path) -> None:
-    text = '{"schema":1,"aten":{},"modules":{},"origins":{},"matrix":{"0":[["aten.mm.out","a"]]}}'
-    beside(tmp_path / "a.etdump").write_text(text)
-    found = kept_origins(tmp_path / "a.etdump")
-    assert found.nodes == {0: (("aten.mm.out", Origin("aten.mm.out", "a")),)}
-
-
-def test_a_file_below_this_folder_is_told_from_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a copy of the project, too, in which the export was made."""
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "net.py").touch()
-    monkeypatch.chdir(tmp_path)
-    for file in (tmp_path / "models" / "net.py", Path("/other/copy/models/net.py")):
-        assert _from_here(str(file)) == "models/net.py"
-    assert _from_here("/other/net.py") == "/other/net.py"

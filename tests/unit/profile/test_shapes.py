@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pytest_sme2.cli.main import main
-from pytest_sme2.errors import ProgramError
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.findings import find
 from pytest_sme2.profile.frames import profile_frames
-from pytest_sme2.profile.shapes import keep_shapes, kept_shapes, shapes_text
+from pytest_sme2.profile.shapes import shapes_text
 from pytest_sme2.report.findings import profile_findings
 from pytest_sme2.results import MethodShapes, OperatorShapes, Profile, Topic
 from pytest_sme2.session.analysis import analyze_file
@@ -115,45 +113,8 @@ def test_many_shapes_are_cut_after_the_costliest() -> None:
     assert shapes_text([(None, 1.0)]) == ""
 
 
-# --- beside an ETDump -----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def trace(tmp_path: Path) -> Path:
-    return Path(shutil.copy(ETDUMPS / "cpp_toy_fp16_on.etdump", tmp_path / "a 'run'.etdump"))
-
-
-def test_what_was_kept_is_what_was_read(trace: Path) -> None:
-    said: list[str] = []
-    keep_shapes(trace, PROGRAMS / "toy_fp16.pte", said.append)
-    assert kept_shapes(trace) == read_program(PROGRAMS / "toy_fp16.pte")
-    assert said == []
-    assert any(member.shapes for member in analyze_file(trace).profile.operators)
-
-
-def test_only_the_method_that_ran_is_kept(trace: Path) -> None:
-    keep_shapes(trace, PROGRAMS / "methods.pte", print, "scale")
-    assert [method.name for method in kept_shapes(trace)] == ["scale"]
-
-
-def test_a_program_that_cannot_be_read_fails_nothing(trace: Path, tmp_path: Path) -> None:
-    said: list[str] = []
-    keep_shapes(trace, PROGRAMS / "toy_fp16.pte", said.append)
-    keep_shapes(trace, tmp_path / "missing.pte", said.append)
-    assert "the shapes of operators stay unknown" in said[0]
-    assert kept_shapes(trace) == (), "shapes of an earlier program must not stay"
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"schema": 9}', '{"schema": 1, "methods": [{}]}'])
-def test_a_damaged_file_is_named(trace: Path, text: str) -> None:
-    damaged = trace.with_name("a 'run'.shapes.json")
-    damaged.write_text(text, "utf-8")
-    with pytest.raises(ProgramError, match=r"cannot be (used|read)") as caught:
-        kept_shapes(trace)
-    assert str(damaged) in str(caught.value)
-
-
-def test_the_command_takes_a_program(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_takes_a_program(capsys: pytest.CaptureFixture[str]) -> None:
+    trace = ETDUMPS / "cpp_toy_fp16_on.etdump"
     program = str(PROGRAMS / "toy_fp16.pte")
     assert main(["report", "analyze", str(trace), "--program", program, "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)

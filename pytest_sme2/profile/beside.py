@@ -1,0 +1,159 @@
+"""The files beside an ETDump that remember its program: shapes, and where operators come from.
+
+The program may be gone later. The ETRecord may be, too; it is large, since it holds the weights.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pytest_sme2.errors import EtdumpError, ProgramError, Sme2Error
+from pytest_sme2.results import FORWARD, Attribution, MethodShapes, OperatorShapes, Origin
+from pytest_sme2.system.files import write_text
+from pytest_sme2.system.reading import read_json
+from pytest_sme2.trace.etrecord import read_attribution
+from pytest_sme2.trace.program import read_program
+
+SHAPES, ORIGINS = ".shapes.json", ".origins.json"
+# Of both files. 1: the first.
+SCHEMA = 1
+_REMEDY = "Remove it, or run the model again."
+_Value = TypeVar("_Value")
+
+
+def beside(etdump: Path, suffix: str) -> Path:
+    return etdump.with_name(etdump.name.removesuffix(".etdump") + suffix)
+
+
+def _write(path: Path, values: Mapping[str, object]) -> None:
+    text = json.dumps({"schema": SCHEMA, **values}, default=vars, separators=(",", ":"))
+    write_text(path, text + "\n")
+
+
+def _read(path: Path, error: type[Sme2Error], made: Callable[[Any], _Value]) -> _Value | None:
+    """What ``made`` makes of the document; None where there is none."""
+    if not path.is_file():
+        return None
+    document = read_json(path, remedy=_REMEDY, error=error, finite=True)
+    try:
+        if document["schema"] != SCHEMA:
+            raise ValueError(f"its schema is {document['schema']!r}, this version reads {SCHEMA}")
+        return made(document)
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as reason:
+        raise error(f"{path} cannot be used: {reason}. {_REMEDY}") from reason
+
+
+# --- shapes ---------------------------------------------------------------------------------------
+
+
+def keep_shapes(
+    etdump: Path, program: Path, say: Callable[[str], None], method: str = FORWARD
+) -> None:
+    """Remember the method that ran: another may have the same operators in other sizes.
+
+    Shapes help, but no run fails for want of them: a program in a format of its own still runs.
+    """
+    path = beside(etdump, SHAPES)
+    try:
+        methods = [found for found in read_program(program) if found.name == method]
+    except ProgramError as error:
+        path.unlink(missing_ok=True)
+        say(f"the shapes of operators stay unknown: {error}")
+        return
+    _write(path, {"methods": methods})
+
+
+def kept_shapes(etdump: Path) -> tuple[MethodShapes, ...]:
+    """What ``keep_shapes`` wrote; nothing where it did not."""
+    return _read(beside(etdump, SHAPES), ProgramError, _methods) or ()
+
+
+def _methods(document: Any) -> tuple[MethodShapes, ...]:
+    return tuple(
+        MethodShapes(
+            str(method["name"]),
+            {int(row): tuple(map(_operator, found)) for row, found in method["calls"].items()},
+        )
+        for method in document["methods"]
+    )
+
+
+def _operator(entry: Any) -> OperatorShapes:
+    inputs = tuple(tuple(map(int, shape)) for shape in entry["inputs"])
+    return OperatorShapes(str(entry["operation"]), inputs, tuple(map(int, entry["output"])))
+
+
+# --- origins --------------------------------------------------------------------------------------
+
+
+def keep_origins(
+    etdump: Path, etrecord: Path | None, say: Callable[[str], None], method: str = FORWARD
+) -> None:
+    """Remember what the ETRecord says of the method; a run does not fail for want of it."""
+    path = beside(etdump, ORIGINS)
+    path.unlink(missing_ok=True)
+    if etrecord is None:
+        return
+    try:
+        read = read_attribution(etrecord, method)
+    except EtdumpError as error:
+        say(f"where operators come from stays unknown: {error}")
+        return
+    # Thousands of operators share a few files.
+    from_here = functools.cache(_from_here)
+
+    def moved(origin: Origin) -> Origin:
+        return replace(origin, file=from_here(origin.file))
+
+    origins = {row: moved(origin) for row, origin in read.origins.items()}
+    nodes = {
+        row: [(name, moved(origin)) for name, origin in members]
+        for row, members in read.nodes.items()
+    }
+    _write(path, {**vars(read), "origins": origins, "nodes": nodes})
+
+
+def _from_here(file: str) -> str:
+    """A file of this folder by its path from here: an export may have been made in another copy."""
+    parts = Path(file).parts
+    endings = (Path(*parts[first:]) for first in range(1, len(parts)))
+    return next((path.as_posix() for path in endings if path.is_file()), file)
+
+
+def kept_origins(etdump: Path) -> Attribution | None:
+    """What ``keep_origins`` wrote; None where it did not."""
+    return _read(beside(etdump, ORIGINS), EtdumpError, _attribution)
+
+
+def _attribution(document: Any) -> Attribution:
+    return Attribution(
+        aten=_words(document["aten"]),
+        modules=_words(document["modules"]),
+        origins={int(row): _origin(entry) for row, entry in document["origins"].items()},
+        # Files of before have the modules of matrix operators alone, or nothing.
+        nodes={
+            int(row): tuple((str(name), _node(name, entry)) for name, entry in entries)
+            for row, entries in document.get("nodes", document.get("matrix", {})).items()
+        },
+    )
+
+
+def _words(entries: Mapping[str, list[str]]) -> dict[int, tuple[str, ...]]:
+    return {int(row): tuple(map(str, words)) for row, words in entries.items()}
+
+
+def _node(name: Any, entry: Any) -> Origin:
+    return Origin(str(name), entry) if isinstance(entry, str) else _origin(entry)
+
+
+def _origin(entry: Mapping[str, Any]) -> Origin:
+    written, module, kind, file, code = (
+        str(entry[word]) for word in ("written", "module", "module_type", "file", "code")
+    )
+    constant = entry["constant"] is True
+    return Origin(written, module, kind, file, int(entry["line"]), code, constant)
