@@ -17,7 +17,7 @@ class Word(str, enum.Enum):
     """One of a few words; it prints as itself."""
 
     def __str__(self) -> str:
-        return self.value
+        return str(self.value)
 
 
 class Arm(Word):

@@ -50,11 +50,6 @@ class Columns:
     """Per block: ``Default`` for load and init, ``Execute`` for an inference."""
     runs: int
     """How many inferences there are."""
-    allocation_block: NDArray[np.int32]
-    allocation_allocator: NDArray[np.int32]
-    allocation_bytes: NDArray[np.uint64]
-    bundled_input: NDArray[np.int32]
-    """Per block: the bundled input's index, -1 where none was used."""
 
 
 @dataclass(frozen=True)

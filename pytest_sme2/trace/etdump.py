@@ -255,9 +255,8 @@ IDENTIFIER = b"ED00"
 
 # The slots of the schema's tables, in the order in which it declares their fields.
 _ETDUMP_RUN_DATA = 1
-_RUN_NAME, _RUN_BUNDLED_INPUT, _, _RUN_EVENTS = range(4)
-_EVENT_PROFILE, _EVENT_ALLOCATION = range(2)
-_ALLOCATION_ALLOCATOR, _ALLOCATION_SIZE = range(2)
+_RUN_NAME, _RUN_EVENTS = 0, 3
+_EVENT_PROFILE = 0
 _NAME, _CHAIN, _INSTRUCTION, _DELEGATE_ID, _DELEGATE_NAME, _, _START, _END = range(8)
 
 # What even an empty run (its reference and its table) and an empty event (its reference, its
@@ -277,26 +276,23 @@ _WRAP = np.uint64(2**32 - 1)
 
 
 def read_etdump(source: Path | bytes) -> Columns:
-    """The profiling and allocation events of an ETDump, in file order.
+    """The profiling events of an ETDump, in file order.
 
     Raises EtdumpError, saying what is wrong and where, for anything that is not a whole ETDump.
     """
     buffer, root = _open(source)
     runs = _runs(buffer, root)
-    block_names = _block_names(buffer, runs)
+    block_names = tuple(buffer.texts(runs.reference(_RUN_NAME), "a run's name"))
     block, event_at = _events(buffer, runs)
     events = Tables(buffer, event_at, "an event")
     profile_at = events.reference(_EVENT_PROFILE)
-    allocation_at = events.reference(_EVENT_ALLOCATION)
     del events, event_at
 
-    # Debug events, and kinds that a later schema may add, are neither and are left out.
-    allocated = allocation_at != 0
-    allocations = Tables(buffer, allocation_at[allocated], "an allocation event")
+    # Allocation and debug events, and kinds that a later schema may add, are left out.
     profiled = profile_at != 0
     profile = Tables(buffer, profile_at[profiled], "a profiling event")
-    allocation_block, block = block[allocated], block[profiled]
-    del allocated, allocation_at, profiled, profile_at
+    block = block[profiled]
+    del profiled, profile_at
 
     start, end, wrapped = _times(buffer, profile)
     chain = profile.int32(_CHAIN, 0)
@@ -331,10 +327,6 @@ def read_etdump(source: Path | bytes) -> Columns:
         parent=parent,
         block_names=block_names,
         runs=count,
-        allocation_block=allocation_block,
-        allocation_allocator=allocations.int32(_ALLOCATION_ALLOCATOR, 0),
-        allocation_bytes=allocations.uint64(_ALLOCATION_SIZE),
-        bundled_input=runs.int32(_RUN_BUNDLED_INPUT, -1),
     )
 
 
@@ -381,19 +373,10 @@ def _load(source: Path | bytes) -> tuple[NDArray[np.uint8], str]:
 
 
 def _runs(buffer: Buffer, root: int) -> Tables:
-    at = np.array([root], dtype=np.int64)
-    buffer.require(at, 8, 4, "the header")
-    etdump = Tables(buffer, at + buffer.word(at), "the root table")
+    etdump = buffer.root(root)
     first, length = buffer.vector(etdump.reference(_ETDUMP_RUN_DATA), "the list of runs")
     _refuse_overlap(buffer, length, _RUN_BYTES, "runs")
     return Tables(buffer, buffer.elements(first, length), "a run")
-
-
-def _block_names(buffer: Buffer, runs: Tables) -> tuple[str, ...]:
-    names = {"": 0}
-    codes = buffer.strings(runs.reference(_RUN_NAME), "a run's name", names, absent=0)
-    texts = tuple(names)
-    return tuple(map(texts.__getitem__, codes.tolist()))
 
 
 def _events(buffer: Buffer, runs: Tables) -> tuple[NDArray[np.int32], Positions]:

@@ -105,6 +105,9 @@ class Tables:
 class Buffer:
     """The bytes of one flatbuffer."""
 
+    failure: type[Sme2Error] = EtdumpError
+    remedy = "The ETDump is damaged or incomplete: fetch it again, or run the model again."
+
     def __init__(self, data: NDArray[np.uint8], source: str) -> None:
         self.size = data.size
         self.source = source
@@ -115,10 +118,7 @@ class Buffer:
 
     def error(self, problem: str, at: int | None = None) -> Sme2Error:
         where = "" if at is None else f" at offset {at}"
-        return EtdumpError(
-            f"{self.source}: {problem}{where}. The ETDump is damaged or incomplete: "
-            "fetch it again, or run the model again."
-        )
+        return self.failure(f"{self.source}: {problem}{where}. {self.remedy}")
 
     def refuse(self, wrong: NDArray[np.bool_], at: Positions, problem: str) -> None:
         """Fail where ``wrong`` holds, naming the first of its positions."""
@@ -166,12 +166,29 @@ class Buffer:
 
         The caller bounds the total: vectors may lie on top of each other.
         """
-        total = int(length.sum())
-        slot = np.arange(total, dtype=np.int64)
-        slot *= 4
-        slot += np.repeat(first - 4 * (np.cumsum(length) - length), length)
+        slot = self.slots(first, length)
         slot += self.word(slot)
         return slot
+
+    @staticmethod
+    def slots(first: Positions, length: Positions) -> Positions:
+        """Where the 32-bit elements of vectors stand, one vector after another."""
+        slot = np.arange(int(length.sum()), dtype=np.int64)
+        slot *= 4
+        slot += np.repeat(first - 4 * (np.cumsum(length) - length), length)
+        return slot
+
+    def root(self, at: int = 0) -> Tables:
+        """The root table, whose offset stands at ``at``."""
+        place = np.array([at], dtype=np.int64)
+        self.require(place, 8, 4, "the header")
+        return Tables(self, place + self.word(place), "the root table")
+
+    def texts(self, at: Positions, what: str) -> list[str]:
+        """The string at each position; empty where it is 0."""
+        names = {"": 0}
+        codes = self.strings(at, what, names, absent=0).tolist()
+        return list(map(tuple(names).__getitem__, codes))
 
     def strings(
         self, at: Positions, what: str, names: dict[str, int], absent: int

@@ -8,6 +8,7 @@ schema.fbs``. Which operator of a trace is which is decided in ``shapes.py``.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,43 +72,24 @@ XNNPACK_NODES = {
 class _ProgramBuffer(Buffer):
     """The bytes of a program, or of a delegate's graph in it."""
 
-    def error(self, problem: str, at: int | None = None) -> ProgramError:
-        where = "" if at is None else f" at offset {at}"
-        return ProgramError(
-            f"{self.source}: {problem}{where}. The program is damaged or of another format: "
-            "export it again."
-        )
+    failure = ProgramError
+    remedy = "The program is damaged or of another format: export it again."
+
+    def vector(self, at: Positions, what: str) -> tuple[Positions, Positions]:
+        first, length = super().vector(at, what)
+        if int(length.sum()) > _MOST_ELEMENTS:
+            raise self.error(f"{what} has more elements than any program")
+        return first, length
 
     def tables(self, at: Positions, what: str) -> Tables:
         """The tables that the vectors at ``at`` hold, one vector after another."""
-        first, length = self.vector(at, what)
-        if int(length.sum()) > _MOST_ELEMENTS:
-            raise self.error(f"{what} has more elements than any program")
-        return Tables(self, self.elements(first, length), what)
+        return Tables(self, self.elements(*self.vector(at, what)), what)
 
     def numbers(self, at: Positions, what: str) -> list[tuple[int, ...]]:
         """The 32-bit numbers of the vector at each position; none where it is 0."""
         first, length = self.vector(at, what)
-        if int(length.sum()) > _MOST_ELEMENTS:
-            raise self.error(f"{what} has more elements than any program")
-        starts = np.repeat(first - 4 * (np.cumsum(length) - length), length)
-        values = self.int32(starts + 4 * np.arange(starts.size, dtype=np.int64)).tolist()
-        ends = np.cumsum(length).tolist()
-        return [
-            tuple(values[end - count : end])
-            for end, count in zip(ends, length.tolist(), strict=True)
-        ]
-
-    def texts(self, at: Positions, what: str) -> list[str]:
-        names: dict[str, int] = {"": 0}
-        codes = self.strings(at, what, names, absent=0).tolist()
-        texts = tuple(names)
-        return [texts[code] for code in codes]
-
-    def root(self) -> Tables:
-        at = np.zeros(1, dtype=np.int64)
-        self.require(at, 8, 4, "the header")
-        return Tables(self, at + self.word(at), "the root table")
+        values = iter(self.int32(self.slots(first, length)).tolist())
+        return [tuple(itertools.islice(values, count)) for count in length.tolist()]
 
 
 def read_program(path: Path) -> tuple[MethodShapes, ...]:
@@ -115,13 +97,8 @@ def read_program(path: Path) -> tuple[MethodShapes, ...]:
 
     Raises ProgramError, saying what is wrong, for anything that is not a whole program.
     """
-    data = _load(path)
-    buffer, segments_at = _open(data, str(path))
-    program = buffer.root()
-    blobs = _Blobs(data, buffer, program, segments_at)
-    plans, names = _plans(buffer, program)
-    return tuple(_method(buffer, plans.at[row : row + 1], name, blobs)
-                 for row, name in enumerate(names))  # fmt: skip
+    buffer, blobs, plans = _open(path)
+    return tuple(_method(buffer, plan, name, blobs) for name, plan in plans)
 
 
 def read_outline(path: Path) -> tuple[MethodOutline, ...]:
@@ -129,35 +106,38 @@ def read_outline(path: Path) -> tuple[MethodOutline, ...]:
 
     Raises ProgramError as ``read_program`` does.
     """
-    data = _load(path)
-    buffer, segments_at = _open(data, str(path))
-    program = buffer.root()
-    _Blobs(data, buffer, program, segments_at).require_whole()
-    plans, names = _plans(buffer, program)
-    return tuple(_outline(buffer, plans.at[row : row + 1], name) for row, name in enumerate(names))
+    buffer, blobs, plans = _open(path)
+    blobs.require_whole()
+    return tuple(_outline(buffer, plan, name) for name, plan in plans)
 
 
-def _plans(buffer: _ProgramBuffer, program: Tables) -> tuple[Tables, list[str]]:
-    """The methods, and their names. One method may be listed many times in few bytes."""
+def _plans(buffer: _ProgramBuffer, program: Tables) -> Iterator[tuple[str, Tables]]:
+    """The methods with their names. One method may be listed many times in few bytes."""
     plans = buffer.tables(program.reference(_PROGRAM_PLANS), "the list of methods")
     if len(plans.at) > _MOST_METHODS:
         raise ProgramError(
             f"{buffer.source}: it lists {len(plans.at)} methods, and {_MOST_METHODS} is the most. "
             "It is damaged, or made to take long."
         )
-    return plans, buffer.texts(plans.reference(_PLAN_NAME), "a method's name")
+    names = buffer.texts(plans.reference(_PLAN_NAME), "a method's name")
+    for row, name in enumerate(names):
+        yield name, Tables(buffer, plans.at[row : row + 1], "a method")
 
 
-def _outline(buffer: _ProgramBuffer, at: Positions, name: str) -> MethodOutline:
-    plan = Tables(buffer, at, "a method")
+def _tensors(buffer: _ProgramBuffer, plan: Tables) -> dict[int, tuple[int, Shape]]:
+    """The data type and the sizes of a method's tensors, by their place among its values."""
     values = buffer.tables(plan.reference(_PLAN_VALUES), "a method's values")
     is_tensor = np.flatnonzero(values.uint8(_UNION_TYPE) == _TENSOR)
     tensors = Tables(buffer, values.reference(_UNION_VALUE)[is_tensor], "a tensor")
     sizes = buffer.numbers(tensors.reference(_TENSOR_SIZES), "a tensor's sizes")
     types = tensors.uint8(_TENSOR_TYPE).tolist()
+    return dict(zip(is_tensor.tolist(), zip(types, sizes, strict=True), strict=True))
+
+
+def _outline(buffer: _ProgramBuffer, plan: Tables, name: str) -> MethodOutline:
     specs = {
         value: TensorSpec(_DATA_TYPES[kind], shape)
-        for value, kind, shape in zip(is_tensor.tolist(), types, sizes, strict=True)
+        for value, (kind, shape) in _tensors(buffer, plan).items()
         if kind in _DATA_TYPES
     }
     (inputs,) = buffer.numbers(plan.reference(_PLAN_INPUTS), "a method's inputs")
@@ -184,20 +164,24 @@ def _load(path: Path) -> NDArray[np.uint8]:
         raise ProgramError(f"{path}: cannot be read: {error.strerror}.") from error
 
 
-def _open(data: NDArray[np.uint8], source: str) -> tuple[_ProgramBuffer, int]:
-    """The program's own flatbuffer, and where its segments begin (0: it has none)."""
+def _open(path: Path) -> tuple[_ProgramBuffer, _Blobs, Iterator[tuple[str, Tables]]]:
+    """The program's own flatbuffer, the data of its delegates, and its methods by name."""
+    data = _load(path)
     head = data[:32].tobytes()
     if head[4:8] != IDENTIFIER:
         raise ProgramError(
-            f"{source}: not a program: the identifier {IDENTIFIER.decode()} is missing, the file "
+            f"{path}: not a program: the identifier {IDENTIFIER.decode()} is missing, the file "
             f"begins with {head[:12]!r}. Give a .pte file."
         )
-    if head[8:12] != HEADER or len(head) < 32:
-        return _ProgramBuffer(data, source), 0
-    size, segments_at = (int.from_bytes(head[at : at + 8], "little") for at in (16, 24))
+    size = segments_at = 0
+    if head[8:12] == HEADER and len(head) == 32:
+        size, segments_at = (int.from_bytes(head[at : at + 8], "little") for at in (16, 24))
     if max(size, segments_at) > data.size:
-        raise ProgramError(f"{source}: it ends before its segments begin. Export it again.")
-    return _ProgramBuffer(data[: size or data.size], source), segments_at
+        raise ProgramError(f"{path}: it ends before its segments begin. Export it again.")
+    buffer = _ProgramBuffer(data[: size or data.size], str(path))
+    program = buffer.root()
+    blobs = _Blobs(data, buffer, program, segments_at)
+    return buffer, blobs, _plans(buffer, program)
 
 
 class _Blobs:
@@ -209,11 +193,9 @@ class _Blobs:
         self.source = buffer.source
         self._data = data
         segments = buffer.tables(program.reference(_PROGRAM_SEGMENTS), "the list of segments")
-        offsets = segments.uint64(_SEGMENT_OFFSET).tolist()
-        sizes = segments.uint64(_SEGMENT_SIZE).tolist()
-        self._segments = [
-            (segments_at + offset, size) for offset, size in zip(offsets, sizes, strict=True)
-        ]
+        # Python's numbers, since the sum of two of the file's may not fit.
+        offsets = (segments_at + offset for offset in segments.uint64(_SEGMENT_OFFSET).tolist())
+        self._segments = list(zip(offsets, segments.uint64(_SEGMENT_SIZE).tolist(), strict=True))
         inline = buffer.tables(program.reference(_PROGRAM_INLINE), "the list of delegates' data")
         at = inline.reference(0)
         buffer.require(at, 4, 4, "a delegate's data")
@@ -246,8 +228,7 @@ def _instructions(buffer: _ProgramBuffer, plan: Tables) -> Tables:
     return buffer.tables(chains.reference(_CHAIN_INSTRUCTIONS)[:1], "the instructions")
 
 
-def _method(buffer: _ProgramBuffer, at: Positions, name: str, blobs: _Blobs) -> MethodShapes:
-    plan = Tables(buffer, at, "a method")
+def _method(buffer: _ProgramBuffer, plan: Tables, name: str, blobs: _Blobs) -> MethodShapes:
     instructions = _instructions(buffer, plan)
     kinds = instructions.uint8(_UNION_TYPE)
     calls_at = instructions.reference(_UNION_VALUE)
@@ -271,10 +252,8 @@ def _method(buffer: _ProgramBuffer, at: Positions, name: str, blobs: _Blobs) -> 
 
     kernel_rows = np.flatnonzero(kinds == _KERNEL_CALL)
     kernels = Tables(buffer, calls_at[kernel_rows], "a kernel call")
-    for row, operator in zip(
-        kernel_rows.tolist(), _kernels(buffer, plan, kernels), strict=True
-    ):  # fmt: skip
-        calls[row] = (operator,)
+    operators = _kernels(buffer, plan, kernels)
+    calls |= {row: (found,) for row, found in zip(kernel_rows.tolist(), operators, strict=True)}
     return MethodShapes(name, dict(sorted(calls.items())))
 
 
@@ -293,21 +272,15 @@ def _kernels(buffer: _ProgramBuffer, plan: Tables, calls: Tables) -> Iterator[Op
     operators = buffer.tables(plan.reference(_PLAN_OPERATORS), "a method's operators")
     names = buffer.texts(operators.reference(_OPERATOR_NAME), "an operator's name")
     overloads = buffer.texts(operators.reference(_OPERATOR_OVERLOAD), "an operator's overload")
-    values = buffer.tables(plan.reference(_PLAN_VALUES), "a method's values")
-    is_tensor = np.flatnonzero(values.uint8(_UNION_TYPE) == _TENSOR)
-    tensors = Tables(buffer, values.reference(_UNION_VALUE)[is_tensor], "a tensor")
-    sizes = buffer.numbers(tensors.reference(_TENSOR_SIZES), "a tensor's sizes")
-    shape_of: dict[int, Shape] = dict(zip(is_tensor.tolist(), sizes, strict=True))
+    tensors = _tensors(buffer, plan)
+    called = calls.int32(_CALL_INDEX, 0).tolist()
     arguments = buffer.numbers(calls.reference(_CALL_ARGUMENTS), "a call's arguments")
-    for index, values_used in zip(
-        calls.int32(_CALL_INDEX, 0).tolist(), arguments, strict=True
-    ):  # fmt: skip
+    for index, values in zip(called, arguments, strict=True):
         if not 0 <= index < len(names):
             raise buffer.error("a call names an operator that is not there")
-        # The output is the last argument, and is named once more as what is returned.
-        used = [value for value in dict.fromkeys(values_used) if value in shape_of]
         name = f"{names[index]}.{overloads[index]}" if overloads[index] else names[index]
-        shapes = [shape_of[value] for value in used]
+        # The output is the last argument, and is named once more as what is returned.
+        shapes = [tensors[value][1] for value in dict.fromkeys(values) if value in tensors]
         yield OperatorShapes(name, tuple(shapes[:-1]), shapes[-1] if shapes else ())
 
 

@@ -15,7 +15,6 @@ def assert_same_events(columns: Columns, data: bytes) -> None:
 
     etdump = gen_etdump_object(etdump_data=data)
     assert columns.block_names == tuple(run.name for run in etdump.run_data)
-    assert columns.bundled_input.tolist() == [run.bundled_input_index for run in etdump.run_data]
     events = [
         (block, event.profile_event)
         for block, run in enumerate(etdump.run_data)

@@ -333,7 +333,6 @@ def test_twelve_events_in_ten_thousand_runs_are_quick() -> None:
         ),
         block_names=one.block_names * runs,
         runs=runs,
-        bundled_input=np.tile(one.bundled_input, runs),
     )  # fmt: skip
     build_profile(one)
     single, many = [], []

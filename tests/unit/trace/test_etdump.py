@@ -154,7 +154,6 @@ def test_what_is_written_is_read(runs: list[Block], size_prefixed: bool) -> None
         if isinstance(event, Profiling)
     ]
     assert columns.block_names == tuple(block.name or "" for block in runs)
-    assert columns.bundled_input.tolist() == [block.bundled_input for block in runs]
     assert columns.block.tolist() == [index for index, _ in rows]
     assert len(set(columns.names)) == len(columns.names)
     assert [columns.names[code] for code in columns.name] == [event_name(e) for _, e in rows]
@@ -166,19 +165,6 @@ def test_what_is_written_is_read(runs: list[Block], size_prefixed: bool) -> None
     assert columns.instruction.tolist() == [event.instruction for _, event in rows]
     assert columns.chain.tolist() == [event.chain for _, event in rows]
     assert columns.delegate_id.tolist() == [event.delegate_id for _, event in rows]
-    allocated = [
-        (index, event.allocator, event.size)
-        for index, block in enumerate(runs)
-        for event in block.events or ()
-        if isinstance(event, Allocation)
-    ]
-    read_allocations = zip(
-        columns.allocation_block.tolist(),
-        columns.allocation_allocator.tolist(),
-        columns.allocation_bytes.tolist(),
-        strict=True,
-    )
-    assert list(read_allocations) == allocated
 
 
 def named(columns: Columns) -> list[str]:
@@ -192,8 +178,6 @@ def test_missing_fields_have_the_defaults_of_the_schema() -> None:
     assert named(columns) == ["a"]
     assert (columns.chain.tolist(), columns.instruction.tolist()) == ([0], [-1])
     assert (columns.delegate_id.tolist(), columns.delegate_name.tolist()) == ([-1], [-1])
-    assert columns.bundled_input.tolist() == [-1]
-    assert (columns.allocation_block.tolist(), columns.allocation_allocator.tolist()) == ([0], [0])
 
 
 def test_runs_without_a_name_have_an_empty_one() -> None:
