@@ -11,7 +11,7 @@ fits, or more than one thing does, nothing is claimed.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
 
@@ -69,9 +69,17 @@ class _Code:
     def instructions_in(self, names: Set[str]) -> int:
         return sum(int(row[0]) for name, row in self.rows.items() if name in names)
 
-    def counts(self) -> Counts:
-        total = sum(self.rows.values(), np.zeros(_WIDTH, dtype=np.int64))
-        return Counts(*map(int, total))
+    def total(self) -> _Row:
+        return sum(self.rows.values(), np.zeros(_WIDTH, dtype=np.int64))
+
+    def ranked(self) -> list[tuple[str, Counts]]:
+        """By name, most instructions first."""
+        ranked = sorted(self.rows.items(), key=lambda item: (-item[1][0], item[0]))
+        return [(name, _counts(row)) for name, row in ranked]
+
+
+def _counts(row: _Row) -> Counts:
+    return Counts(*map(int, row))
 
 
 @dataclass
@@ -92,11 +100,8 @@ class _Matched:
     setup: _Code = field(default_factory=_Code)
 
 
-def match_events(segments: Sequence[Segment], durations_ns: Sequence[int]) -> tuple[_Matched, int]:
-    """The code of every event, and how many events there are.
-
-    ``durations_ns`` are those of the ETDump's events, in its order.
-    """
+def match_events(segments: Sequence[Segment], durations_ns: Sequence[int]) -> _Matched:
+    """The code of every event; ``durations_ns`` are those of the ETDump's events, in its order."""
     matched = _Matched()
     outside = _Event()
     stack = [outside]
@@ -126,7 +131,7 @@ def match_events(segments: Sequence[Segment], durations_ns: Sequence[int]) -> tu
         raise MismatchError("an event did not end")
     _close(outside, matched, durations_ns)
     matched.runtime = outside.own
-    return matched, number
+    return matched
 
 
 def _close(event: _Event, matched: _Matched, durations_ns: Sequence[int]) -> None:
@@ -200,18 +205,14 @@ def build_cost(
     for entry, code in zip(profile.operators, codes, strict=True):
         kernels.add(code.rows)
         operators.append(_operator_cost(entry, code, toolchain))
-    runtime = _minus(matched.runtime.counts(), kernels.counts())
     files = toolchain.files
     return InferenceCost(
         cpu=cpu,
         vector_bits=counted.vector_bits,
         operators=tuple(operators),
-        kernels=tuple(
-            KernelCost(name, Counts(*map(int, row)))
-            for name, row in sorted(kernels.rows.items(), key=lambda item: (-item[1][0], item[0]))
-        ),
-        runtime=runtime,
-        setup=matched.setup.counts(),
+        kernels=tuple(KernelCost(name, counts) for name, counts in kernels.ranked()),
+        runtime=_counts(matched.runtime.total() - kernels.total()),
+        setup=_counts(matched.setup.total()),
         toolchain=toolchain.identity,
         runtime_system=matched.runtime.instructions_in(files) - kernels.instructions_in(files),
     )
@@ -227,9 +228,11 @@ def _operator_code(
         raise MismatchError(f"the ETDump holds {columns.runs} inferences, and one was counted")
     rows = np.flatnonzero(columns.run == 0)
     durations_ns = (columns.end[rows] - columns.start[rows]).tolist()
-    matched, events = match_events(counted.segments, durations_ns)
-    if rows.size != events:
-        raise MismatchError(f"the log shows {events} events, and the ETDump holds {rows.size}")
+    matched = match_events(counted.segments, durations_ns)
+    if rows.size != len(matched.events):
+        raise MismatchError(
+            f"the log shows {len(matched.events)} events, and the ETDump holds {rows.size}"
+        )
     places = {int(row): number for number, row in enumerate(rows)}
     selected = select(columns, rules=rules).rows
     if selected.size != len(profile.operators):
@@ -237,15 +240,9 @@ def _operator_code(
     return [matched.events[places[row]] for row in selected.tolist()], matched
 
 
-def _minus(whole: Counts, part: Counts) -> Counts:
-    names = [entry.name for entry in fields(Counts)]
-    return Counts(*(getattr(whole, name) - getattr(part, name) for name in names))
-
-
 def _operator_cost(entry: OperatorProfile, code: _Code, toolchain: Toolchain) -> OperatorCost:
-    counts = code.counts()
+    counts = _counts(code.total())
     operator = entry.operator
-    ranked = sorted(code.rows.items(), key=lambda item: (-item[1][0], item[0]))
     return OperatorCost(
         index=entry.index,
         label=entry.label,
@@ -253,7 +250,7 @@ def _operator_cost(entry: OperatorProfile, code: _Code, toolchain: Toolchain) ->
         category=operator.category,
         executor=operator.executor,
         counts=counts,
-        kernels=tuple((name, int(row[0])) for name, row in ranked[:_MOST_KERNELS]),
+        kernels=tuple((name, each.instructions) for name, each in code.ranked()[:_MOST_KERNELS]),
         macs=multiply_accumulates(entry.shapes) if operator.matrix else None,
         matrix=operator.matrix,
         sme2=bool(counts.outer_products or counts.sme2_other) or any(map(_is_sme, code.rows)),
@@ -303,13 +300,15 @@ def unknown_work(cost: InferenceCost) -> tuple[OperatorCost, ...]:
     return tuple(sorted(unknown, key=lambda entry: -entry.counts.instructions))
 
 
+def _macs(operators: Iterable[OperatorCost]) -> int:
+    """All of them that are known."""
+    return sum(entry.macs or 0 for entry in operators)
+
+
 def work_coverage(cost: InferenceCost) -> float | None:
     """The share of all multiply-accumulates that ran on SME2; None where some are not known."""
-    known = [entry for entry in cost.operators if entry.macs]
-    if unknown_work(cost):
-        return None
-    total = sum(entry.macs or 0 for entry in known)
-    return sum(entry.macs or 0 for entry in known if entry.sme2) / total if total else None
+    total = 0 if unknown_work(cost) else _macs(cost.operators)
+    return _macs(entry for entry in cost.operators if entry.sme2) / total if total else None
 
 
 def tile_use(cost: InferenceCost, operators: Sequence[OperatorCost] | None = None) -> float | None:
@@ -323,7 +322,7 @@ def tile_use(cost: InferenceCost, operators: Sequence[OperatorCost] | None = Non
         entry.counts.outer_products * macs_of_outer_product(cost.vector_bits, entry.lane_bytes)
         for entry in chosen
     )
-    return sum(entry.macs or 0 for entry in chosen) / possible if possible else None
+    return _macs(chosen) / possible if possible else None
 
 
 def macs_of_outer_product(vector_bits: int, lane_bytes: int) -> int:
@@ -334,27 +333,21 @@ def macs_of_outer_product(vector_bits: int, lane_bytes: int) -> int:
 
 def instructions_per_mac(cost: InferenceCost) -> float | None:
     """Of the operators whose multiply-accumulates are known."""
-    known = [entry for entry in cost.operators if entry.macs]
-    total = sum(entry.macs or 0 for entry in known)
-    return sum(entry.counts.instructions for entry in known) / total if total else None
+    total = _macs(cost.operators)
+    executed = sum(entry.counts.instructions for entry in cost.operators if entry.macs)
+    return executed / total if total else None
 
 
 def packing_share(cost: InferenceCost) -> float:
     """The part of all instructions that rearranges data: packing kernels and layout operators."""
     total = cost.total.instructions
-    layout = sum(
+    moved = sum(
         entry.counts.instructions
-        for entry in cost.operators
         if entry.category is Category.DATA_MOVEMENT
-    )
-    packing = sum(
-        instructions
+        else sum(number for name, number in entry.kernels if "_pack" in name)
         for entry in cost.operators
-        if entry.category is not Category.DATA_MOVEMENT
-        for name, instructions in entry.kernels
-        if "_pack" in name
     )
-    return (layout + packing) / total if total else 0.0
+    return moved / total if total else 0.0
 
 
 def stored(cost: InferenceCost) -> StoredCost:
@@ -363,8 +356,8 @@ def stored(cost: InferenceCost) -> StoredCost:
     return StoredCost(
         cpu=cost.cpu,
         total=cost.total,
-        macs=sum(entry.macs or 0 for entry in cost.operators),
-        sme2_macs=sum(entry.macs or 0 for entry in cost.operators if entry.sme2),
+        macs=_macs(cost.operators),
+        sme2_macs=_macs(entry for entry in cost.operators if entry.sme2),
         tile_use=None if use is None else round(use, 4),
         packing_share=round(packing_share(cost), 4),
         operators=tuple(

@@ -11,8 +11,8 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
@@ -89,9 +89,6 @@ class CodeMap:
                 return CodePlace(mapping.elf, own, mapping.elf.function_at(own))
         return None
 
-    def is_mapped(self, address: int) -> bool:
-        return any(mapping.start <= address < mapping.end for mapping in self._mappings)
-
     def _opened(self, line: bytes) -> None:
         match = _OPENED.search(line)
         if match:
@@ -113,10 +110,8 @@ class CodeMap:
             self._elves[path] = read_elf(path)
         start = _number(match[5])
         # The newest first: what is mapped over something else hides it.
-        self._mappings.insert(
-            0,
-            _Mapping(start, start + _number(match[1]), _number(match[4]), self._elves[path]),
-        )
+        end, offset = start + _number(match[1]), _number(match[4])
+        self._mappings.insert(0, _Mapping(start, end, offset, self._elves[path]))
 
 
 def _number(word: bytes) -> int:
@@ -157,8 +152,8 @@ def family_of(name: str) -> KernelFamily:
 
 _LONGEST_LINE = 16384
 _INSTRUCTION = re.compile(rb"0x([0-9a-f]{1,16}):(?:  [0-9a-f]{8}  (\S+) *(.*))?")
-_VECTOR_OPERAND = re.compile(rb"\bv\d+\.\d*[bhsd]\b")
-_SCALABLE_OPERAND = re.compile(rb"\bz\d+\.[bhsdq]\b")
+# Of Advanced SIMD, and of SVE.
+_VECTOR_OPERAND = re.compile(rb"\bv\d+\.\d*[bhsd]\b|\bz\d+\.[bhsdq]\b")
 _SME_INSTRUCTION = re.compile(rb"\bza(?:\d|\b|t)|^(?:smstart|smstop)")
 # Ordinary code moves and widens with vector registers too; these alone make no kernel.
 _ORDINARY = frozenset(
@@ -189,27 +184,17 @@ def census_from_qemu_log(log: Path, libraries: Iterable[Path], arm: Arm) -> Kern
     )
 
 
-@dataclass
-class _Unnamed:
-    """What was seen of code that no symbol covers."""
+_Place = tuple[str, int]
+"""A library, and an address in it."""
+_Seen = Counter[str]
+"""Of code that no symbol covers: ``blocks``, and ``vector`` and ``sme`` instructions."""
 
-    blocks: int = 0
-    vector: int = 0
-    sme: int = 0
 
-    def add(self, other: _Unnamed) -> None:
-        self.blocks += other.blocks
-        self.vector += other.vector
-        self.sme += other.sme
-
-    @property
-    def family(self) -> KernelFamily | None:
-        """None where it does not look like a kernel."""
-        if self.sme:
-            return KernelFamily.SME
-        if self.vector >= _LEAST_VECTOR_INSTRUCTIONS:
-            return KernelFamily.NEON
-        return None
+def _family_by_code(seen: _Seen) -> KernelFamily | None:
+    """None where it does not look like a kernel."""
+    if seen["sme"]:
+        return KernelFamily.SME
+    return KernelFamily.NEON if seen["vector"] >= _LEAST_VECTOR_INSTRUCTIONS else None
 
 
 @dataclass
@@ -220,11 +205,11 @@ class _LogReader:
     blocks: int = 0
     _has_kernels: dict[Path, bool] = field(default_factory=dict)
     _named: Counter[str] = field(default_factory=Counter)
-    _bounded: dict[tuple[str, int], _Unnamed] = field(default_factory=dict)
-    _unbounded: dict[tuple[str, int], _Unnamed] = field(default_factory=dict)
+    _bounded: dict[_Place, _Seen] = field(default_factory=lambda: defaultdict(Counter))
+    _unbounded: dict[_Place, _Seen] = field(default_factory=lambda: defaultdict(Counter))
     _symbol: str | None = None
     """The symbol the emulator itself printed for the block whose first line is next."""
-    _current: _Unnamed | None = None
+    _current: _Seen | None = None
 
     def take(self, line: bytes) -> None:
         if line.startswith(b"0x"):
@@ -238,12 +223,13 @@ class _LogReader:
     def kernels(self) -> Iterator[Kernel]:
         for name, times in self._named.items():
             yield Kernel(name, family_of(name), times)
-        places = dict(self._bounded)
+        places = self._bounded
         for place, seen in _clustered(self._unbounded):
-            places.setdefault(place, _Unnamed()).add(seen)
+            places[place].update(seen)
         for (library, address), seen in places.items():
-            if seen.family is not None:
-                yield Kernel(f"{library}+{address:#x}", seen.family, seen.blocks, named=False)
+            family = _family_by_code(seen)
+            if family is not None:
+                yield Kernel(f"{library}+{address:#x}", family, seen["blocks"], named=False)
 
     def _instruction(self, line: bytes) -> None:
         if self._symbol is None and self._current is None:
@@ -258,13 +244,12 @@ class _LogReader:
         if self._current is not None and match[2]:
             self._look_at(self._current, match[2], match[3])
 
-    def _block(self, address: int, symbol: str) -> _Unnamed | None:
+    def _block(self, address: int, symbol: str) -> _Seen | None:
         """Count a block; what is returned wants to see the block's instructions."""
         place = self.code.place(address)
         if place is None:
-            if not self.code.is_mapped(address):
-                # The emulator knows the symbols of the program it was started with, nothing else.
-                self._count(symbol)
+            # The emulator knows the symbols of the program it was started with, nothing else.
+            self._count(symbol)
             return None
         function = place.function
         if function is not None and function.name:
@@ -272,13 +257,10 @@ class _LogReader:
             return None
         if not self._may_hold_kernels(place.elf):
             return None
-        places, start = (
-            (self._bounded, function.address)
-            if function is not None
-            else (self._unbounded, place.address)
-        )
-        seen = places.setdefault((place.elf.path.name, start), _Unnamed())
-        seen.blocks += 1
+        places = self._unbounded if function is None else self._bounded
+        start = place.address if function is None else function.address
+        seen = places[place.elf.path.name, start]
+        seen["blocks"] += 1
         return seen
 
     def _may_hold_kernels(self, elf: ElfFile) -> bool:
@@ -292,24 +274,18 @@ class _LogReader:
             self._named[kernel_name(symbol)] += 1
 
     @staticmethod
-    def _look_at(seen: _Unnamed, mnemonic: bytes, operands: bytes) -> None:
+    def _look_at(seen: _Seen, mnemonic: bytes, operands: bytes) -> None:
         if _SME_INSTRUCTION.search(operands) or _SME_INSTRUCTION.search(mnemonic):
-            seen.sme += 1
-        elif mnemonic not in _ORDINARY and (
-            _VECTOR_OPERAND.search(operands) or _SCALABLE_OPERAND.search(operands)
-        ):
-            seen.vector += 1
+            seen["sme"] += 1
+        elif mnemonic not in _ORDINARY and _VECTOR_OPERAND.search(operands):
+            seen["vector"] += 1
 
 
-def _clustered(
-    places: dict[tuple[str, int], _Unnamed],
-) -> Iterator[tuple[tuple[str, int], _Unnamed]]:
+def _clustered(places: Mapping[_Place, _Seen]) -> Iterator[tuple[_Place, _Seen]]:
     """Blocks without bounds, each under the address of the first block near to it."""
-    first: tuple[str, int] | None = None
-    last: tuple[str, int] | None = None
+    first = last = ("", 0)
     for place in sorted(places):
-        near = last is not None and place[0] == last[0] and place[1] - last[1] <= _SAME_KERNEL_BYTES
-        if first is None or not near:
+        if place[0] != last[0] or place[1] - last[1] > _SAME_KERNEL_BYTES:
             first = place
         last = place
         yield first, places[place]
@@ -322,23 +298,18 @@ _RAN = re.compile(r"\(XNNPACK\): running operator \d+:\d+ \((.{1,200})\)\s*$")
 _PACKED_FOR_SME = re.compile(r"\b(PF32|PF16|PQS8)\b")
 
 
-def census_from_xnnpack_log(text: str | Iterable[str], arm: Arm) -> KernelCensus:
+def census_from_xnnpack_log(lines: Iterable[str], arm: Arm) -> KernelCensus:
     """The operators that ran and the candidate kernels, from an ``xnnlog`` runner's output.
 
-    ``text`` may be an open file: it is read line by line. An operator packed for SME counts as
-    SME2 where XNNPACK had an SME2 kernel ready for its type, as SME otherwise: the operator's
-    name alone does not tell the two apart.
+    An operator packed for SME counts as SME2 where XNNPACK had an SME2 kernel ready for its type,
+    as SME otherwise: the operator's name alone does not tell the two apart.
     """
     candidates: Counter[str] = Counter()
     operators: Counter[str] = Counter()
-    for line in text.splitlines() if isinstance(text, str) else text:
-        if "(XNNPACK)" not in line:
-            continue
-        candidate = _CANDIDATE.search(line)
-        ran = None if candidate else _RAN.search(line)
-        if candidate:
+    for line in lines:
+        if candidate := _CANDIDATE.search(line):
             candidates[candidate[1]] += 1
-        elif ran:
+        elif ran := _RAN.search(line):
             operators[ran[1]] += 1
     return KernelCensus(
         arm=arm,
@@ -389,12 +360,8 @@ def read_counts(
 ) -> CountedInference:
     """What was counted: one inference, or as many as were asked for.
 
-    Args:
-        counts: the counter's file of blocks, counts and marks.
-        rest: the other lines of the emulator's log.
-        libraries: the files that code may stand in.
-        vector_bits: the length of a streaming vector.
-        inferences: how many ran between marks.
+    ``counts`` is the counter's file of blocks, counts and marks, ``rest`` the other lines of the
+    emulator's log. ``libraries`` are the files that code may stand in.
     """
     code = CodeMap.of(libraries)
     with rest.open("rb") as file:
@@ -409,16 +376,11 @@ def read_counts(
                 reader.take(text)
     except (ValueError, LookupError) as error:
         raise RunError(f"The counts in {counts} cannot be read: {error}. Run it again.") from error
-    return CountedInference(
-        vector_bits, tuple(reader.segments), reader.problem or _problem(reader.segments, inferences)
-    )
-
-
-def _problem(segments: list[Segment], inferences: int) -> str:
-    marks = [segment.mark for segment in segments]
-    if marks.count(BEGIN) != inferences or marks.count(DONE) != inferences:
-        return f"counted {count(marks.count(BEGIN), 'inference')}, not {inferences}"
-    return ""
+    marks = [segment.mark for segment in reader.segments]
+    problem = reader.problem
+    if not problem and not marks.count(BEGIN) == marks.count(DONE) == inferences:
+        problem = f"counted {count(marks.count(BEGIN), 'inference')}, not {inferences}"
+    return CountedInference(vector_bits, tuple(reader.segments), problem)
 
 
 class _Reader:
