@@ -1,7 +1,7 @@
 """Exports many small networks in one child process: importing torch takes longer than most of them.
 
-Models of users are exported one by one (child.py), since their code may do anything. The networks
-here are our own. The parent writes a line for each, and gets one when it is done.
+Models of users are exported one by one (artifacts.py), since their code may do anything. These
+networks are our own. The parent writes a line for each, and gets one when it is done.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.export.child import export_environment
+from pytest_sme2.export.server import export_environment
 from pytest_sme2.results import Artifact, TensorSpec
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.terminal import Say

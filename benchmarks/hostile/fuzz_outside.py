@@ -437,7 +437,7 @@ NOT_FUZZED = {
     "cli/commands/export": "prints a record that the store has checked",
     "cli/commands/init": "reads files of this package",
     "cli/commands/run": "prints a record that the same process has written",
-    "export/child": "reads what its own child process says",
+    "export/artifacts": "reads what its own child process says",
     "export/editing": "reads a file of this package, and the user's own Python files",
     "export/discovery": "reads the user's own Python files, which are run as well",
     "export/forking": "reads the request of its own parent process",

@@ -5,20 +5,32 @@ Only that child imports torch (see lowering.py). A cache hit starts no process.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 import platform
-from collections.abc import Callable
+import queue
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
-from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, UsageError
-from pytest_sme2.export.child import Export
+from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2Error, UsageError
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, ModelEntry
+from pytest_sme2.export.server import SERVERS, ForkedProcess, FreshProcess, ProcessEnvironment
 from pytest_sme2.export.store import (
+    META_FILE,
     SCHEMA,
     artifact_from,
     artifact_stem,
     is_current,
+    load_artifact,
+    model_folder,
     package_versions,
     read_meta,
     source_hashes,
@@ -26,19 +38,19 @@ from pytest_sme2.export.store import (
 )
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Artifact
-from pytest_sme2.system.cache import cache_folder, mark_used
+from pytest_sme2.system.cache import cache_folder, mark_used, put_in_place, working_folder
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
+from pytest_sme2.system.processes import end_group, tie, untie
 from pytest_sme2.system.shared_store import fetch, offer
 
 TIMEOUT_SECONDS = 3600.0
-
+_HEARTBEAT_SECONDS = 10.0
 
 # Our own files that decide the content of an artifact.
 _CODE = (
-    *("artifacts.py", "child.py", "forking.py", "imports.py", "loading.py", "lowering.py"),
-    *("quantize.py", "quicker.py", "random_weights.py", "sequences.py", "server.py", "store.py"),
-    *("torchvision_shim.py", "weights.py"),
+    *("artifacts.py", "forking.py", "imports.py", "loading.py", "lowering.py", "quantize.py"),
+    *("quicker.py", "random_weights.py", "sequences.py", "server.py", "store.py", "weights.py"),
 )
 _REWRITING = ("rewriting.py",)
 
@@ -50,20 +62,18 @@ def export_model(
     cache: Path | None = None,
     weights: Path | None = None,
     seed: int = 0,
-    graph: bool = False,
     progress: Callable[[str], None] | None = None,
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> Artifact:
     """The artifact of a model's variant: from the cache, else made once for all processes."""
-    say = progress or _say_nothing
+    say = progress or (lambda line: None)
     if not 0 <= seed < 2**32:
         raise UsageError(f"{seed} is not a seed. Give a whole number from 0 to {2**32 - 1}.")
     if weights is not None:
         weights = weights.absolute()
-    key = cache_key(entry, variant, weights=weights, seed=seed, graph=graph)
+    key = cache_key(entry, variant, weights=weights, seed=seed)
     root = (cache or cache_folder()) / "exports"
-    stem = artifact_stem(entry.name, variant)
-    name = f"{stem}-{key}"
+    name = f"{artifact_stem(entry.name, variant)}-{key}"
     found = _find(root, name, entry, say)
     if found is not None:
         offer("exports", name, found.folder, made=False)
@@ -73,7 +83,9 @@ def export_model(
             f"{entry.name!r} cannot be exported from {entry.file.parent}: the folder's name is not "
             "UTF-8, and torch cannot capture code there. Move or rename the folder."
         )
-    _require_packages()
+    for package, extra in EXTRA_OF_PACKAGE.items():
+        if extra == "export" and package not in package_versions():
+            raise MissingExtraError(package, extra, "Exporting a model")
     try:
         lock = root / "locks" / f"{name}.lock"
         with locked(lock, f"exporting {entry.name} {variant}", say=say):
@@ -83,8 +95,7 @@ def export_model(
                 found = _find(root, name, entry, say)
             if found is not None:
                 return found
-            export = Export(entry, variant, weights, seed, graph, root, key, say)
-            made = export.make(timeout_seconds)
+            made = _Export(entry, variant, weights, seed, root, key, say).make(timeout_seconds)
             offer("exports", name, made.folder, made=True)
             return made
     except OSError as error:
@@ -99,31 +110,24 @@ def is_utf8(path: Path) -> bool:
     return not any("\udc80" <= letter <= "\udcff" for letter in str(path))
 
 
-def cache_key(
-    entry: ModelEntry, variant: Variant, *, weights: Path | None, seed: int, graph: bool
-) -> str:
+def cache_key(entry: ModelEntry, variant: Variant, *, weights: Path | None, seed: int) -> str:
     """A short hash of everything that decides the artifact and is known without torch."""
     here = Path(__file__).parent
+    code = (*_CODE, *_REWRITING * bool(variant.rewrites))
     parts = {
         "schema": SCHEMA,
-        "code": [
-            file_sha256(here / name) for name in (*_CODE, *_REWRITING * bool(variant.rewrites))
-        ],
+        "code": [file_sha256(here / name) for name in code],
         "model": [entry.name, entry.kind, entry.module, entry.class_name],
         "source": source_hashes(entry),
         "variant": str(variant),
         "seed": seed,
         "weights": None if weights is None else weights_hash(weights),
-        "graph": graph,
         "versions": package_versions(),
         "python": platform.python_version_tuple()[:2],
         "machine": platform.machine(),
     }
     text = json.dumps(parts, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
-
-
-# --- looking up -----------------------------------------------------------------------------------
 
 
 def _find(root: Path, name: str, entry: ModelEntry, say: Callable[[str], None]) -> Artifact | None:
@@ -143,12 +147,226 @@ def _find(root: Path, name: str, entry: ModelEntry, say: Callable[[str], None]) 
 # --- making ---------------------------------------------------------------------------------------
 
 
-def _require_packages() -> None:
-    installed = package_versions()
-    for package, extra in EXTRA_OF_PACKAGE.items():
-        if extra == "export" and package not in installed:
-            raise MissingExtraError(package, extra, "Exporting a model")
+class _Clock:
+    """How long an export has taken, and may take."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self._started = time.monotonic()
+
+    def waited(self) -> float:
+        return time.monotonic() - self._started
+
+    def next_wait(self) -> float:
+        """Until there is something to say: that it goes on, or that the time is over."""
+        return max(min(_HEARTBEAT_SECONDS, self.limit - self.waited()), 0.001)
 
 
-def _say_nothing(line: str) -> None:
-    pass
+@dataclass(frozen=True)
+class _Export:
+    """One export into the cache; its caller holds the lock."""
+
+    entry: ModelEntry
+    variant: Variant
+    weights: Path | None
+    seed: int
+    root: Path
+    key: str
+    report: Callable[[str], None]
+
+    @property
+    def stem(self) -> str:
+        return artifact_stem(self.entry.name, self.variant)
+
+    def say(self, stage: str) -> None:
+        self.report(f"{self.entry.name} {self.variant}: {stage}")
+
+    def make(self, timeout_seconds: float) -> Artifact:
+        """Fill a temporary folder and rename it: there is a complete artifact or none."""
+        with working_folder(self.root / self.key) as folder:
+            meta = self._meta(folder, self._run_child(folder, timeout_seconds))
+            (folder / META_FILE).write_text(json.dumps(meta, indent=2) + "\n", "utf-8")
+            dependencies = json.dumps(meta["dependencies"], sort_keys=True).encode()
+            digest = hashlib.sha256(dependencies).hexdigest()[:8]
+            final = self.root / f"{self.stem}-{self.key}-{digest}"
+            put_in_place(folder, final)
+        return load_artifact(final)
+
+    def _meta(self, folder: Path, answer: Mapping[str, Any]) -> dict[str, Any]:
+        around = model_folder(self.entry)
+        imported = {
+            os.path.relpath(name, around) if self.entry.folder else name: file_sha256(Path(name))
+            for name in answer["files"]
+        }
+        if self.weights is None:
+            weights = f"random (seed {self.seed})"
+        else:
+            weights = f"{self.weights.name} (sha256 {weights_hash(self.weights)[:12]})"
+        return {
+            "schema": SCHEMA,
+            "model": self.entry.name,
+            "variant": str(self.variant),
+            "backend": "xnnpack",
+            "pte": f"{self.stem}.pte",
+            **answer["described"],
+            "weights": weights + ", given as bfloat16" * answer["bfloat16"],
+            "seed": self.seed,
+            "versions": package_versions(),
+            "key": self.key,
+            "source": source_hashes(self.entry),
+            "dependencies": {"files": imported, "packages": answer["packages"]},
+            "files": {
+                file.name: {"bytes": file.stat().st_size, "sha256": file_sha256(file)}
+                for file in sorted(folder.iterdir())
+            },
+        }
+
+    def _run_child(self, folder: Path, timeout_seconds: float) -> dict[str, Any]:
+        """Start the child, report its progress, and return its answer or raise its error."""
+        from pytest_sme2.export.lowering import LoweringRequest
+
+        circumstances = ProcessEnvironment.of_this_process()
+        request = LoweringRequest(
+            self.entry,
+            self.variant,
+            self.seed,
+            self.weights,
+            folder,
+            self.stem,
+            circumstances.sys_path,
+        )
+        request_file = folder / "request.json"
+        request_file.write_text(request.to_json(), "utf-8")
+        log = folder / "export.log"
+        clock = _Clock(timeout_seconds)
+        with log.open("wb") as log_stream, contextlib.ExitStack() as held:
+            forked = self._forked(request_file, log_stream, circumstances, clock, held)
+            process = forked or FreshProcess(request_file, log_stream, circumstances)
+            tie(process.pid)
+            try:
+                answer = self._listen(process, log, clock)
+            finally:
+                _end(process)
+                untie(process.pid)
+        request_file.unlink()
+        return answer
+
+    def _forked(
+        self,
+        request_file: Path,
+        log: IO[bytes],
+        circumstances: ProcessEnvironment,
+        clock: _Clock,
+        held: contextlib.ExitStack,
+    ) -> ForkedProcess | None:
+        """A fork of the server, which then is ours until ``held`` is left; None if none serves."""
+        server = SERVERS.get(circumstances)
+        # Another thread may be at an export.
+        if server is None or not server.busy.acquire(blocking=False):
+            return None
+        held.callback(server.busy.release)
+        stage = "importing torch"
+        self.say(stage)
+        try:
+            while not server.is_ready(clock.next_wait()):
+                self._still(stage, log=Path(log.name), clock=clock)
+            return server.fork(request_file, log)
+        except EOFError:
+            server.close()
+            return None
+
+    def _still(self, stage: str, *, log: Path, clock: _Clock) -> None:
+        """Say that it goes on, or raise that it took too long."""
+        if clock.waited() >= clock.limit:
+            raise self._failed(log, f"{stage} took more than {clock.limit:.0f} s.")
+        self.say(f"{stage} ({clock.waited():.0f} s)")
+
+    def _listen(
+        self, process: ForkedProcess | FreshProcess, log: Path, clock: _Clock
+    ) -> dict[str, Any]:
+        lines: queue.Queue[bytes | None] = queue.Queue()
+
+        def read() -> None:
+            for line in process.stdout:
+                lines.put(line)
+            lines.put(None)
+
+        threading.Thread(target=read, daemon=True).start()
+        stage = "starting"
+        while True:
+            try:
+                line = lines.get(timeout=clock.next_wait())
+            except queue.Empty:
+                self._still(stage, log=log, clock=clock)
+                continue
+            if line is None:
+                raise self._failed(log, f"{stage} ended the process: {_end_of(process)}.")
+            message = _message(line)
+            if "progress" in message:
+                stage = message["progress"]
+                self.say(stage)
+            elif "error" in message:
+                raise self._error(log, message)
+            elif "done" in message:
+                self.say(f"done in {clock.waited():.1f} s")
+                done: dict[str, Any] = message["done"]
+                return done
+
+    def _error(self, log: Path, message: Mapping[str, str]) -> Sme2Error:
+        kind = message["error"]
+        if kind == "MissingExtraError":
+            purpose = f"Exporting model {self.entry.name!r}"
+            return MissingExtraError(message["package"], message["extra"], purpose)
+        if kind == "UsageError":
+            return UsageError(message["message"])
+        if kind == "ModelError":
+            return ModelError(f"{message['message']}\nThe full log: {self._keep_log(log)}")
+        return self._failed(log, message["message"])
+
+    def _failed(self, log: Path, why: str) -> ExportError:
+        return ExportError(
+            f"Model {self.entry.name!r} cannot be exported as {self.variant}: {why}\n"
+            f"The full log: {self._keep_log(log)}"
+        )
+
+    def _keep_log(self, log: Path) -> Path:
+        """Keep the log when its folder is removed."""
+        kept = self.root / "failed" / f"{self.stem}-{self.key}.log"
+        kept.parent.mkdir(exist_ok=True)
+        shutil.copyfile(log, kept)
+        return kept
+
+
+def _message(line: bytes) -> dict[str, Any]:
+    """A message from the child; empty for a line that something else printed."""
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return {}
+    return message if isinstance(message, dict) else {}
+
+
+def _end(process: ForkedProcess | FreshProcess) -> None:
+    """End the child and everything that it started."""
+    with contextlib.suppress(TimeoutError):
+        process.stdin.close()
+        process.wait(timeout=0.5)
+    end_group(process.pid)
+    process.wait()
+    process.stdout.close()
+
+
+def _end_of(process: ForkedProcess | FreshProcess) -> str:
+    try:
+        code = process.wait(timeout=5)
+    except TimeoutError:
+        return "it closed its output but is still running"
+    if code is None:
+        return "somebody ended it"
+    if code >= 0:
+        return f"exit code {code}"
+    with contextlib.suppress(ValueError):
+        name = signal.Signals(-code).name
+        hint = ", often because memory ran out" if name == "SIGKILL" else ""
+        return f"signal {name}{hint}"
+    return f"signal {-code}"

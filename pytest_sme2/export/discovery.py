@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import inspect
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_sme2.errors import ModelError, Sme2Error, UsageError
@@ -17,9 +17,8 @@ from pytest_sme2.export.registry import (
     REGISTRATIONS,
     ModelEntry,
     Problem,
-    Registration,
     Registry,
-    checked_registration,
+    checked_entry,
     register_model,
 )
 
@@ -86,21 +85,10 @@ def _read_folder(file: Path) -> list[ModelEntry | Problem]:
             "Put @register_model('name') above the class of the model."
         )
         return [Problem(file.parent.name, source, message)]
-    return [
-        ModelEntry(
-            found.name,
-            found.variants,
-            "folder",
-            source,
-            found.class_name,
-            file=file,
-            emulated=found.emulated,
-        )
-        for found in registrations
-    ]
+    return [replace(found, kind="folder", source=source, file=file) for found in registrations]
 
 
-def read_registrations(file: Path) -> tuple[Registration, ...]:
+def read_registrations(file: Path) -> tuple[ModelEntry, ...]:
     """What a file registers: from its syntax tree, or by running it if that is not enough."""
     tree = ast.parse(file.read_bytes(), filename=str(file))
     from_tree = registrations_in_tree(tree)
@@ -108,7 +96,7 @@ def read_registrations(file: Path) -> tuple[Registration, ...]:
         return from_tree
     module = execute_model_file(file)
     found = {
-        registration.name: dataclasses.replace(registration, class_name=attribute)
+        registration.name: replace(registration, class_name=attribute)
         for attribute, value in vars(module).items()
         if isinstance(value, type)
         for registration in value.__dict__.get(REGISTRATIONS, ())
@@ -116,7 +104,7 @@ def read_registrations(file: Path) -> tuple[Registration, ...]:
     return tuple(found.values())
 
 
-def registrations_in_tree(tree: ast.Module) -> tuple[Registration, ...] | None:
+def registrations_in_tree(tree: ast.Module) -> tuple[ModelEntry, ...] | None:
     """The registrations if all are literal decorators of top-level classes, else None."""
     aliases = {
         alias.asname or alias.name
@@ -131,8 +119,7 @@ def registrations_in_tree(tree: ast.Module) -> tuple[Registration, ...] | None:
             return node.id in aliases
         return isinstance(node, ast.Attribute) and node.attr == "register_model"
 
-    understood: list[Registration] = []
-    understood_nodes = 0
+    understood: list[ModelEntry] = []
     for statement in tree.body:
         if not isinstance(statement, ast.ClassDef):
             continue
@@ -147,12 +134,9 @@ def registrations_in_tree(tree: ast.Module) -> tuple[Registration, ...] | None:
                     return None
                 bound = inspect.signature(register_model).bind(*positional, **named)
                 bound.apply_defaults()
-                understood.append(
-                    checked_registration(**bound.arguments, class_name=statement.name)
-                )
-                understood_nodes += 1
+                understood.append(checked_entry(**bound.arguments, class_name=statement.name))
     mentioned = sum(is_register_model(node) for node in ast.walk(tree))
-    return tuple(understood) if mentioned == understood_nodes else None
+    return tuple(understood) if mentioned == len(understood) else None
 
 
 def _read_entry_points() -> list[ModelEntry | Problem]:
@@ -186,14 +170,6 @@ def _entry_point_entry(name: str, module: str, attribute: str, source: str) -> M
                 f"{len(declared)} classes. Name the class, as in '{module}:MyModel'."
             )
         attribute = declared[0].class_name
-    own = next((found for found in declared if found.class_name == attribute), None)
-    checked = checked_registration(name, DEFAULT_VARIANTS, None, attribute)
-    return ModelEntry(
-        name,
-        own.variants if own else checked.variants,
-        "entry-point",
-        source,
-        attribute,
-        module=module,
-        emulated=own.emulated if own else None,
-    )
+    checked = checked_entry(name, DEFAULT_VARIANTS, None, attribute)
+    own = next((found for found in declared if found.class_name == attribute), checked)
+    return replace(own, name=name, kind="entry-point", source=source, module=module)

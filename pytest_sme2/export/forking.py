@@ -9,13 +9,12 @@ from __future__ import annotations
 import gc
 import importlib
 import itertools
-import json
 import os
 import socket
 import sys
 import traceback
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from pytest_sme2.export.imports import import_tools, installed_packages
 from pytest_sme2.export.lowering import main
@@ -55,7 +54,7 @@ def serve(descriptor: int) -> None:
         child = os.fork()
         if child == 0:
             control.close()
-            _export(json.loads(message), streams)
+            _export(os.fsdecode(message), streams)
         for stream in streams:
             os.close(stream)
         control.send(str(child).encode())
@@ -97,7 +96,7 @@ def _can_fork() -> bool:
     return len(list(Path("/proc/self/task").iterdir())) == 1
 
 
-def _export(request: dict[str, Any], streams: list[int]) -> NoReturn:
+def _export(request_file: str, streams: list[int]) -> NoReturn:
     """Be the process that a fresh start would have made; end with it, whatever happens."""
     code = 1
     try:
@@ -105,11 +104,11 @@ def _export(request: dict[str, Any], streams: list[int]) -> NoReturn:
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
-        os.chdir(request["folder"])
-        sys.argv[:] = ["-c", request["file"]]
+        os.chdir(Path(request_file).parent)
+        sys.argv[:] = ["-c", request_file]
         # Files may have come since this path was first read.
         importlib.invalidate_caches()
-        main(request["file"])
+        main(request_file)
         code = 0
     except BaseException:
         traceback.print_exc()

@@ -12,8 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pytest_sme2.errors import MissingExtraError
-from pytest_sme2.export.registry import EXTRA_OF_PACKAGE
+from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, missing_extra
 
 # Beside torch: for any variant, so that a process that forks has them all.
 _TOOLS = (
@@ -77,8 +76,49 @@ def import_or_name_extra(name: str, purpose: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        package = (error.name or name).partition(".")[0]
-        extra = EXTRA_OF_PACKAGE.get(package)
+        extra = missing_extra(error, purpose)
         if extra is None:
             raise
-        raise MissingExtraError(package, extra, purpose) from error
+        raise extra from error
+
+
+# --- torchvision ----------------------------------------------------------------------------------
+# Its binary fits only one build of torch. With another one (for example a CPU build) its operators
+# are missing. Its Python code then fails on import, because it describes ``nms`` and ``qnms`` to
+# torch, although no network needs them. Declaring the two is enough for ``torchvision.models``, and
+# for timm and transformers.
+
+
+def import_torchvision() -> Any:
+    """The module ``torchvision``, fully imported, even if its compiled operators do not load."""
+    try:
+        importlib.import_module("torchvision.models")
+    except RuntimeError as error:
+        if not misses_operators(error):
+            raise
+        _declare_operators()
+        # Remove a half-finished import.
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        importlib.import_module("torchvision.models")
+    return sys.modules["torchvision"]
+
+
+def misses_operators(error: BaseException | None) -> bool:
+    """Whether an error, or its cause, is that torchvision's compiled operators are missing."""
+    while error is not None:
+        if isinstance(error, RuntimeError) and "operator torchvision::" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+@functools.cache
+def _declare_operators() -> Any:
+    """The declarations live as long as what is returned, and so as long as the cache."""
+    import torch
+
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return library

@@ -1,4 +1,4 @@
-"""The part of an export that needs torch; it runs in the child process that child.py starts.
+"""The part of an export that needs torch; it runs in the child process that server.py starts.
 
 Whatever a model's code, torch and ExecuTorch print goes to the log, and a crash ends only this
 process. The parent gets JSON lines.
@@ -8,25 +8,30 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import itertools
 import json
 import os
 import random
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2Error
 from pytest_sme2.export.explain import Reporter, explain, own_line, shorten, target_name
-from pytest_sme2.export.imports import dependencies, import_or_name_extra, import_tools
+from pytest_sme2.export.imports import (
+    dependencies,
+    import_or_name_extra,
+    import_tools,
+    import_torchvision,
+    misses_operators,
+)
 from pytest_sme2.export.quantize import IN_THE_GRAPH, quantize, quantize_weights
 from pytest_sme2.export.quicker import lower_quicker
 from pytest_sme2.export.random_weights import fill_zero_weights, lifeless, settle_batch_norms
-from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, Model, ModelEntry
+from pytest_sme2.export.registry import Model, ModelEntry, missing_extra
 from pytest_sme2.export.sequences import (
     Generation,
     Steps,
@@ -43,7 +48,6 @@ from pytest_sme2.export.sequences import (
     write_generation,
     write_tensors,
 )
-from pytest_sme2.export.torchvision_shim import import_torchvision, misses_operators
 from pytest_sme2.export.variant import Variant, parse_variant
 from pytest_sme2.export.weights import FILE_NAME as UPSTREAM_FILE
 from pytest_sme2.export.weights import misfit, select_state, upstream_of
@@ -61,39 +65,24 @@ class LoweringRequest:
     variant: Variant
     seed: int
     weights: Path | None
-    graph: bool
     folder: Path
     stem: str
+    sys_path: Sequence[str]
+    """Set before our first import, so that the child finds the same modules."""
 
-    def to_json(self) -> dict[str, Any]:
-        entry = self.entry
-        return {
-            "entry": {
-                **{key: getattr(entry, key) for key in ("name", "kind", "source", "class_name")},
-                "file": str(entry.file) if entry.file else None,
-                "module": entry.module,
-            },
-            "variant": str(self.variant),
-            "seed": self.seed,
-            "weights": str(self.weights) if self.weights else None,
-            "graph": self.graph,
-            "folder": str(self.folder),
-            "stem": self.stem,
-        }
+    def to_json(self) -> str:
+        return json.dumps({**vars(self), "entry": vars(self.entry)}, default=str)
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> LoweringRequest:
-        entry = dict(data["entry"])
-        file = entry.pop("file")
-        return cls(
-            entry=ModelEntry(variants=(), file=Path(file) if file else None, **entry),
-            variant=parse_variant(data["variant"]),
-            seed=data["seed"],
-            weights=Path(data["weights"]) if data["weights"] else None,
-            graph=data["graph"],
-            folder=Path(data["folder"]),
-            stem=data["stem"],
-        )
+    def from_json(cls, text: str) -> LoweringRequest:
+        data = json.loads(text)
+        file, weights = data["entry"]["file"], data["weights"]
+        entry = {**data["entry"], "file": Path(file) if file else None, "variants": ()}
+        data["entry"] = ModelEntry(**{**entry, "emulated": None})
+        data["variant"] = parse_variant(data["variant"])
+        data["weights"] = Path(weights) if weights else None
+        data["folder"] = Path(data["folder"])
+        return cls(**data)
 
 
 def main(request_file: str) -> None:
@@ -105,7 +94,7 @@ def main(request_file: str) -> None:
         channel.write(json.dumps(message) + "\n")
         channel.flush()
 
-    request = LoweringRequest.from_json(json.loads(Path(request_file).read_text("utf-8")))
+    request = LoweringRequest.from_json(Path(request_file).read_text("utf-8"))
     progress = Reporter(say=lambda line: send(progress=line))
     try:
         send(done=lower(request, progress))
@@ -179,7 +168,6 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     # Before memory planning rewrites the graph.
     progress.lowered = edge.exported_program()
     operators = _operators(edge.exported_program())
-    lowered = _nodes(edge.exported_program()) if request.graph else []
     executable = edge.to_executorch()
 
     progress.enter("writing the artifact")
@@ -195,11 +183,8 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     if said is not None:
         write_generation(request.folder, said, _leaves(last, torch, "output", name), torch)
     write_tensors(request.folder, "reference", outputs, torch)
-    if request.graph:
-        graph = {"captured": _nodes(progress.captured), "lowered": lowered}
-        (request.folder / "graph.json").write_text(json.dumps(graph, indent=1), "utf-8")
     files, packages = dependencies(loaded, progress.own_files)
-    return {
+    described = {
         "inputs": [tensor_spec(tensor) for tensor in inputs],
         "outputs": [tensor_spec(tensor) for tensor in outputs],
         "tokens": token_count(model, name),
@@ -207,9 +192,8 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
         "parameters": sum(parameter.numel() for parameter in network.parameters()),
         "operators": operators,
         "passes": [type(one).__name__ for one in passes],
-        "bfloat16": bfloat16,
-        "dependencies": {"files": files, "packages": packages},
     }
+    return {"described": described, "bfloat16": bfloat16, "files": files, "packages": packages}
 
 
 def _recommended_passes() -> list[Any]:
@@ -377,32 +361,27 @@ def _load_weights(network: Any, file: Path, entry: ModelEntry, torch: Any) -> di
     """The file's weights, which are the network's from now on."""
     try:
         if file.suffix == ".safetensors":
-            state = import_or_name_extra(
-                "safetensors.torch", "Reading .safetensors weights"
-            ).load_file(file)
+            reader = import_or_name_extra("safetensors.torch", "Reading .safetensors weights")
+            state = reader.load_file(file)
         else:
             state = torch.load(file, map_location="cpu", weights_only=True)
         if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
             state = state["state_dict"]
         state = select_state(state, upstream_of(entry))
         problem = misfit(network.state_dict(), state)
-        if problem:
-            raise ExportError(
-                f"The weights {str(file)!r} do not fit model {entry.name!r}: {problem}. Give a "
-                "state dict saved with torch.save(network.state_dict(), FILE), or name the "
-                f"part of the file in the model's {UPSTREAM_FILE}."
-            )
-        network.load_state_dict(state)
-        return dict(state)
+        if not problem:
+            network.load_state_dict(state)
+            return dict(state)
     except Sme2Error:
         raise
     except Exception as error:
         traceback.print_exc()
-        first = " ".join(str(error).split())
-        raise ExportError(
-            f"The weights {str(file)!r} do not fit model {entry.name!r}: {shorten(first)} "
-            "Give a state dict saved with torch.save(network.state_dict(), FILE)."
-        ) from error
+        problem = " ".join(str(error).split())
+    raise ExportError(
+        f"The weights {str(file)!r} do not fit model {entry.name!r}: {shorten(problem, 800)} Give "
+        "a state dict saved with torch.save(network.state_dict(), FILE), or name the part of the "
+        f"file in the model's {UPSTREAM_FILE}."
+    )
 
 
 def _leaves(tree: Any, torch: Any, what: str, name: str) -> list[Any]:
@@ -421,27 +400,18 @@ def _leaves(tree: Any, torch: Any, what: str, name: str) -> list[Any]:
 
 @contextlib.contextmanager
 def _blame_model(entry: ModelEntry) -> Iterator[None]:
-    """Turn an error in the model's own code into a ModelError with its traceback."""
+    """Turn an error in the model's own code into a ModelError with its place."""
     try:
         yield
     except Sme2Error:
         raise
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package in EXTRA_OF_PACKAGE:
-            raise MissingExtraError(package, EXTRA_OF_PACKAGE[package], "") from error
-        raise _model_error(entry, error) from error
     except (Exception, SystemExit) as error:
-        raise _model_error(entry, error) from error
-
-
-def _model_error(entry: ModelEntry, error: BaseException) -> ModelError:
-    place = own_line(error, entry.source_files())
-    message = shorten(" ".join(str(error).split()))
-    return ModelError(
-        f"Model {entry.name!r} ({entry.source}) fails before any export: "
-        f"{type(error).__name__}: {message}" + (f" At {place}." if place else "")
-    )
+        place = own_line(error, entry.source_files())
+        message = shorten(" ".join(str(error).split()))
+        raise missing_extra(error, "") or ModelError(
+            f"Model {entry.name!r} ({entry.source}) fails before any export: "
+            f"{type(error).__name__}: {message}" + (f" At {place}." if place else "")
+        ) from error
 
 
 # --- the program ----------------------------------------------------------------------------------
@@ -459,25 +429,6 @@ def _operators(program: Any) -> dict[str, Any]:
     }
 
 
-def _nodes(program: Any) -> list[dict[str, Any]]:
-    """A graph for people and scripts: one record per node."""
-    records = []
-    for node in program.graph.nodes:
-        value = node.meta.get("val")
-        values = value if isinstance(value, list | tuple) else [value]
-        modules = [path for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
-        record = {
-            "name": node.name,
-            "op": node.op,
-            "target": target_name(node),
-            "inputs": [used.name for used in node.all_input_nodes],
-            "outputs": [tensor_spec(tensor) for tensor in values if hasattr(tensor, "dtype")],
-            "module": modules[-1] if modules else "",
-        }
-        records.append(record)
-    return records
-
-
 # --- the process ----------------------------------------------------------------------------------
 
 
@@ -492,8 +443,8 @@ def _exit_with_parent() -> None:
     """End when the parent ends: standard input is a pipe that only closes then."""
 
     def wait() -> None:
-        for _ in itertools.count():
-            if not os.read(0, 1):
-                os._exit(1)
+        while os.read(0, 1):
+            pass
+        os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()

@@ -56,16 +56,6 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True)
-class Registration:
-    """What one ``@register_model`` says."""
-
-    name: str
-    variants: tuple[Variant, ...]
-    class_name: str
-    emulated: tuple[Variant, ...]
-
-
-@dataclass(frozen=True)
 class Problem:
     """A model that cannot be used, and why."""
 
@@ -85,11 +75,11 @@ class ModelEntry:
 
     name: str
     variants: tuple[Variant, ...]
-    kind: str
+    kind: str = ""
     """``folder``, ``entry-point`` or ``executorch``."""
-    source: str
+    source: str = ""
     """Where it comes from, for people."""
-    class_name: str
+    class_name: str = ""
     file: Path | None = None
     """A folder model's ``model.py``."""
     module: str | None = None
@@ -229,23 +219,20 @@ def register_model(
 
     Use literals for all arguments, so that models are found without importing them.
     """
-    checked = checked_registration(name, variants, emulated, "")
+    checked = checked_entry(name, variants, emulated)
 
     def mark(model_class: _Class) -> _Class:
-        own = dataclasses.replace(checked, class_name=model_class.__qualname__)
         earlier = model_class.__dict__.get(REGISTRATIONS, ())
-        setattr(model_class, REGISTRATIONS, (*earlier, own))
+        setattr(model_class, REGISTRATIONS, (*earlier, checked))
         return model_class
 
     return mark
 
 
-# --- finding --------------------------------------------------------------------------------------
-
-
-def checked_registration(
-    name: object, variants: object, emulated: object, class_name: str
-) -> Registration:
+def checked_entry(
+    name: object, variants: object, emulated: object, class_name: str = ""
+) -> ModelEntry:
+    """What one ``@register_model`` says; where it is from is not known here."""
     if not isinstance(name, str) or not name or not name.isprintable():
         raise ModelError(
             f"{name!r} is not a model name. Give a printable, non-empty string to @register_model."
@@ -257,9 +244,8 @@ def checked_registration(
     parsed = _checked_variants(name, variants, "variants")
     if not parsed:
         raise ModelError(f"Model {name!r} has no variants. Name one, as in variants=('fp32',).")
-    if emulated is None:
-        return Registration(name, parsed, class_name, parsed)
-    return Registration(name, parsed, class_name, _checked_variants(name, emulated, "emulated"))
+    smaller = None if emulated is None else _checked_variants(name, emulated, "emulated")
+    return ModelEntry(name, parsed, class_name=class_name, emulated=smaller)
 
 
 def _checked_variants(name: str, variants: object, parameter: str) -> tuple[Variant, ...]:
@@ -277,14 +263,18 @@ def _checked_variants(name: str, variants: object, parameter: str) -> tuple[Vari
 # --- failing --------------------------------------------------------------------------------------
 
 
+def missing_extra(error: BaseException, purpose: str) -> MissingExtraError | None:
+    """The error that names the extra with a module that was not found; None for other errors."""
+    package = str(getattr(error, "name", None)).partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or package not in EXTRA_OF_PACKAGE:
+        return None
+    return MissingExtraError(package, EXTRA_OF_PACKAGE[package], purpose)
+
+
 def _load_error(entry: ModelEntry, error: BaseException) -> Sme2Error:
-    if isinstance(error, ModuleNotFoundError):
-        package = (error.name or "").partition(".")[0]
-        if package in EXTRA_OF_PACKAGE:
-            return MissingExtraError(package, EXTRA_OF_PACKAGE[package], f"Model {entry.name!r}")
     file = entry.file or locate_module(entry.module or "")
     trace = traceback_from(error, file.parent if file is not None else None)
-    return ModelError(
+    return missing_extra(error, f"Model {entry.name!r}") or ModelError(
         f"Model {entry.name!r} ({entry.source}) cannot be loaded: {one_line(error)}\n{trace}"
     )
 

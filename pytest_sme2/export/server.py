@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from pytest_sme2.export.store import package_versions
 from pytest_sme2.system.processes import end_group, tie, untie
 
 # The path is set before our first import, so that the child finds the same modules.
@@ -35,7 +36,19 @@ _SERVER = (
 _ASK = b"ready?"
 # A fork takes milliseconds, also on a busy machine; this is for one that never answers.
 _FORK_SECONDS = 60.0
-_END_SECONDS = 5.0
+# The environment of an export: any other variable could change a model unnoticed.
+_ENVIRONMENT = (
+    "PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "VIRTUAL_ENV",
+    "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
+    "HF_HOME", "TORCH_HOME", "XDG_CACHE_HOME", "SSL_CERT_FILE",
+)  # fmt: skip
+
+
+def export_environment() -> dict[str, str]:
+    kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    # A fixed order of sets of strings, so that the output is always the same.
+    # Without the last one, oneDNN leaves a perf-PID.map in the temporary folder of Arm machines.
+    return {**kept, "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", "ONEDNN_JIT_PROFILE": "0"}
 
 
 @dataclass(frozen=True)
@@ -47,19 +60,24 @@ class ProcessEnvironment:
     versions: Mapping[str, str]
     """Of the packages that the server imports: one may be installed anew meanwhile."""
 
+    @classmethod
+    def of_this_process(cls) -> ProcessEnvironment:
+        paths = [str(Path(name).absolute()) for name in sys.path]
+        return cls(export_environment(), paths, package_versions())
+
 
 class FreshProcess:
     """An export in a process of its own."""
 
     def __init__(
-        self, request_file: Path, log: IO[bytes], folder: Path, circumstances: ProcessEnvironment
+        self, request_file: Path, log: IO[bytes], circumstances: ProcessEnvironment
     ) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-c", _FRESH, str(request_file)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            cwd=folder,
+            cwd=request_file.parent,
             env=dict(circumstances.environment),
             start_new_session=True,
         )
@@ -81,7 +99,7 @@ class ForkedProcess:
     """An export in a fork of the server, which tells how it ended."""
 
     def __init__(
-        self, pid: int, stdin: IO[bytes], stdout: IO[bytes], ended: Callable[[float | None], int]
+        self, pid: int, stdin: IO[bytes], stdout: IO[bytes], ended: Callable[[float | None], bytes]
     ) -> None:
         self.pid = pid
         self.stdin, self.stdout = stdin, stdout
@@ -93,7 +111,7 @@ class ForkedProcess:
         """Its exit code; None if the server ended first, so that it is unknown."""
         if not self._over:
             with contextlib.suppress(EOFError):
-                self._code = self._ended(timeout)
+                self._code = int(self._ended(timeout))
             self._over = True
         return self._code
 
@@ -105,6 +123,7 @@ class Server:
         self.circumstances = circumstances
         self.owner = os.getpid()
         self.busy = threading.Lock()
+        self.closed = False
         self._asked = False
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -124,56 +143,46 @@ class Server:
             )
         tie(self._process.pid)
 
-    def wait_until_ready(self, timeout: float) -> None:
-        """Return when it can fork. Raises TimeoutError, and EOFError if it has ended.
-
-        After a TimeoutError this can be called again, also for another export.
-        """
-        if not self._asked:
-            try:
-                self._control.send(_ASK)
-            except OSError as error:
-                raise EOFError from error
-            self._asked = True
-        self._receive(timeout)
-        self._asked = False
-
-    def gave_up(self) -> bool:
-        """Of a server that has hung up: whether by itself, so that another one would, too."""
+    def is_ready(self, timeout: float) -> bool:
+        """Whether it can fork within this time; if not, ask again. EOFError if it has ended."""
         try:
-            return self._process.wait(_END_SECONDS) >= 0
-        except subprocess.TimeoutExpired:
-            # Threads that keep it from forking can also keep it from ending.
-            return True
+            if not self._asked:
+                self._control.send(_ASK)
+                self._asked = True
+            self._receive(timeout)
+        except TimeoutError:
+            return False
+        except OSError as error:
+            raise EOFError from error
+        self._asked = False
+        return True
 
-    def fork(self, request_file: Path, log: IO[bytes], folder: Path) -> ForkedProcess:
-        """A process for this request. Raises EOFError or TimeoutError if the server is gone."""
+    def fork(self, request_file: Path, log: IO[bytes]) -> ForkedProcess:
+        """A process for this request. Raises EOFError if the server is gone."""
         their_input, our_input = os.pipe()
         our_output, their_output = os.pipe()
         stdin, stdout = os.fdopen(our_input, "wb"), os.fdopen(our_output, "rb")
-        message = json.dumps({"file": str(request_file), "folder": str(folder)}).encode()
         try:
             streams = [their_input, their_output, log.fileno()]
-            socket.send_fds(self._control, [message], streams)
+            socket.send_fds(self._control, [os.fsencode(request_file)], streams)
             pid = int(self._receive(_FORK_SECONDS))
-        except BaseException as error:
+        except (EOFError, OSError) as error:
             stdin.close()
             stdout.close()
-            if isinstance(error, OSError) and not isinstance(error, TimeoutError):
-                raise EOFError from error
-            raise
+            raise EOFError from error
         finally:
             os.close(their_input)
             os.close(their_output)
-        return ForkedProcess(pid, stdin, stdout, lambda timeout: int(self._receive(timeout)))
+        return ForkedProcess(pid, stdin, stdout, self._receive)
 
     def close(self) -> None:
         """End it. A fork that is still at work ends by its own standard input."""
         self._control.close()
-        if self.owner == os.getpid():
+        if self.owner == os.getpid() and not self.closed:
             end_group(self._process.pid)
             self._process.wait()
             untie(self._process.pid)
+        self.closed = True
 
     def _receive(self, timeout: float | None) -> bytes:
         self._control.settimeout(timeout)
@@ -187,41 +196,33 @@ class Server:
 
 
 class Servers:
-    """The server of this process: started with its first export, and replaced when that must be."""
+    """The server of this process: started with its first export.
+
+    Other circumstances take another one. One that has ended is not replaced: a new one would most
+    likely end, too, and a process of its own serves each export as well.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._current: Server | None = None
-        self._hopeless: list[ProcessEnvironment] = []
 
     def get(self, circumstances: ProcessEnvironment) -> Server | None:
         """The server for these circumstances; None where there cannot be one."""
         if not sys.platform.startswith("linux"):
             return None
         with self._lock:
-            if circumstances in self._hopeless:
-                return None
             server = self._current
-            if server is not None:
-                if server.circumstances == circumstances and server.owner == os.getpid():
-                    return server
-                if server.busy.locked() and server.owner == os.getpid():
-                    return None
-                server.close()
-            else:
+            if server is None:
                 atexit.register(self.close)
+            elif server.owner == os.getpid():
+                if server.circumstances == circumstances:
+                    return None if server.closed else server
+                if server.busy.locked():
+                    return None
+            if server is not None:
+                server.close()
             self._current = Server(circumstances)
             return self._current
-
-    def drop(self, server: Server, *, hopeless: bool) -> None:
-        """Give up a server; a hopeless one would fail again, so none replaces it."""
-        with self._lock:
-            if hopeless:
-                self._hopeless.append(server.circumstances)
-            if self._current is server:
-                self._current = None
-                atexit.unregister(self.close)
-        server.close()
 
     def close(self) -> None:
         with self._lock:

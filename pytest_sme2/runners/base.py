@@ -38,6 +38,16 @@ class ProcessFiles:
     """And those of its steps, or which output of the step before each of them is."""
 
 
+LOADER = "ld-linux-aarch64.so.1"
+
+
+def started(folder: Path, program: str) -> tuple[str, ...]:
+    """The words that start a program of a folder from there."""
+    # If its own C library is beside it, only the loader of that library may start it.
+    loader = (f"./{LOADER}", "--library-path", ".") if (folder / LOADER).exists() else ()
+    return (*loader, f"./{program}")
+
+
 TURN_DESCRIPTOR = 3
 """The turn descriptor of a process that a ``turn_giver`` starts."""
 

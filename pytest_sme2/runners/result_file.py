@@ -11,17 +11,12 @@ from pytest_sme2.system.wording import count
 
 
 def run_of(
-    document: Mapping[str, Any],
-    request: RunRequest,
-    *,
-    target: str,
-    runner: str,
-    emulated: bool,
-    etdump: Path | None,
-    outputs: Path | None,
-    log: Path | None,
+    document: Mapping[str, Any], request: RunRequest, outputs: Path | None, **facts: Any
 ) -> Run:
-    """ValueError, KeyError or TypeError where it is not what was asked for."""
+    """A run with what else is known of it.
+
+    ValueError, KeyError or TypeError where the document is not what was asked for.
+    """
     if document["schema"] != 1:
         raise ValueError(f"its schema is {document['schema']!r}, not 1")
     if document["sme2"]["requested"] != str(request.switch):
@@ -36,9 +31,6 @@ def run_of(
     effective = document["sme2"]["effective"]
     return Run(
         request=request,
-        target=target,
-        runner=runner,
-        emulated=emulated,
         sme2_effective=None if effective is None else bool(effective),
         wall_ns=tuple(map(_amount, document["wall_ns"])),
         cpu_ns=tuple(map(_amount, document["cpu_ns"])),
@@ -54,8 +46,7 @@ def run_of(
         **_read_clock(document.get("clock")),
         step_wall_ns=tuple(map(_amount, document.get("step_wall_ns", ()))),
         step_peak_bytes=tuple(map(_amount, document.get("step_peak_rss_bytes", ()))),
-        etdump=etdump,
-        log=log,
+        **facts,
     )
 
 

@@ -11,20 +11,13 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2.errors import BuildError, RunError, Sme2Error
-from pytest_sme2.results import (
-    FORWARD,
-    Arm,
-    Run,
-    RunRequest,
-    TensorSpec,
-    Toolchain,
-)
-from pytest_sme2.runners.base import ProcessFiles, Runner
+from pytest_sme2.results import FORWARD, Arm, Run, RunRequest, TensorSpec, Toolchain
+from pytest_sme2.runners.base import LOADER, ProcessFiles, Runner, started
 from pytest_sme2.runners.result_file import run_of
 from pytest_sme2.runners.sdk import LIBRARIES, executorch_sdk, find_sdk, sdk_libraries, sdk_version
 from pytest_sme2.system.cache import (
@@ -39,18 +32,14 @@ from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.pip import find_pip
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
-from pytest_sme2.system.processes import Finished, answer_of, run_process, whitelisted_environment
+from pytest_sme2.system.processes import answer_of, run_process, whitelisted_environment
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.shared_store import fetch, offer
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.toolchain import Compiler, find_cmake, find_compiler, find_ninja
 
 RUNNER_SOURCES = Path(__file__).parent / "cpp"
-
-
 _BUILD_SECONDS = 600.0
-
-
 _LAST_LINES = 15
 
 
@@ -94,7 +83,7 @@ def build_runner(
     return build
 
 
-def _step(arguments: Sequence[str], verb: str, log: Path) -> Finished:
+def _step(arguments: Sequence[str], verb: str, log: Path) -> None:
     environment = whitelisted_environment(("SDKROOT", "DEVELOPER_DIR"))
     try:
         finished = run_process(arguments, timeout_seconds=_BUILD_SECONDS, environment=environment)
@@ -114,7 +103,6 @@ def _step(arguments: Sequence[str], verb: str, log: Path) -> Finished:
             + "\n".join(f"  {line}" for line in lines)
             + f"\nFull log: {log}"
         )
-    return finished
 
 
 def library_file(compiler: Compiler, name: str) -> Path:
@@ -148,16 +136,10 @@ EXIT_MEANINGS: Mapping[int, str] = {
 }
 
 PROGRAM = "sme2_runner"
-LOADER = "ld-linux-aarch64.so.1"
 
 _SYSTEM_LIBRARIES = (
-    LOADER,
-    "libc.so.6",
-    "libm.so.6",
-    "libdl.so.2",
-    "libpthread.so.0",
-    "libstdc++.so.6",
-    "libgcc_s.so.1",
+    *(LOADER, "libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0"),
+    *("libstdc++.so.6", "libgcc_s.so.1"),
 )
 _RECORD = "runner.json"
 _GIVE_TURNS = "--give-turns"
@@ -207,7 +189,7 @@ class Sme2Runner(Runner):
         self, turns: int, logs: Sequence[str], commands: Sequence[Sequence[str]]
     ) -> tuple[str, ...]:
         words = [word for command in commands for word in ("--", *command)]
-        return (*self._program, _GIVE_TURNS, str(turns), *logs, *words)
+        return (*started(self.folder, PROGRAM), _GIVE_TURNS, str(turns), *logs, *words)
 
     @property
     def makes_marks(self) -> bool:
@@ -220,15 +202,9 @@ class Sme2Runner(Runner):
             if path.name != _RECORD and path.is_file()
         )
 
-    @property
-    def _program(self) -> tuple[str, ...]:
-        # If its own C library is beside it, only the loader of that library may start it.
-        loader = (self.folder / LOADER).exists()
-        return (*((f"./{LOADER}", "--library-path", ".") if loader else ()), f"./{PROGRAM}")
-
     def command(self, request: RunRequest, files: ProcessFiles) -> tuple[str, ...]:
         arguments = [
-            *self._program,
+            *started(self.folder, PROGRAM),
             *("--model", files.model),
             *("--sme2", str(request.switch)),
             *("--threads", str(request.threads)),
@@ -239,10 +215,8 @@ class Sme2Runner(Runner):
         ]
         if request.artifact.method not in (None, FORWARD):
             arguments += ["--method", str(request.artifact.method)]
-        for name in files.inputs:
-            arguments += ["--input", name]
-        for name in files.earlier:
-            arguments += ["--earlier", name]
+        arguments += _each("--input", files.inputs)
+        arguments += _each("--earlier", files.earlier)
         if files.etdump is not None:
             arguments += ["--etdump", files.etdump]
         if files.outputs is not None:
@@ -250,13 +224,13 @@ class Sme2Runner(Runner):
         plan = request.artifact.generation
         if plan is not None:
             # Such a program may take several shapes.
-            arguments += _shapes("--shape", request.artifact.inputs)
+            arguments += _each("--shape", map(_shape, request.artifact.inputs))
         if plan is not None and request.generate:
             arguments += ["--generate", str(plan.new_tokens), "--prefill", plan.prefill]
-            arguments += _shapes("--prompt-shape", plan.prompt)
-            arguments += [word for name in files.prompt for word in ("--prompt", name)]
+            arguments += _each("--prompt-shape", map(_shape, plan.prompt))
+            arguments += _each("--prompt", files.prompt)
             steps = (f"@{step}" if isinstance(step, int) else step for step in files.steps)
-            arguments += [word for step in steps for word in ("--next", step)]
+            arguments += _each("--next", steps)
         if request.counted:
             arguments += ["--marks", "on"]
         if request.turn is not None and files.turn_descriptor is not None:
@@ -294,16 +268,8 @@ class Sme2Runner(Runner):
     ) -> Run:
         document = read_json(result, remedy=f"The runner's log is {log}.", error=RunError)
         try:
-            return run_of(
-                document,
-                request,
-                target=target,
-                runner=self.kind,
-                emulated=emulated,
-                etdump=etdump,
-                outputs=outputs,
-                log=log,
-            )
+            facts = {"target": target, "runner": self.kind, "emulated": emulated}
+            return run_of(document, request, outputs, **facts, etdump=etdump, log=log)
         except (ValueError, KeyError, TypeError) as error:
             raise RunError(
                 f"The runner ended without an error, but its result {result} cannot be used: "
@@ -311,8 +277,12 @@ class Sme2Runner(Runner):
             ) from error
 
 
-def _shapes(option: str, specs: Sequence[TensorSpec]) -> list[str]:
-    return [word for spec in specs for word in (option, "x".join(map(str, spec.shape)))]
+def _each(option: str, values: Iterable[str]) -> list[str]:
+    return [word for value in values for word in (option, value)]
+
+
+def _shape(spec: TensorSpec) -> str:
+    return "x".join(map(str, spec.shape))
 
 
 def wheel_runner(

@@ -11,7 +11,7 @@ import platform as host_platform
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,24 +30,17 @@ from pytest_sme2.system.locks import locked
 from pytest_sme2.system.processes import run_process
 from pytest_sme2.trace.kernel_log import family_of, is_microkernel
 
+TIMEOUT_SECONDS = 4 * 3600.0
+RECORD = "sme2-build.json"
 LEAST_CMAKE = (3, 26)
-
-
 LEAST_CLANG = 18
-
-
+# Apple has its own version numbers: 17 is the first built from LLVM 18 or newer.
+LEAST_APPLE_CLANG = 17
 BROKEN_GCC = 12
-
-
 LEAST_NDK = 27
-
-
 FIRST_XNNLOG = (1, 4)
-
-
 BYTES_PER_BUILD = 600 * 1024 * 1024
-
-
+_TOOLCHAIN = "CMAKE_TOOLCHAIN_FILE"
 # ExecuTorch has many submodules; these are the ones this build compiles.
 _NEEDED_SUBMODULES = re.compile(
     r"backends/xnnpack/third-party/.+|third-party/(?:flatbuffers|flatcc|gflags|json)"
@@ -57,14 +50,12 @@ _NEEDED_SUBMODULES = re.compile(
 def check(request: SourceBuild, tools: Tools) -> tuple[str, ...]:
     """All problems, each with its remedy."""
     return (
-        *_check_tree(request.tree),
-        *_check_version(request),
+        *_check_tree(request),
         *_check_tools(tools),
         *_check_host(request),
         *_check_compiler(request, tools),
         *_check_python(request.python),
-        *_check_kleidiai(request),
-        *_check_disk(request),
+        *_check_folders(request),
     )
 
 
@@ -77,232 +68,188 @@ def notes(request: SourceBuild) -> tuple[str, ...]:
     return ()
 
 
-def _check_tree(tree: Path) -> list[str]:
+def _check_tree(request: SourceBuild) -> Iterator[str]:
+    tree = request.tree
+    parts = ("CMakeLists.txt", "backends/xnnpack/CMakeLists.txt")
+    missing = [name for name in parts if not (tree / name).is_file()]
     if not tree.is_dir():
-        return [f"{tree} is not a folder. Give the ExecuTorch checkout with --executorch DIR."]
-    problems = []
-    missing = [
-        name
-        for name in ("CMakeLists.txt", "backends/xnnpack/CMakeLists.txt")
-        if not (tree / name).is_file()
-    ]
+        yield f"{tree} is not a folder. Give the ExecuTorch checkout with --executorch DIR."
+        return
     if missing:
-        return [
+        yield (
             f"{tree} is not an ExecuTorch checkout: it has no {' and no '.join(missing)}. "
             "Give the folder with ExecuTorch's own CMakeLists.txt."
-        ]
+        )
+        return
     if tree.name != "executorch":
-        problems.append(
+        yield (
             f"the checkout's folder is named {tree.name!r}, but ExecuTorch builds only in a folder "
             "named 'executorch'. Rename it, or make a link with that name."
         )
-    empty = [path for path in _submodules(tree) if _is_empty(tree / path)]
+    modules = re.findall(r"^\s*path\s*=\s*(\S+)\s*$", _text(tree / ".gitmodules"), re.MULTILINE)
+    needed = sorted(path for path in modules if _NEEDED_SUBMODULES.fullmatch(path))
+    empty = [path for path in needed if not any((tree / path).glob("*"))]
     if empty:
-        problems.append(
+        yield (
             f"{len(empty)} of ExecuTorch's submodules are not checked out "
             f"({', '.join(empty)}). Run: "
             + shlex.join(["git", "-C", str(tree), "submodule", "update", "--init", "--recursive"])
         )
-    return problems
-
-
-def _check_version(request: SourceBuild) -> list[str]:
-    version = tree_version(request.tree)
-    if version is None or request.variant != "xnnlog":
-        return []
+    version = tree_version(tree) or ""
     found = _version(version, r"^(\d+)\.(\d+)")
-    if found is not None and found < FIRST_XNNLOG:
-        return [
-            f"{request.tree} is ExecuTorch {version}, which cannot log XNNPACK. "
+    if request.variant == "xnnlog" and found is not None and found < FIRST_XNNLOG:
+        yield (
+            f"{tree} is ExecuTorch {version}, which cannot log XNNPACK. "
             f"Check out {_dotted(FIRST_XNNLOG)} or newer, or build the timing variant."
-        ]
-    return []
+        )
 
 
 def tree_version(tree: Path) -> str | None:
     """The version of a checkout, such as ``1.5.0`` or ``1.6.0a0``."""
+    words = _text(tree / "version.txt").split()
+    return words[0][:40] if words else None
+
+
+def _text(file: Path) -> str:
+    """What a file says; nothing where there is none."""
     try:
-        lines = (tree / "version.txt").read_text(errors="replace").split()
+        return file.read_text(errors="replace")
     except OSError:
-        return None
-    return lines[0][:40] if lines else None
+        return ""
 
 
-def _submodules(tree: Path) -> list[str]:
-    try:
-        text = (tree / ".gitmodules").read_text(errors="replace")
-    except OSError:
-        return []
-    paths = re.findall(r"^\s*path\s*=\s*(\S+)\s*$", text, re.MULTILINE)
-    return sorted(path for path in paths if _NEEDED_SUBMODULES.fullmatch(path))
-
-
-def _is_empty(folder: Path) -> bool:
-    return not folder.is_dir() or next(folder.iterdir(), None) is None
-
-
-def _check_tools(tools: Tools) -> list[str]:
-    problems = []
+def _check_tools(tools: Tools) -> Iterator[str]:
     if tools.ninja is None:
-        problems.append("ninja is not installed. Run: pip install ninja")
+        yield "ninja is not installed. Run: pip install ninja"
     if tools.cmake is None:
-        problems.append("CMake is not installed. Run: pip install cmake")
-        return problems
+        yield "CMake is not installed. Run: pip install cmake"
+        return
     version = _version(_output([str(tools.cmake), "--version"]), r"version (\d+)\.(\d+)")
     if version is None:
-        problems.append(f"{tools.cmake} does not print its version. Run: pip install cmake")
+        yield f"{tools.cmake} does not print its version. Run: pip install cmake"
     elif version < LEAST_CMAKE:
-        problems.append(
+        yield (
             f"{tools.cmake} is version {_dotted(version)}, but ExecuTorch needs "
             f"{_dotted(LEAST_CMAKE)} or newer. Run: pip install --upgrade cmake"
         )
-    return problems
 
 
-def _check_host(request: SourceBuild) -> list[str]:
+def _check_host(request: SourceBuild) -> Iterator[str]:
     system, machine = host_platform.system(), host_platform.machine().lower()
     arm = machine in ("arm64", "aarch64")
     if request.platform == "mac" and not (system == "Darwin" and arm):
-        return [
+        yield (
             f"a runner for a Mac must be built on an Apple Silicon Mac, but this is {system} on "
             f"{machine}. Run the command on a Mac, or choose another --platform."
-        ]
-    if request.platform == "linux" and system != "Linux":
-        return [
+        )
+    elif request.platform == "linux" and system != "Linux":
+        yield (
             f"a runner for Linux must be built on Linux, but this is {system}. Run the command on "
             "Linux, or choose another --platform."
-        ]
-    if request.platform == "linux" and not arm and not _cross_compiles(request):
-        return [
+        )
+    elif request.platform == "linux" and not arm and _TOOLCHAIN not in dict(request.options):
+        yield (
             f"this machine is {machine}, but only Arm has SME2. Cross-compile with "
-            "--cmake-option CMAKE_TOOLCHAIN_FILE=FILE, or build on an aarch64 machine."
-        ]
-    return []
+            f"--cmake-option {_TOOLCHAIN}=FILE, or build on an aarch64 machine."
+        )
 
 
-def _cross_compiles(request: SourceBuild) -> bool:
-    return "CMAKE_TOOLCHAIN_FILE" in dict(request.options)
-
-
-def _check_compiler(request: SourceBuild, tools: Tools) -> list[str]:
+def _check_compiler(request: SourceBuild, tools: Tools) -> Iterator[str]:
+    options = dict(request.options)
     if request.platform == "android":
-        return _check_ndk(request)
-    if _cross_compiles(request):
-        file = Path(dict(request.options)["CMAKE_TOOLCHAIN_FILE"])
-        return [] if file.is_file() else [f"the toolchain file {file} does not exist."]
-    chosen = dict(request.options).get("CMAKE_CXX_COMPILER")
-    compiler = chosen or tools.compiler
+        yield from _check_ndk(request.ndk, request.sides)
+        return
+    if _TOOLCHAIN in options:
+        if not Path(options[_TOOLCHAIN]).is_file():
+            yield f"the toolchain file {options[_TOOLCHAIN]} does not exist."
+        return
+    compiler = options.get("CMAKE_CXX_COMPILER") or tools.compiler
     if compiler is None:
-        return ["no C++ compiler was found. Install clang 18 or newer."]
+        yield f"no C++ compiler was found. Install clang {LEAST_CLANG} or newer."
+        return
     text = _output([str(compiler), "--version"])
-    if "Apple clang" in text:
-        # Apple has its own version numbers: 17 is the first built from LLVM 18 or newer.
-        version = _version(text, r"version (\d+)()")
-        least, name = 17, "Apple clang"
-    elif "clang" in text:
-        version = _version(text, r"version (\d+)\.(\d+)")
-        least, name = LEAST_CLANG, "clang"
-    else:
-        version = _version(text, r"\) (\d+)\.(\d+)")
-        if version is None:
-            return [f"{compiler} does not print its version. Install clang 18 or newer."]
-        if version[0] <= BROKEN_GCC:
-            return [
-                f"{compiler} is gcc {_dotted(version)}, which fails with an internal error in "
-                "KleidiAI. Install clang 18 or newer and choose it with CXX=clang++."
-            ]
-        return []
-    if version is None or (Arm.ON in request.sides and version[0] < least):
-        return [
-            f"{compiler} is {name} {_dotted(version) if version else 'of an unknown version'}, "
-            f"but XNNPACK builds SME2 kernels only with {least} or newer. Install a newer one."
-        ]
-    return []
+    name = next((name for name in ("Apple clang", "clang") if name in text), "gcc")
+    version = _version(text, r"\) (\d+)\.(\d+)" if name == "gcc" else r"version (\d+)\.(\d+)")
+    least = LEAST_APPLE_CLANG if name == "Apple clang" else LEAST_CLANG
+    if version is None:
+        yield f"{compiler} does not print its version. Install clang {LEAST_CLANG} or newer."
+    elif name == "gcc" and version[0] <= BROKEN_GCC:
+        yield (
+            f"{compiler} is gcc {_dotted(version)}, which fails with an internal error in "
+            f"KleidiAI. Install clang {LEAST_CLANG} or newer and choose it with CXX=clang++."
+        )
+    elif name != "gcc" and Arm.ON in request.sides and version[0] < least:
+        yield (
+            f"{compiler} is {name} {_dotted(version)}, but XNNPACK builds SME2 kernels only with "
+            f"{least} or newer. Install a newer one."
+        )
 
 
-def _check_ndk(request: SourceBuild) -> list[str]:
-    if request.ndk is None:
-        return [
+def _check_ndk(ndk: Path | None, sides: Sequence[Arm]) -> Iterator[str]:
+    if ndk is None:
+        yield (
             "building for Android needs the NDK. Give it with --ndk DIR or in ANDROID_NDK; "
             f"version {LEAST_NDK} or newer."
-        ]
-    if not (request.ndk / "build/cmake/android.toolchain.cmake").is_file():
-        return [
-            f"{request.ndk} is not an Android NDK: it has no build/cmake/android.toolchain.cmake. "
+        )
+        return
+    version = _version(_text(ndk / "source.properties"), r"Pkg\.Revision\s*=\s*(\d+)\.(\d+)")
+    if not (ndk / "build/cmake/android.toolchain.cmake").is_file():
+        yield (
+            f"{ndk} is not an Android NDK: it has no build/cmake/android.toolchain.cmake. "
             "Give the folder with source.properties."
-        ]
-    try:
-        text = (request.ndk / "source.properties").read_text(errors="replace")
-    except OSError:
-        text = ""
-    version = _version(text, r"Pkg\.Revision\s*=\s*(\d+)\.(\d+)")
-    if version is None:
-        return [f"{request.ndk} does not say its version. Give NDK {LEAST_NDK} or newer."]
-    if version[0] < LEAST_NDK and Arm.ON in request.sides:
-        return [
-            f"{request.ndk} is NDK {_dotted(version)}, whose clang is older than {LEAST_CLANG}: "
+        )
+    elif version is None:
+        yield f"{ndk} does not say its version. Give NDK {LEAST_NDK} or newer."
+    elif version[0] < LEAST_NDK and Arm.ON in sides:
+        yield (
+            f"{ndk} is NDK {_dotted(version)}, whose clang is older than {LEAST_CLANG}: "
             f"XNNPACK would build no SME2 kernels. Give NDK {LEAST_NDK} or newer."
-        ]
-    return []
+        )
 
 
-def _check_python(python: Path) -> list[str]:
+def _check_python(python: Path) -> Iterator[str]:
     question = (
         "import importlib.util as u; "
         "print(' '.join(n for n in ('torch', 'yaml') if u.find_spec(n) is None) or 'all')"
     )
-    answer = _output([str(python), "-c", question]).strip()
+    answer = _output([str(python), "-c", question]).split()
     if not answer:
-        return [f"{python} is not a working Python. Give one that has torch with --python FILE."]
-    if answer != "all":
-        return [
-            f"ExecuTorch's build runs Python code that imports {' and '.join(answer.split())}, "
+        yield f"{python} is not a working Python. Give one that has torch with --python FILE."
+    elif answer != ["all"]:
+        yield (
+            f"ExecuTorch's build runs Python code that imports {' and '.join(answer)}, "
             f"but {python} does not have that. Give another Python with --python FILE, or run "
             "ExecuTorch's own install_executorch.sh."
-        ]
-    return []
+        )
 
 
-def _check_kleidiai(request: SourceBuild) -> list[str]:
-    folder = request.kleidiai
-    if folder is not None and not (folder / "CMakeLists.txt").is_file():
-        return [f"{folder} is not KleidiAI: it has no CMakeLists.txt."]
-    return []
-
-
-def _check_disk(request: SourceBuild) -> list[str]:
-    folder = request.folder
-    while not folder.exists():
-        folder = folder.parent
+def _check_folders(request: SourceBuild) -> Iterator[str]:
+    if request.kleidiai is not None and not (request.kleidiai / "CMakeLists.txt").is_file():
+        yield f"{request.kleidiai} is not KleidiAI: it has no CMakeLists.txt."
+    folder = next(path for path in (request.folder, *request.folder.parents) if path.exists())
     needed = BYTES_PER_BUILD * len(request.sides)
     free = shutil.disk_usage(folder).free
     if free < needed:
-        return [
+        yield (
             f"{folder} has {free // 2**20} MiB free, but {len(request.sides)} builds may need "
             f"{needed // 2**20} MiB. Free space, or choose another folder with --out DIR."
-        ]
-    return []
+        )
 
 
 def _output(command: Sequence[str]) -> str:
     try:
-        finished = run_process(command, timeout_seconds=60, environment=build_environment())
+        return run_process(command, timeout_seconds=60, environment=build_environment()).stdout
     except OSError:
         return ""
-    return finished.stdout
 
 
 def _version(text: str, pattern: str) -> tuple[int, int] | None:
     match = re.search(pattern, text)
-    return (int(match[1]), int(match[2] or 0)) if match else None
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def _dotted(version: tuple[int, int]) -> str:
     return f"{version[0]}.{version[1]}"
-
-
-TIMEOUT_SECONDS = 4 * 3600.0
-RECORD = "sme2-build.json"
 
 
 @dataclass(frozen=True)

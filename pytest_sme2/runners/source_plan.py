@@ -20,17 +20,9 @@ from pytest_sme2.system.toolchain import find_cmake, find_ninja
 from pytest_sme2.system.wording import one_of
 
 PLATFORMS = ("mac", "linux", "android")
-
-
 VARIANTS = ("timing", "xnnlog")
-
-
 SIDES = ("on", "off", "both")
-
-
 RUNNER = "executor_runner"
-
-
 LOG = "sme2-build.log"
 
 

@@ -18,8 +18,7 @@ from pathlib import Path
 
 from pytest_sme2.errors import BuildError, EtdumpError, RunError
 from pytest_sme2.results import PAIR, Arm, Run, RunRequest
-from pytest_sme2.runners.base import ProcessFiles, Runner
-from pytest_sme2.runners.sme2 import LOADER
+from pytest_sme2.runners.base import ProcessFiles, Runner, started
 from pytest_sme2.system.cache import cache_folder, working_folder
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
@@ -69,12 +68,8 @@ class PairRunner(Runner):
                 "The stock runner gives every execution the same inputs, so it cannot fill a cache "
                 "first. Leave --sme2-runner-on and --sme2-runner-off out."
             )
-        program: tuple[str, ...] = (f"./{self.program(request.arm)}",)
-        # If its own C library is beside it, only the loader of that library may start it.
-        if (self.folder / LOADER).exists():
-            program = (f"./{LOADER}", "--library-path", ".", *program)
         return (
-            *program,
+            *started(self.folder, self.program(request.arm)),
             f"--model_path={files.model}",
             # It has no warm-up: the first executions are dropped when the ETDump is read.
             f"--num_executions={request.warmup + request.runs}",
@@ -205,36 +200,43 @@ def _cross_check(
 
 def pair_runner(on: Path, off: Path, *, cache: Path | None = None) -> PairRunner:
     """The pair of these two binaries, in one folder with the libraries beside them."""
-    binaries = {Arm.ON: on.expanduser().absolute(), Arm.OFF: off.expanduser().absolute()}
-    platforms = {arm: binary_platform(path) for arm, path in binaries.items()}
-    if platforms[Arm.ON] != platforms[Arm.OFF]:
+    platforms = [binary_platform(path.expanduser()) for path in (on, off)]
+    if platforms[0] != platforms[1]:
         raise BuildError(
-            f"The runners are not a pair: {on} is for {platforms[Arm.ON]}, {off} is for "
-            f"{platforms[Arm.OFF]}. Build both for one platform."
+            f"The runners are not a pair: {on} is for {platforms[0]}, {off} is for "
+            f"{platforms[1]}. Build both for one platform."
         )
-    files = _gather(binaries)
-    digests = {name: file_sha256(path) for name, path in files.items()}
-    if digests[PairRunner.program(Arm.ON)] == digests[PairRunner.program(Arm.OFF)]:
+    if file_sha256(on.expanduser()) == file_sha256(off.expanduser()):
         raise BuildError(
             f"{on} and {off} are the same program, so they cannot be SME2 on and off. "
             "Build the two with `sme2 build --sme2 both`."
         )
-    key = hashlib.sha256(repr(sorted(digests.items())).encode()).hexdigest()[:12]
-    folder = (cache or cache_folder()) / "runners" / f"pair-{key}"
-    _stage(files, folder)
-    return PairRunner(kind="pair", platform=platforms[Arm.ON], executorch="unknown", folder=folder)
+    return _staged("pair", {Arm.ON: on, Arm.OFF: off}, platforms[0], cache)
 
 
 def single_runner(binary: Path, *, cache: Path | None = None) -> PairRunner:
     """One binary; its ETDumps say for which arm it was built."""
-    files = _gather(dict.fromkeys(PAIR, binary.expanduser().absolute()))
+    platform = binary_platform(binary.expanduser())
+    return _staged("single", dict.fromkeys(PAIR, binary), platform, cache)
+
+
+def _staged(
+    name: str, binaries: Mapping[Arm, Path], platform: str, cache: Path | None
+) -> PairRunner:
+    """Both programs and their libraries in one folder of the cache."""
+    files = _gather({arm: path.expanduser().absolute() for arm, path in binaries.items()})
     digests = sorted((name, file_sha256(path)) for name, path in files.items())
     key = hashlib.sha256(repr(digests).encode()).hexdigest()[:12]
-    folder = (cache or cache_folder()) / "runners" / f"single-{key}"
-    _stage(files, folder)
-    return PairRunner(
-        kind="pair", platform=binary_platform(binary), executorch="unknown", folder=folder
-    )
+    folder = (cache or cache_folder()) / "runners" / f"{name}-{key}"
+    with locked(Path(f"{folder}.lock"), f"copying the runner to {folder}"):
+        if not folder.is_dir():
+            with working_folder(folder) as staged:
+                for file, path in files.items():
+                    shutil.copy2(path, staged / file)
+                for arm in PAIR:
+                    (staged / PairRunner.program(arm)).chmod(0o755)
+                staged.rename(folder)
+    return PairRunner(kind="pair", platform=platform, executorch="unknown", folder=folder)
 
 
 def _gather(binaries: Mapping[Arm, Path]) -> dict[str, Path]:
@@ -251,18 +253,6 @@ def _gather(binaries: Mapping[Arm, Path]) -> dict[str, Path]:
                     f"{library}. Build both from the same ExecuTorch, or link them statically."
                 )
     return files
-
-
-def _stage(files: Mapping[str, Path], folder: Path) -> None:
-    with locked(Path(f"{folder}.lock"), f"copying the runner to {folder}"):
-        if folder.is_dir():
-            return
-        with working_folder(folder) as staged:
-            for name, path in files.items():
-                shutil.copy2(path, staged / name)
-            for arm in PAIR:
-                (staged / PairRunner.program(arm)).chmod(0o755)
-            staged.rename(folder)
 
 
 def binary_platform(path: Path) -> str:

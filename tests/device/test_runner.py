@@ -19,8 +19,8 @@ import pytest
 
 from pytest_sme2.errors import RunError, StorageError, TargetError
 from pytest_sme2.results import PAIR, Arm, RunRequest
-from pytest_sme2.runners.base import ProcessFiles, Runner
-from pytest_sme2.runners.sme2 import EXIT_MEANINGS, LOADER, wheel_runner
+from pytest_sme2.runners.base import LOADER, ProcessFiles, Runner
+from pytest_sme2.runners.sme2 import EXIT_MEANINGS, wheel_runner
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.local import LocalTarget
 from tests.support.gone import wait_until_gone

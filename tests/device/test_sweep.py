@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.export.child import export_environment
+from pytest_sme2.export.server import export_environment
 from pytest_sme2.results import Arm
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.system.qemu import DEFAULT_CPU, find_qemu

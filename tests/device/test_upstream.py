@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.export.child import export_environment
+from pytest_sme2.export.server import export_environment
 
 UPSTREAM = Path(__file__).parents[2] / "docs" / "upstream"
 # One process for all of them: importing torch takes longer than a report.

@@ -24,7 +24,6 @@ ARGUMENTS: Arguments = {
     "--out DIR": "copy the artifact here (default: cache only)",
     "--weights FILE": "a state dict (default: random weights)",
     "--seed N": ("the seed for random weights and inputs (default: 0)", 0),
-    "--graph": "also write graph.json",
     "--json": "print export_meta.json instead of the path",
     **FOLDERS,
 }
@@ -36,12 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out is not None:
         _check_free(arguments.out, entry.name, str(variant))
     artifact = export_model(
-        entry,
-        variant,
-        weights=arguments.weights,
-        seed=arguments.seed,
-        graph=arguments.graph,
-        progress=say,
+        entry, variant, weights=arguments.weights, seed=arguments.seed, progress=say
     )
     if arguments.out is not None:
         artifact = _copy(artifact, arguments.out)

@@ -21,6 +21,7 @@ import pytest
 
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.runners import sme2
+from pytest_sme2.runners.base import LOADER
 from pytest_sme2.runners.sdk import executorch_sdk, sdk_version
 from pytest_sme2.runners.sme2 import RUNNER_SOURCES, Sme2Runner
 from pytest_sme2.system.cache import cache_folder, working_folder
@@ -114,7 +115,7 @@ def mac() -> Mac:
         folder / "libcxx.dylib",
         (
             *(str(qemu.path), "-cpu", "max,sme512=on"),
-            *(f"{libraries}/{sme2.LOADER}", "--library-path", libraries),
+            *(f"{libraries}/{LOADER}", "--library-path", libraries),
             str(folder / "macload"),
         ),
     )

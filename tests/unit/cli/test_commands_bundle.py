@@ -10,7 +10,8 @@ from pytest_sme2.cli.main import main
 from pytest_sme2.export.registry import ModelEntry
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Artifact
-from pytest_sme2.runners.sme2 import LOADER, Sme2Runner
+from pytest_sme2.runners.base import LOADER
+from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session.bundle import open_bundle
 from tests.support.artifacts import make_artifact
 

@@ -409,7 +409,7 @@ def test_cache_key_depends_on_the_content_of_the_model(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def key(entry: ModelEntry = tiny.entry, variant: Variant = FP32, **options: Any) -> str:
-        chosen = {"weights": None, "seed": 0, "graph": False, **options}
+        chosen = {"weights": None, "seed": 0, **options}
         return cache_key(entry, variant, **chosen)
 
     weights = tmp_path / "weights.pt"
@@ -420,7 +420,6 @@ def test_cache_key_depends_on_the_content_of_the_model(
         key(variant=Variant("fp16")),
         key(variant=Variant("fp32", 32)),
         key(seed=1),
-        key(graph=True),
         key(weights=weights),
         key(entry=changed),
     ]
@@ -439,8 +438,8 @@ def test_the_same_source_elsewhere_is_the_same_model(tiny: Tiny, tmp_path: Path)
     (tmp_path / "moved" / "limits.toml").write_text("")
     (tmp_path / "moved" / "__pycache__").mkdir()
     (tmp_path / "moved" / "__pycache__" / "model.pyc").write_text("")
-    here = cache_key(tiny.entry, FP32, weights=None, seed=0, graph=False)
-    assert cache_key(moved, FP32, weights=None, seed=0, graph=False) == here
+    here = cache_key(tiny.entry, FP32, weights=None, seed=0)
+    assert cache_key(moved, FP32, weights=None, seed=0) == here
 
 
 def test_a_changed_import_from_elsewhere_makes_a_new_artifact(tiny: Tiny) -> None:
@@ -468,7 +467,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_weights_and_graph_and_a_copy_of_the_artifact(
+def test_weights_and_a_copy_of_the_artifact(
     tiny: Tiny,
     saved: Path,
     tmp_path: Path,
@@ -477,7 +476,7 @@ def test_weights_and_graph_and_a_copy_of_the_artifact(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "out put"
-    words = ("--weights", str(saved / "my weights.pt"), "--graph", "--out", str(out))
+    words = ("--weights", str(saved / "my weights.pt"), "--out", str(out))
     monkeypatch.setenv("SME2_CACHE_DIR", str(tiny.cache))
     code = main(tiny.words(*words))
     printed = capsys.readouterr()
@@ -487,8 +486,6 @@ def test_weights_and_graph_and_a_copy_of_the_artifact(
     assert printed.out.strip() == str(artifact.pte)
     assert artifact.weights.startswith("my weights.pt (sha256 ")
     assert all(error <= 1e-5 for error, _, _ in runtime.differences(artifact))
-    targets = [node["target"] for node in json.loads((out / "graph.json").read_text())["captured"]]
-    assert "aten::linear.default" in targets
     first_output = artifact.reference_files[0].read_bytes()
     assert len({first_output[index : index + 4] for index in (0, 4, 8)}) == 1
 

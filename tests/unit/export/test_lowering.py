@@ -30,8 +30,8 @@ def test_the_answer_arrives_when_the_log_cannot_be_written(tmp_path: Path) -> No
     (tmp_path / "models" / "fails").mkdir(parents=True)
     (tmp_path / "models" / "fails" / "model.py").write_text(FAILS)
     entry = discover([tmp_path / "models"]).get("fails")
-    asked = LoweringRequest(entry, parse_variant("fp32"), 0, None, False, tmp_path, "fails")
-    (tmp_path / "request.json").write_text(json.dumps(asked.to_json()))
+    asked = LoweringRequest(entry, parse_variant("fp32"), 0, None, tmp_path, "fails", sys.path)
+    (tmp_path / "request.json").write_text(asked.to_json())
     command = "import sys; from pytest_sme2.export.lowering import main; main(sys.argv[1])"
     with (
         Path("/dev/full").open("wb") as full,

@@ -33,7 +33,7 @@ from pathlib import Path
 import torch
 from torch.utils._pytree import tree_leaves
 from pytest_sme2.export.discovery import discover
-from pytest_sme2.export.torchvision_shim import import_torchvision
+from pytest_sme2.export.imports import import_torchvision
 from pytest_sme2.export.weights import misfit, select_state, upstream_of
 
 def mobilenet():

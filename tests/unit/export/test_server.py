@@ -7,15 +7,16 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pytest_sme2.errors import ExportError, ModelError
-from pytest_sme2.export import server
+from pytest_sme2.export import artifacts, server
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.discovery import discover
-from pytest_sme2.export.server import ProcessEnvironment, Server, Servers
+from pytest_sme2.export.server import ProcessEnvironment, Servers
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Artifact
 from tests.support.needs import needs_export
@@ -56,7 +57,7 @@ class Model:
 
 
 class Small:
-    """A model, exported by forks of the server of this process."""
+    """A model, exported by forks of one server."""
 
     def __init__(self, root: Path) -> None:
         self.folder = root / "models" / "small"
@@ -68,35 +69,49 @@ class Small:
         entry = discover([self.folder.parent], entry_points=False).get("small")
         return export_model(entry, Variant("int8"), cache=cache, timeout_seconds=seconds)
 
-    def parent(self, cache: Path) -> int:
-        """The process that an export is started by; the export itself stops early."""
-        return parent_in(self.stopped(cache).read_text())
-
-    def stopped(self, cache: Path) -> Path:
+    def stopped(self, cache: Path) -> str:
         """The log of an export that stops early."""
         with pytest.raises(ModelError, match="as asked") as caught:
             self.export(cache, end="stop")
-        return Path(str(caught.value).rpartition("The full log: ")[2])
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Small:
-    return Small(tmp_path)
+        return Path(str(caught.value).rpartition("The full log: ")[2]).read_text()
 
 
 def parent_in(log: str) -> int:
+    """The process that started an export."""
     return int(next(line for line in log.splitlines() if line.startswith("parent ")).split()[1])
 
 
-def test_a_fork_makes_the_same_files_as_a_fresh_process(
-    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    forked = small.export(tmp_path / "forked")
-    monkeypatch.setattr(Servers, "get", lambda self, circumstances: None)
-    fresh = small.export(tmp_path / "fresh")
+@pytest.fixture
+def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
+    made = Servers()
+    monkeypatch.setattr(artifacts, "SERVERS", made)
+    yield made
+    made.close()
 
-    assert parent_in((forked.folder / "export.log").read_text()) != os.getpid()
+
+def test_forks_share_no_end_and_make_the_files_of_a_fresh_process(
+    servers: Servers, tmp_path: Path
+) -> None:
+    small = Small(tmp_path)
+    forked = small.export(tmp_path / "forked")
+    log = (forked.folder / "export.log").read_text()
+    parent = parent_in(log)
+    assert parent != os.getpid()
+    assert "warm False" in log, "from its second export on it is warm"
+
+    with pytest.raises(ExportError, match="loading the model ended the process: signal SIGSEGV"):
+        small.export(tmp_path, end="crash")
+    with pytest.raises(ExportError, match="took more than 1 s"):
+        small.export(tmp_path, end="hang", seconds=1)
+    log = small.stopped(tmp_path)
+    assert parent_in(log) == parent
+    assert "warm True" in log
+
+    os.kill(parent, signal.SIGKILL)
+    # Without a server there is no reason to fail: an export has a process of its own.
+    fresh = small.export(tmp_path / "fresh")
     assert parent_in((fresh.folder / "export.log").read_text()) == os.getpid()
+    assert servers.get(ProcessEnvironment.of_this_process()) is None
     assert forked.folder.name == fresh.folder.name
     facts = [
         json.loads((artifact.folder / "export_meta.json").read_text())
@@ -111,77 +126,48 @@ def test_a_fork_makes_the_same_files_as_a_fresh_process(
     assert "pandas" in facts[0]["dependencies"]["packages"]
 
 
-def test_what_ends_an_export_ends_nothing_else(small: Small, tmp_path: Path) -> None:
-    before = small.parent(tmp_path)
-    with pytest.raises(ExportError, match="loading the model ended the process: signal SIGSEGV"):
-        small.export(tmp_path, end="crash")
-    with pytest.raises(ExportError, match="took more than 3 s"):
-        small.export(tmp_path, end="hang", seconds=3)
-    assert small.parent(tmp_path) == before
-
-    os.kill(before, signal.SIGKILL)
-    # Without a server there is no reason to fail: this export has a process of its own.
-    assert small.parent(tmp_path) == os.getpid()
-    # Nothing says that another server would end as well. From its second export on it is warm.
-    logs = [small.stopped(tmp_path).read_text() for _ in range(3)]
-    assert ["warm True" in log for log in logs] == [False, True, True]
-    assert parent_in(logs[0]) not in (before, os.getpid())
-
-
 def here(**environment: str) -> ProcessEnvironment:
     return ProcessEnvironment(environment, sys.path, {"torch": "1"})
 
 
-def test_other_circumstances_take_another_server() -> None:
-    servers = Servers()
-    try:
-        first = servers.get(here(A="1"))
-        assert first is not None
-        assert servers.get(here(A="1")) is first
-        second = servers.get(here(A="2"))
-        assert second is not None
-        assert second is not first
-        with pytest.raises((EOFError, OSError)):
-            first.wait_until_ready(1)
-        # An export of another thread goes on; this one gets a process of its own.
-        with second.busy:
-            assert servers.get(here(A="3")) is None
-    finally:
-        servers.close()
-
-
-def test_a_server_that_cannot_start_is_not_tried_again() -> None:
-    servers = Servers()
-    nowhere = ProcessEnvironment({}, ["/nowhere"], {})
-    one = servers.get(nowhere)
-    assert isinstance(one, Server)
+def test_other_circumstances_take_another_server(servers: Servers) -> None:
+    first = servers.get(here(A="1"))
+    assert first is not None
+    assert servers.get(here(A="1")) is first
+    second = servers.get(here(A="2"))
+    assert second is not None
+    assert second is not first
     with pytest.raises(EOFError):
-        one.wait_until_ready(600)
-    assert one.gave_up()
-    servers.drop(one, hopeless=True)
-    assert servers.get(nowhere) is None
+        first.is_ready(1)
+    # An export of another thread goes on; this one gets a process of its own.
+    with second.busy:
+        assert servers.get(here(A="3")) is None
 
 
-def test_a_server_that_hangs_up_and_goes_on_has_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one does whose threads neither let it fork nor end."""
-    monkeypatch.setattr(server, "_END_SECONDS", 0.1)
-    hangs_up = "import os, sys, time; os.close(int(sys.argv[1])); time.sleep(600)"
-    monkeypatch.setattr(server, "_SERVER", hangs_up)
-    one = Server(here())
-    try:
-        with pytest.raises(EOFError):
-            one.wait_until_ready(600)
-        assert one.gave_up()
-    finally:
-        one.close()
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import nothing_of_this_name",
+        # As one does whose threads neither let it fork nor end.
+        "import os, sys, time; os.close(int(sys.argv[1])); time.sleep(600)",
+    ],
+)
+def test_a_server_that_cannot_serve_is_not_tried_again(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    monkeypatch.setattr(server, "_SERVER", script)
+    one = servers.get(here())
+    assert one is not None
+    with pytest.raises(EOFError):
+        one.is_ready(600)
+    one.close()
+    assert servers.get(here()) is None
 
 
-@pytest.mark.parametrize("threads", [0, 1])
-def test_a_process_with_other_threads_does_not_fork(threads: int) -> None:
+def test_a_process_with_other_threads_does_not_fork() -> None:
     script = (
-        "import threading; from pytest_sme2.export import forking\n"
-        f"for _ in range({threads}): threading.Thread(target=threading.Event().wait, "
-        "daemon=True).start()\n"
+        "import threading; from pytest_sme2.export import forking; print(forking._can_fork())\n"
+        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
         "print(forking._can_fork())"
     )
     done = subprocess.run(
@@ -191,4 +177,4 @@ def test_a_process_with_other_threads_does_not_fork(threads: int) -> None:
         check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    assert done.stdout.strip() == str(threads == 0)
+    assert done.stdout.split() == ["True", "False"]
