@@ -1,25 +1,39 @@
-"""Measures changes of a row until the one is found that made a case worse: by its exact figures."""
+"""Looks at changes of a row until the one is found that made a case worse.
+
+What was measured is kept in the run directory, one folder per change, so that a search can go on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
-from pytest_sme2.bisect.probing import (
-    GoodSide,
-    Identity,
-    Probe,
-    halfway,
-    is_slower,
-    looks_needed,
-    same_as_good,
-    show_change,
-)
-from pytest_sme2.bisect.row import Border, Row, find_border
+from pytest_sme2.bisect.row import Border, Change, Row, find_border
 from pytest_sme2.errors import DeviceTimeoutError, RunError, Sme2Error, TargetError, UsageError
-from pytest_sme2.results import Arm, CaseResult, Check, Limits
+from pytest_sme2.results import RUNTIME, Arm, Artifact, CaseResult, Check, Limits, Outcome
+from pytest_sme2.runners.base import Runner
+from pytest_sme2.runners.sdk import sdk_version
+from pytest_sme2.session.cases import Case
+from pytest_sme2.session.reference import OpenReference, Reference
+from pytest_sme2.session.run_directory import CaseRecord, find_records, read_record
+from pytest_sme2.session.session import Session
+from pytest_sme2.session.versus import Versus
+from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.terminal import Say
+from pytest_sme2.system.wording import count
+from pytest_sme2.verdict import times
+from pytest_sme2.verdict.judging import metric_against
+
+EMULATED = "emulated"
+TRIES = (1, 4)
+"""In time budgets: pairs that did not decide are measured once more, and longer."""
+
+
+# --- exact figures --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -42,10 +56,9 @@ class ExactFigure:
 
     def is_bad(self, good: CaseResult, bad: CaseResult, now: CaseResult) -> bool | None:
         """Whether it is nearer to the bad end than to the good one; None where it is missing."""
-        values = [self.value(case) for case in (good, bad, now)]
-        if any(value is None for value in values):
+        low, high, here = map(self.value, (good, bad, now))
+        if low is None or high is None or here is None:
             return None
-        low, high, here = (float(value) for value in values if value is not None)
         return (here - low) / (high - low) >= 0.5
 
 
@@ -60,8 +73,7 @@ def _operators(case: CaseResult) -> float | None:
 
 
 def _on_sme2(case: CaseResult) -> float | None:
-    coverage = case.coverage
-    return None if coverage is None else coverage.sme2_operators
+    return None if case.coverage is None else case.coverage.sme2_operators
 
 
 # What is looked at, the most telling first.
@@ -74,25 +86,203 @@ FIGURES = (
     ExactFigure("size", "bytes of the program", lambda case: case.pte_bytes, tolerance=0.01),
 )
 LATENCY = "latency"
-"""Not exact: ``probing.py`` tells changes apart by it."""
+"""Not exact: pairs tell changes apart by it."""
 NAMES = (*(figure.name for figure in FIGURES), LATENCY)
 
 
 def worse_figure(good: CaseResult, bad: CaseResult, asked: str | None) -> ExactFigure | None:
-    """The figure to look at: the one asked for, else the first that is worse; None if none is."""
-    if asked is not None and asked not in NAMES:
-        raise UsageError(f"{asked!r} is not a figure. Choose one of: {', '.join(NAMES)}.")
-    chosen = [figure for figure in FIGURES if asked in (None, figure.name)]
-    return next((figure for figure in chosen if figure.is_worse(good, bad)), None)
+    """The figure to look at: the one asked for, else the first that is worse; None if none is.
 
-
-def missing_figures(good: CaseResult, bad: CaseResult, asked: str | None) -> list[str]:
-    """Those that one of the ends does not have, so that nothing is known of them."""
-    return [
-        figure.name
-        for figure in FIGURES
-        if asked in (None, figure.name) and None in (figure.value(good), figure.value(bad))
+    Where none is and one of the ends does not have a figure, nothing is known: that is an error.
+    """
+    looked_at = [figure for figure in FIGURES if asked in (None, figure.name)]
+    found = next((figure for figure in looked_at if figure.is_worse(good, bad)), None)
+    missing = [
+        figure.name for figure in looked_at if None in (figure.value(good), figure.value(bad))
     ]
+    if found is None and missing:
+        raise RunError(
+            f"Nothing that could be compared is worse, but {', '.join(missing)} could not: "
+            f"{good.uncounted or bad.uncounted or 'an end of the search does not have it'}."
+        )
+    return found
+
+
+# --- pairs ----------------------------------------------------------------------------------------
+
+
+def same_as_good(good: str) -> Check:
+    """Of a change that runs the same program on the same runtime: no pair is needed."""
+    message = f"The program and the runtime are those of {good}, byte for byte."
+    return Check(metric_against("latency", good), Outcome.PASS, message)
+
+
+def is_slower(check: Check) -> bool | None:
+    """None where the pairs cannot tell: such a change is neither good nor bad."""
+    if check.verdict is Outcome.REGRESSED:
+        return True
+    return False if check.verdict in (Outcome.PASS, Outcome.IMPROVED) else None
+
+
+def decided(checks: Iterable[Check], good: str, threshold: float) -> Check | None:
+    """What earlier pairs with the good change said by the same measure, if they could tell."""
+    wanted = (metric_against("latency", good), threshold)
+    found = (check for check in checks if (check.metric, check.limit) == wanted)
+    return next((check for check in found if is_slower(check) is not None), None)
+
+
+def halfway(bad: Check, tolerated: float) -> float:
+    """The slowdown that tells good from bad: half of what the bad end is sure to have.
+
+    So a change is bad if it is nearer to the bad end, as with exact figures, and the pairs of a
+    large slowdown decide soon.
+    """
+    sure = bad.interval[0] - 1 if bad.interval is not None else 0.0
+    return max(tolerated, sure / 2)
+
+
+def looks_needed(changes: int) -> int:
+    """How many comparisons a search takes, if each one decides: the bad end, and the halving."""
+    return 1 + math.ceil(math.log2(max(1, changes - 1)))
+
+
+# --- one change -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One change that was looked at."""
+
+    change: Change
+    measured: CaseResult | None
+    problem: str = ""
+    """Why it could not be measured."""
+    absent: bool = False
+    """Whether the model is not there yet."""
+    latency: Check | None = None
+    """Its pairs with the good one, where these are what is searched by."""
+
+
+Identity = tuple[str, ...]
+"""What runs, by its content. Two that are the same take the same time."""
+
+
+@dataclass(frozen=True)
+class GoodSide:
+    """What the good change runs: a program and a runner."""
+
+    name: str
+    artifact: Artifact
+    runner: Runner
+    limits: Limits
+
+    @property
+    def reference(self) -> OpenReference:
+        key = (self.artifact.model, self.artifact.variant)
+        return OpenReference(Reference("change", self.name), self.runner, {key: self.artifact})
+
+
+@dataclass
+class ShownChange:
+    """One change, shown, with a session of its own."""
+
+    session: Session
+    case: Case
+
+    def measured(self) -> CaseResult:
+        """Without times."""
+        record = self._kept()
+        if record is not None:
+            return record.measured
+        found = self.session.measured(self.case, timed=False)
+        self.session.keep(self.case, found, ())
+        return found
+
+    def good_side(self, name: str) -> GoodSide:
+        bench = self.session.bench
+        bench.require_timing()
+        limits = self.session.limits(self.case)
+        return GoodSide(name, self.session.artifact(self.case), bench.runner, limits)
+
+    def compared(self, good: GoodSide, threshold: float, family: int) -> tuple[CaseResult, Check]:
+        """In pairs with the good one; again, and longer, where they did not decide."""
+        record = self._kept()
+        if record is not None:
+            known = decided(record.checks, good.name, threshold)
+            if known is not None:
+                return record.measured, known
+        return self.session.retry_on_one_device(lambda: self._pairs(good, threshold, family))
+
+    @property
+    def identity(self) -> Identity:
+        artifact, runner = self.session.artifact(self.case), self.session.bench.runner
+        return (artifact.sha256, runner.sha256, *map(file_sha256, artifact.input_files))
+
+    def _pairs(self, good: GoodSide, threshold: float, family: int) -> tuple[CaseResult, Check]:
+        session, case = self.session, self.case
+        found = session.measured(case, timed=False)
+        limits = replace(good.limits, max_regression=threshold)
+        versus = Versus(
+            session.bench,
+            case.id,
+            session.folder(case) / "pairs",
+            session.request(case, session.bench.arms[0]),
+            good.reference,
+            family=family * len(TRIES),
+        )
+        for budgets in TRIES:
+            session.bench.cool_down()
+            check = times.check_against(versus.measure(threshold, budgets), limits)
+            if is_slower(check) is not None:
+                break
+        session.keep(case, found, (check,))
+        return found, check
+
+    def _kept(self) -> CaseRecord | None:
+        """What an earlier search that was broken off has measured of this program."""
+        out = self.session.out
+        for folder in find_records(out) if out.is_dir() else ():
+            try:
+                record = read_record(folder)
+            except Sme2Error:
+                continue  # broken off while it was written: measured again
+            if self._is_of_this(record.measured):
+                return record
+        return None
+
+    def _is_of_this(self, found: CaseResult) -> bool:
+        session, case = self.session, self.case
+        if (found.model, found.variant) != (case.model, case.variant_name):
+            return False
+        # The model may have changed since then, or what exports it, or the ExecuTorch that runs it.
+        artifact, settings = session.artifact(case), session.settings
+        bundled = settings.device_bundle is not None
+        runtime = session.bench.runner.executorch if bundled else sdk_version(settings.runtime)
+        if found.pte_sha256 != artifact.sha256 or found.versions.get(RUNTIME) != runtime:
+            return False
+        if not found.versions.items() >= artifact.versions.items():
+            return False
+        # The emulator's figures are those of any emulator, so none is needed to read them.
+        if settings.device == EMULATED:
+            return found.fingerprint.target == EMULATED
+        return found.fingerprint == session.bench.target.fingerprint()
+
+
+@contextmanager
+def show_change(row: Row, number: int, out: Path, say: Say) -> Iterator[ShownChange]:
+    """Show a change, with its part of the run directory ``out``."""
+    with row.shown(number) as settings:
+        session = Session(replace(settings, out=out / row.changes[number].key), say)
+        try:
+            cases = session.cases()
+            if len(cases) != 1:
+                raise UsageError(f"it has {count(len(cases), 'case')} of that name.")
+            yield ShownChange(session, cases[0])
+        finally:
+            session.close()
+
+
+# --- the search -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -131,34 +321,28 @@ class Bisecting:
     def by_figure(self, asked: str | None) -> Bisection:
         """By the exact figure that is asked for, else the first that is worse."""
         first = self._first()
-        good, bad = (self._sure(self.probe(number)) for number in (first, self._last))
+        good, bad = (self._sure(self._probe(number)) for number in (first, self._last))
         figure = worse_figure(good, bad, asked)
         if figure is None:
-            if missing := missing_figures(good, bad, asked):
-                raise RunError(
-                    f"Nothing that could be compared is worse, but {', '.join(missing)} could not: "
-                    f"{good.uncounted or bad.uncounted or 'an end of the search does not have it'}."
-                )
             return Bisection(self.row, self.probes, None)
 
         def is_bad(number: int) -> bool | None:
-            measured = self.probe(number).measured
+            measured = self._probe(number).measured
             return None if measured is None else figure.is_bad(good, bad, measured)
 
-        border = find_border(len(self.row.changes), is_bad, first)
-        return Bisection(self.row, self.probes, Culprit(figure.name, border))
+        return self._found(figure.name, is_bad, first)
 
     def by_latency(self) -> Bisection:
         """By pairs with the good end, on a device whose time means something."""
         first = self._first()
-        self._sure(self.probe(first))
+        self._sure(self._probe(first))
         with show_change(self.row, first, self.out, self.say) as shown:
             good = shown.good_side(self.row.changes[first].short)
             self._judged[shown.identity] = same_as_good(good.name)
         tolerated = good.limits.max_regression
-        probe = self.compared(self._last, good, tolerated)
+        probe = self._probe(self._last, good, tolerated)
         self._sure(probe)
-        check = _pairs_of(probe)
+        check = cast(Check, probe.latency)
         slower = is_slower(check)
         if slower is None:
             raise RunError(
@@ -170,18 +354,21 @@ class Bisecting:
         threshold = halfway(check, tolerated)
 
         def is_bad(number: int) -> bool | None:
-            found = self.compared(number, good, threshold).latency
+            found = self._probe(number, good, threshold).latency
             return None if found is None else is_slower(found)
 
+        return self._found(LATENCY, is_bad, first)
+
+    def _found(self, figure: str, is_bad: Callable[[int], bool | None], first: int) -> Bisection:
         border = find_border(len(self.row.changes), is_bad, first)
-        return Bisection(self.row, self.probes, Culprit(LATENCY, border))
+        return Bisection(self.row, self.probes, Culprit(figure, border))
 
     def _first(self) -> int:
         """The good end: the first change from there on that has the model."""
         # Where the bad end has none either, it is not worth looking between them.
-        if not self.probe(0).absent or self._tried(self._last, None, 0.0).absent:
+        if not self._probe(0).absent or self._tried(self._last, None, 0.0).absent:
             return 0
-        return next((n for n in range(1, self._last) if not self.probe(n).absent), 0)
+        return next((n for n in range(1, self._last) if not self._probe(n).absent), 0)
 
     def _sure(self, probe: Probe) -> CaseResult:
         """One that has to be measured: an end of the row."""
@@ -193,14 +380,8 @@ class Bisecting:
             )
         return probe.measured
 
-    def probe(self, number: int) -> Probe:
-        """The exact figures of one change."""
-        if number not in self.probes:
-            self.probes[number] = self._tried(number, None, 0.0)
-        return self.probes[number]
-
-    def compared(self, number: int, good: GoodSide, threshold: float) -> Probe:
-        """One change in pairs with the good one."""
+    def _probe(self, number: int, good: GoodSide | None = None, threshold: float = 0.0) -> Probe:
+        """The exact figures of one change, or its pairs with the good one."""
         if number not in self.probes:
             self.probes[number] = self._tried(number, good, threshold)
         return self.probes[number]
@@ -225,9 +406,3 @@ class Bisecting:
                 # Without the device, no other change can be measured either.
                 raise
             return Probe(change, None, str(error), absent=isinstance(error, UsageError))
-
-
-def _pairs_of(probe: Probe) -> Check:
-    if probe.latency is None:
-        raise ValueError("it was compared")
-    return probe.latency

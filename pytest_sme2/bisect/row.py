@@ -9,15 +9,12 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import shlex
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -30,48 +27,16 @@ from pytest_sme2.system.processes import git
 from pytest_sme2.system.terminal import Say
 
 
-class Candidate(Protocol):
+@dataclass(frozen=True)
+class Change:
     """One step of a row."""
 
-    @property
-    def key(self) -> str:
-        """The name of its folder in the run directory."""
-        ...
-
-    @property
-    def short(self) -> str:
-        """Its name for people."""
-        ...
-
-    @property
-    def subject(self) -> str:
-        """What it says of itself; may be empty."""
-        ...
-
-
-class Row(Protocol):
-    """Changes in order, the good one first, the bad one last."""
-
-    @property
-    def noun(self) -> str:
-        """What one of them is called."""
-        ...
-
-    @property
-    def backwards(self) -> bool:
-        """Whether it goes back in time: then a search finds what made the case better."""
-        ...
-
-    @property
-    def changes(self) -> Sequence[Candidate]: ...
-
-    def shown(self, number: int) -> AbstractContextManager[Settings]:
-        """Within it, the model is as this change has it."""
-        ...
-
-    def commands(self, border: Border, run: str) -> Sequence[str]:
-        """For a shell, with what they show; ``run`` is the command that runs the case."""
-        ...
+    key: str
+    """The name of its folder in the run directory."""
+    short: str
+    """Its name for people."""
+    subject: str = ""
+    """What it says of itself."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +60,7 @@ def find_border(changes: int, is_bad: Callable[[int], bool | None], first: int =
     """
     good, bad = first, changes - 1
     passed_over: set[int] = set()
-    while True:
-        left = [number for number in range(good + 1, bad) if number not in passed_over]
-        if not left:
-            return Border(good, bad)
+    while left := [number for number in range(good + 1, bad) if number not in passed_over]:
         middle = (good + bad) / 2
         chosen = min(left, key=lambda number: abs(number - middle))
         answer = is_bad(chosen)
@@ -108,23 +70,10 @@ def find_border(changes: int, is_bad: Callable[[int], bool | None], first: int =
             bad = chosen
         else:
             good = chosen
+    return Border(good, bad)
 
 
 # --- commits --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Commit:
-    digest: str
-    subject: str
-
-    @property
-    def key(self) -> str:
-        return self.digest
-
-    @property
-    def short(self) -> str:
-        return self.digest[:12]
 
 
 def repository_of(folder: Path) -> Path:
@@ -136,23 +85,21 @@ def repository_of(folder: Path) -> Path:
         ) from error
 
 
-def commits_between(repository: Path, good: str, bad: str) -> list[Commit]:
+def commits_between(repository: Path, good: str, bad: str) -> list[Change]:
     """From ``good`` to ``bad``, both of them among it; along the first parents."""
     first, last = (_resolved(repository, name) for name in (good, bad))
     if first == last:
         raise UsageError(f"{good} and {bad} are the same commit. Name two.")
-    told = git(
-        repository, "log", "--first-parent", "--reverse", "--format=%H %s", f"{first}..{last}"
-    )
-    later = [Commit(*line.split(" ", 1)) for line in told.splitlines() if " " in line]
-    ancestors = git(repository, "rev-list", "--first-parent", last).split()
-    if first not in ancestors:
+    told = git(repository, "log", "--first-parent", "--format=%H %s", last)
+    commits = [line.partition(" ") for line in told.strip("\n").split("\n")]
+    digests = [digest for digest, _, _ in commits]
+    if first not in digests:
         raise UsageError(
             f"{good} is not among the first parents of {bad}. Name an earlier commit of the same "
             "branch with --good."
         )
-    subject = git(repository, "log", "-1", "--format=%s", first).strip()
-    return [Commit(first, subject), *later]
+    row = reversed(commits[: digests.index(first) + 1])
+    return [Change(digest, digest[:12], subject) for digest, _, subject in row]
 
 
 def _resolved(repository: Path, name: str) -> str:
@@ -175,45 +122,26 @@ def tracked(repository: Path, file: Path) -> Path:
     return place.relative_to(root)
 
 
-class WorkTree:
+@contextmanager
+def work_tree(repository: Path, commit: Change) -> Iterator[Path]:
     """A second work tree; the user's own stays as it is."""
-
-    def __init__(self, repository: Path, first: Commit) -> None:
-        self.repository = repository
-        self._parent = Path(tempfile.mkdtemp(prefix="sme2-bisect-"))
-        self.folder = self._parent / "tree"
-        try:
-            git(repository, "worktree", "add", "--detach", str(self.folder), first.digest)
-        except RunError:
-            shutil.rmtree(self._parent, ignore_errors=True)
-            raise
-
-    def show(self, commit: Commit) -> Path:
-        """The work tree as this commit has it."""
-        git(self.folder, "checkout", "--quiet", "--force", "--detach", commit.digest)
-        # What an earlier commit's model left behind is not of this one.
-        git(self.folder, "clean", "-qffdx")
-        return self.folder
-
-    def __enter__(self) -> WorkTree:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        shutil.rmtree(self._parent, ignore_errors=True)
-        git(self.repository, "worktree", "prune")
+    try:
+        with tempfile.TemporaryDirectory(
+            prefix="sme2-bisect-", ignore_cleanup_errors=True
+        ) as parent:
+            folder = Path(parent, "tree")
+            git(repository, "worktree", "add", "--detach", str(folder), commit.key)
+            yield folder
+    finally:
+        git(repository, "worktree", "prune")
 
 
 @dataclass(frozen=True)
 class CommitRow:
-    """Commits, each looked at in the work tree."""
+    """Commits in order, the good one first, the bad one last; each looked at in the work tree."""
 
-    tree: WorkTree
-    changes: Sequence[Commit]
+    tree: Path
+    changes: Sequence[Change]
     settings: Settings
     """Their folders of models, and a program, are relative to the repository."""
     noun = "commit"
@@ -221,12 +149,17 @@ class CommitRow:
 
     @contextmanager
     def shown(self, number: int) -> Iterator[Settings]:
-        tree = self.tree.show(self.changes[number])
-        folders = tuple(tree / folder for folder in self.settings.model_folders)
-        models = (str(tree / name) if is_program(name) else name for name in self.settings.models)
+        """Within it, the model is as this change has it."""
+        git(self.tree, "checkout", "--quiet", "--force", "--detach", self.changes[number].key)
+        # What an earlier commit's model left behind is not of this one.
+        git(self.tree, "clean", "-qffdx")
+        names = self.settings.models
+        models = (str(self.tree / name) if is_program(name) else name for name in names)
+        folders = tuple(self.tree / folder for folder in self.settings.model_folders)
         yield replace(self.settings, model_folders=folders, models=tuple(models))
 
     def commands(self, border: Border, run: str) -> Sequence[str]:
+        """For a shell, with what they show; ``run`` is the command that runs the case."""
         short = self.changes[border.first_bad].short
         return (f"See the change: git show {short}", f"See it run: git checkout {short} && {run}")
 
@@ -234,28 +167,9 @@ class CommitRow:
 # --- versions of a package ------------------------------------------------------------------------
 
 
-PACKAGES = ("executorch", "torch", "torchao")
+EXECUTORCH = "executorch"
+PACKAGES = (EXECUTORCH, "torch", "torchao")
 """Those that change an export; ExecuTorch also changes the runner."""
-EXECUTORCH = PACKAGES[0]
-
-
-@dataclass(frozen=True)
-class Release:
-    """One version of a package."""
-
-    pin: Pin
-
-    @property
-    def key(self) -> str:
-        return f"{self.pin.package}-{self.pin.version}"
-
-    @property
-    def short(self) -> str:
-        return str(self.pin)
-
-    @property
-    def subject(self) -> str:
-        return ""
 
 
 def parse_release(text: str) -> Pin | None:
@@ -289,17 +203,23 @@ def installed_pin(package: str) -> Pin:
         ) from None
 
 
-def check_ends(good: Pin, bad: Pin) -> None:
-    """Raises UsageError where nothing can lie between the two."""
+def check_ends(good: Pin, bad: Pin, named: Sequence[str] = ()) -> None:
+    """Raises UsageError where nothing can lie between the two, or one that was named does not."""
     if good.package != bad.package:
         raise UsageError(
             f"{good} and {bad} are versions of two packages. Search one after the other."
         )
-    if _version(good.version) == _version(bad.version):
+    first, last = sorted((_version(good.version), _version(bad.version)))
+    if first == last:
         raise UsageError(f"{good} and {bad} are the same version. Name two.")
+    for word in named:
+        if not first <= _version(word) <= last:
+            raise UsageError(
+                f"--versions: {word} does not lie between {good} and {bad}. Leave it out."
+            )
 
 
-def releases_between(good: Pin, bad: Pin, known: Iterable[str]) -> list[Release]:
+def releases_between(good: Pin, bad: Pin, known: Iterable[str]) -> list[Pin]:
     """From ``good`` to ``bad``, both of them among it; back in time where the bad one is older."""
     ends = first, last = sorted((_version(good.version), _version(bad.version)))
     # Builds for something else (as in 2.13.0+cpu) are only taken where an end is one.
@@ -312,43 +232,32 @@ def releases_between(good: Pin, bad: Pin, known: Iterable[str]) -> list[Release]
         and version.public not in (first.public, last.public)
     }
     row = sorted(between, reverse=_version(good.version) == last)
-    middle = (Pin(good.package, str(version)) for version in row)
-    return [Release(pin) for pin in (good, *middle, bad)]
-
-
-def named_versions(good: Pin, bad: Pin, words: Sequence[str]) -> list[str]:
-    """Versions that were given by hand: each must lie between the two ends, or be one."""
-    first, last = sorted((_version(good.version), _version(bad.version)))
-    for word in words:
-        if not first <= _version(word) <= last:
-            raise UsageError(
-                f"--versions: {word} does not lie between {good} and {bad}. Leave it out."
-            )
-    return list(words)
+    return [good, *(Pin(good.package, str(version)) for version in row), bad]
 
 
 @dataclass(frozen=True)
 class ReleaseRow:
     """Versions of a package, each in a folder of its own; all else stays as it is installed."""
 
-    changes: Sequence[Release]
+    pins: Sequence[Pin]
     settings: Settings
     say: Say
     noun = "version"
 
     @property
+    def changes(self) -> list[Change]:
+        return [Change(f"{pin.package}-{pin.version}", str(pin)) for pin in self.pins]
+
+    @property
     def backwards(self) -> bool:
-        first, last = (_version(self.changes[end].pin.version) for end in (0, -1))
-        return last < first
+        """Whether it goes back in time: then a search finds what made the case better."""
+        return _version(self.pins[-1].version) < _version(self.pins[0].version)
 
     @contextmanager
     def shown(self, number: int) -> Iterator[Settings]:
-        folder = self._folder(number)
-        if folder is None:
-            yield self.settings
-            return
-        before = list(sys.path)
-        sys.path.insert(0, str(folder))
+        folder, before = self._folder(number), list(sys.path)
+        if folder is not None:
+            sys.path.insert(0, str(folder))
         try:
             yield self.settings
         finally:
@@ -356,16 +265,13 @@ class ReleaseRow:
 
     def _folder(self, number: int) -> Path | None:
         """None where this version is the installed one."""
-        pin = self.changes[number].pin
+        pin = self.pins[number]
         try:
             installed = importlib.metadata.version(pin.package)
         except importlib.metadata.PackageNotFoundError:
-            installed = None
-        if installed is not None and SpecifierSet(f"=={pin.version}").contains(
-            installed, prereleases=True
-        ):
-            return None
-        return package_folder(pin, progress=self.say)
+            return package_folder(pin, progress=self.say)
+        here = SpecifierSet(f"=={pin.version}").contains(installed, prereleases=True)
+        return None if here else package_folder(pin, progress=self.say)
 
     def commands(self, border: Border, run: str) -> Sequence[str]:
         return (
@@ -386,3 +292,6 @@ class ReleaseRow:
         for models in settings.model_folders:
             export += ["--models-folder", str(models)]
         return f'sme2 run "$({environment}{shlex.join(export)})" --device {settings.device}'
+
+
+Row = CommitRow | ReleaseRow

@@ -6,35 +6,35 @@ import argparse
 import contextlib
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from pytest_sme2.bisect.bisecting import (
+    EMULATED,
     FIGURES,
     LATENCY,
     NAMES,
     Bisecting,
     Bisection,
     Culprit,
-    ExactFigure,
+    Probe,
+    is_slower,
 )
-from pytest_sme2.bisect.probing import Probe, is_slower
 from pytest_sme2.bisect.row import (
     EXECUTORCH,
     PACKAGES,
     CommitRow,
     ReleaseRow,
     Row,
-    WorkTree,
     check_ends,
     commits_between,
     installed_pin,
-    named_versions,
     parse_release,
     releases_between,
     repository_of,
     tracked,
+    work_tree,
 )
 from pytest_sme2.cli.commands.models import DEFAULT_FOLDER
 from pytest_sme2.cli.options import VARIANT, Arguments, chosen, shared, show
@@ -54,7 +54,6 @@ from pytest_sme2.verdict.judging import reference_of
 from pytest_sme2.verdict.structure import difference_lines
 
 EXAMPLE = "sme2 bisect toy_cnn --good v1.0 --bad HEAD"
-_EMULATED = "emulated"
 ARGUMENTS: Arguments = {
     "model MODEL": "a model; for versions of executorch also a .pte file, which is run as it is",
     "--good REF!": (
@@ -84,7 +83,7 @@ ARGUMENTS: Arguments = {
     **shared(
         *DEVICE,
         "budget",
-        device=_EMULATED,
+        device=EMULATED,
         more=" Here it is for the pairs of one comparison, four times as much where they do not "
         "decide.",
     ),
@@ -95,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     say = terminal_line(sys.stderr)
     program = is_program(arguments.model)
     settings = Settings(
-        **chosen(arguments, device=_EMULATED),
+        **chosen(arguments, device=EMULATED),
         models=(arguments.model,),
         variants=() if program else (parse_variant(arguments.variant),),
         model_folders=(arguments.models_folder,),
@@ -107,7 +106,11 @@ def run(arguments: argparse.Namespace) -> int:
             found = search.by_latency() if asked == LATENCY else search.by_figure(asked)
             clear_line(sys.stderr)
             name = arguments.model if program else f"{arguments.model}-{arguments.variant}"
-            told = lines(found, name, asked, _command(arguments, settings))
+            command = shlex.join(["sme2", "run", arguments.model, "--device", settings.device])
+            if not program:
+                case = Case(arguments.model, settings.variants[0])
+                command = run_command(case, settings, settings.device)
+            told = lines(found, name, asked, command)
             show(arguments, document(found), map(plain, told))
     finally:
         clear_line(sys.stderr)
@@ -122,16 +125,7 @@ def _figure(arguments: argparse.Namespace, settings: Settings) -> str | None:
             "An emulator's time says nothing about latency. Name a device, as in --device linux, "
             "or search by another figure."
         )
-    default = LATENCY if timed else None
-    figure: str | None = arguments.figure or default
-    return figure
-
-
-def _command(arguments: argparse.Namespace, settings: Settings) -> str:
-    """What runs the case, for a shell."""
-    if is_program(arguments.model):
-        return shlex.join(["sme2", "run", arguments.model, "--device", settings.device])
-    return run_command(Case(arguments.model, settings.variants[0]), settings, settings.device)
+    return arguments.figure or (LATENCY if timed else None)
 
 
 # --- the row of changes ---------------------------------------------------------------------------
@@ -148,14 +142,11 @@ def _row(arguments: argparse.Namespace, settings: Settings, say: Say) -> Iterato
             f"--bad names a version of a package, and --good does not. Write it as "
             f"{EXECUTORCH}==1.5.0, too."
         )
-    for option, given in (
-        ("--versions", arguments.versions is not None),
-        ("--keep-runner", arguments.keep_runner),
-    ):
-        if given:
-            raise UsageError(
-                f"{option} belongs to the versions of a package: --good {EXECUTORCH}==1.5.0"
-            )
+    if arguments.versions is not None or arguments.keep_runner:
+        option = "--keep-runner" if arguments.keep_runner else "--versions"
+        raise UsageError(
+            f"{option} belongs to the versions of a package: --good {EXECUTORCH}==1.5.0"
+        )
     repository = repository_of(Path.cwd())
     if is_program(arguments.model):
         program = str(tracked(repository, Path(arguments.model)))
@@ -167,10 +158,10 @@ def _row(arguments: argparse.Namespace, settings: Settings, say: Say) -> Iterato
                 f"{str(arguments.models_folder)!r} is not in this repository, so its commits do "
                 "not change it. Name a folder inside of it."
             )
-        inside = (folder.relative_to(repository.resolve()),)
-        settings = replace(settings, model_folders=inside)
+        inside = folder.relative_to(repository.resolve())
+        settings = replace(settings, model_folders=(inside,))
     commits = commits_between(repository, arguments.good, arguments.bad or "HEAD")
-    with WorkTree(repository, commits[0]) as tree:
+    with work_tree(repository, commits[0]) as tree:
         yield CommitRow(tree, commits, settings)
 
 
@@ -181,7 +172,8 @@ def _releases(arguments: argparse.Namespace, settings: Settings, good: Pin, say:
             f"{arguments.bad!r} is not a version, and --good names one. Write it as "
             f"{good.package}==1.2.3."
         )
-    check_ends(good, bad)
+    known: Sequence[str] = split_list(arguments.versions or "")
+    check_ends(good, bad, known)
     if is_program(arguments.model) and (good.package != EXECUTORCH or arguments.keep_runner):
         raise UsageError(
             f"{arguments.model} is run as it is, so only the runner of {EXECUTORCH} makes a "
@@ -193,9 +185,7 @@ def _releases(arguments: argparse.Namespace, settings: Settings, good: Pin, say:
             "--phone bundle=FILE has one runner, so all versions would run on it. Leave it out, or "
             "say that this is meant: --keep-runner"
         )
-    if arguments.versions is not None:
-        known = named_versions(good, bad, split_list(arguments.versions))
-    else:
+    if arguments.versions is None:
         say(f"asking pip for the versions of {good.package}")
         try:
             known = known_versions(good.package)
@@ -215,7 +205,13 @@ _SHOWN = 12
 def lines(found: Bisection, case: str, asked: str | None, run: str) -> list[str]:
     """A sentence, a table and the commands that show it; ``run`` is what runs the case."""
     row, culprit = found.row, found.culprit
-    table = [_measured(found), *_table(found)]
+    table = [f"{count(len(found.probes), row.noun)} of {len(row.changes)} measured:"]
+    rows = [_cells(found, number) for number in sorted(found.probes)]
+    widths = [max(len(cells[column]) for cells in rows) for column in range(3)]
+    table += [
+        f"  {name:{widths[0]}}  {value:>{widths[1]}}  {side:{widths[2]}}  {subject}".rstrip()
+        for name, value, side, subject in rows
+    ]
     if culprit is None:
         what = asked or ", ".join(name for name in NAMES if name != LATENCY)
         good, bad = row.changes[0].short, row.changes[-1].short
@@ -238,20 +234,11 @@ def lines(found: Bisection, case: str, asked: str | None, run: str) -> list[str]
     return [*told, "", *table, "", *row.commands(border, run)]
 
 
-def _measured(found: Bisection) -> str:
-    row = found.row
-    return f"{count(len(found.probes), row.noun)} of {len(row.changes)} measured:"
-
-
-def _figure_of(culprit: Culprit) -> ExactFigure | None:
-    return next((figure for figure in FIGURES if figure.name == culprit.figure), None)
-
-
 def _change(found: Bisection, culprit: Culprit) -> str:
-    figure = _figure_of(culprit)
-    if figure is None:
-        probe = found.probes[culprit.border.first_bad]
-        return "" if probe.latency is None else _latency(probe, probe.latency)
+    probe = found.probes[culprit.border.first_bad]
+    if probe.latency is not None:
+        return _latency(probe, probe.latency)
+    (figure,) = (figure for figure in FIGURES if figure.name == culprit.figure)
     old, new = (figure.value(side) or 0.0 for side in _sides(found, culprit))
     percent = f" ({(new / old - 1) * 100:+.2f} %)" if old else ""
     return f"{figure.what} {old:,.0f} -> {new:,.0f}{percent}"
@@ -296,18 +283,6 @@ def _causes(found: Bisection, culprit: Culprit) -> list[str]:
     return told
 
 
-# --- the table ------------------------------------------------------------------------------------
-
-
-def _table(found: Bisection) -> list[str]:
-    rows = [_cells(found, number) for number in sorted(found.probes)]
-    widths = [max((len(cells[column]) for cells in rows), default=0) for column in range(3)]
-    return [
-        f"  {name:{widths[0]}}  {value:>{widths[1]}}  {side:{widths[2]}}  {subject}".rstrip()
-        for name, value, side, subject in rows
-    ]
-
-
 def _cells(found: Bisection, number: int) -> tuple[str, str, str, str]:
     probe = found.probes[number]
     change = probe.change
@@ -318,24 +293,14 @@ def _cells(found: Bisection, number: int) -> tuple[str, str, str, str]:
         side = "skip" if slower is None else "bad" if slower else "good"
         reason = f"cannot tell: {probe.latency.message}" if slower is None else change.subject
         return change.short, _growth(probe.latency), side, reason
-    return change.short, _value(found, probe), _side(found, number), change.subject
-
-
-def _value(found: Bisection, probe: Probe) -> str:
-    """The figure that was searched by, else the one that is looked at first."""
-    figure = FIGURES[0] if found.culprit is None else _figure_of(found.culprit)
-    if figure is None or probe.measured is None:
-        return "-"
-    value = figure.value(probe.measured)
-    return "-" if value is None else f"{value:,.0f}"
-
-
-def _side(found: Bisection, number: int) -> str:
     culprit = found.culprit
-    return "bad" if culprit is not None and number >= culprit.border.first_bad else "good"
-
-
-# --- JSON -----------------------------------------------------------------------------------------
+    # The figure that was searched by, else the one that is looked at first.
+    name = FIGURES[0].name if culprit is None else culprit.figure
+    values = (figure.value(probe.measured) for figure in FIGURES if figure.name == name)
+    value = next(values, None)
+    bad = culprit is not None and number >= culprit.border.first_bad
+    told = "-" if value is None else f"{value:,.0f}"
+    return change.short, told, "bad" if bad else "good", change.subject
 
 
 def document(found: Bisection) -> dict[str, object]:

@@ -20,23 +20,26 @@ from pytest_sme2.bisect.bisecting import (
     FIGURES,
     Bisecting,
     Bisection,
-    missing_figures,
+    decided,
+    halfway,
+    is_slower,
+    looks_needed,
+    same_as_good,
     worse_figure,
 )
-from pytest_sme2.bisect.probing import decided, halfway, is_slower, looks_needed, same_as_good
 from pytest_sme2.bisect.row import (
     Border,
-    Release,
+    Change,
+    CommitRow,
     ReleaseRow,
-    WorkTree,
     check_ends,
     commits_between,
     find_border,
     installed_pin,
-    named_versions,
     parse_release,
     releases_between,
     repository_of,
+    work_tree,
 )
 from pytest_sme2.cli.commands.bisect import document, lines
 from pytest_sme2.errors import ModelError, RunError, TargetError, UsageError
@@ -62,8 +65,8 @@ class PlayedRow:
     asked: list[tuple[int, float]] = field(default_factory=list)
 
     @property
-    def changes(self) -> list[Release]:
-        return [Release(Pin("torch", f"2.{number}")) for number in range(len(self.ratios))]
+    def changes(self) -> list[Change]:
+        return [Change(f"2.{number}", f"torch==2.{number}") for number in range(len(self.ratios))]
 
     def commands(self, border: Border, run: str) -> list[str]:
         return [f"See it run: {run}"]
@@ -184,6 +187,7 @@ def check(verdict: Outcome, interval: tuple[float, float] | None = None) -> Chec
 def test_only_what_is_sure_is_good_or_bad(verdict: Outcome) -> None:
     sure = {Outcome.REGRESSED: True, Outcome.PASS: False, Outcome.IMPROVED: False}
     assert is_slower(check(verdict)) is sure.get(verdict)
+    assert is_slower(same_as_good("a")) is False
 
 
 def test_the_border_lies_halfway_to_what_the_bad_end_is_sure_to_have() -> None:
@@ -192,10 +196,6 @@ def test_the_border_lies_halfway_to_what_the_bad_end_is_sure_to_have() -> None:
     assert halfway(check(Outcome.REGRESSED, (1.03, 1.7)), 0.02) == 0.02
     assert halfway(check(Outcome.REGRESSED, (0.5, 1.7)), 0.02) == 0.02
     assert halfway(check(Outcome.REGRESSED), 0.02) == 0.02
-
-
-def test_the_same_program_is_good_without_pairs() -> None:
-    assert is_slower(same_as_good("a")) is False
 
 
 @pytest.mark.parametrize(("changes", "looks"), [(2, 1), (3, 2), (9, 4), (64, 7), (65, 7)])
@@ -233,11 +233,10 @@ def test_the_first_figure_that_is_worse_is_taken() -> None:
 
 
 def test_nothing_is_worse_where_it_only_got_better() -> None:
-    assert worse_figure(case(), case(), None) is None
-    assert worse_figure(case(operators=5), case(operators=3, size=900), None) is None
+    assert worse_figure(case(), case(), "size") is None
+    assert worse_figure(case(operators=5), case(operators=3), "operators") is None
     # A hundredth of the size says nothing.
-    assert worse_figure(case(), case(size=1009), None) is None
-    assert worse_figure(case(size=None), case(), "size") is None
+    assert worse_figure(case(), case(size=1009), "size") is None
 
 
 def test_a_commit_is_bad_if_it_is_nearer_to_the_bad_end() -> None:
@@ -247,21 +246,17 @@ def test_a_commit_is_bad_if_it_is_nearer_to_the_bad_end() -> None:
     assert SIZE.is_bad(good, bad, case(size=None)) is None
 
 
-def test_an_unknown_figure_is_refused() -> None:
-    with pytest.raises(UsageError, match="Choose one of: cost, coverage, operators, size"):
-        worse_figure(case(), case(), "speed")
-
-
 def test_what_one_end_does_not_have_is_named() -> None:
-    assert missing_figures(case(), case(size=None), "size") == ["size"]
-    assert missing_figures(case(), case(), "size") == []
-    # No instructions were counted, and nothing was profiled.
-    assert {"cost", "size"} <= set(missing_figures(case(size=None), case(), None))
+    with pytest.raises(RunError, match="but size could not: "):
+        worse_figure(case(), case(size=None), "size")
+    # No instructions were counted.
+    with pytest.raises(RunError, match=r"is worse, but cost.*, size could not: "):
+        worse_figure(case(size=None), case(), None)
 
 
 def row(good: str, bad: str, known: list[str]) -> list[str]:
     found = releases_between(Pin("torch", good), Pin("torch", bad), known)
-    return [release.pin.version for release in found]
+    return [pin.version for pin in found]
 
 
 def test_versions_are_in_order_with_both_ends() -> None:
@@ -273,7 +268,7 @@ def test_versions_are_in_order_with_both_ends() -> None:
 
 def test_an_older_bad_end_is_searched_for_back_in_time() -> None:
     assert row("2.12.1", "2.9.1", ["2.10.0", "2.12.0"]) == ["2.12.1", "2.12.0", "2.10.0", "2.9.1"]
-    ends = [Release(Pin("torch", version)) for version in ("2.12.1", "2.9.1")]
+    ends = [Pin("torch", version) for version in ("2.12.1", "2.9.1")]
     assert ReleaseRow(ends, Settings(), lambda line: None).backwards
     assert not ReleaseRow(ends[::-1], Settings(), lambda line: None).backwards
 
@@ -282,7 +277,7 @@ def test_builds_for_something_else_are_left_out() -> None:
     known = ["2.13.0+cpu", "2.13.0", "2.12.1", "2.12.1+cpu", "2.12.0+cu130"]
     assert row("2.11.0", "2.13.0", known) == ["2.11.0", "2.12.1", "2.13.0"]
     assert row("2.11.0+cpu", "2.13.0+cpu", known) == ["2.11.0+cpu", "2.12.1+cpu", "2.13.0+cpu"]
-    # The same version in another build is no version between.
+    # The same version in another build is not a version between.
     assert row("2.12.1", "2.13.0+cpu", known) == ["2.12.1", "2.13.0+cpu"]
 
 
@@ -296,22 +291,16 @@ def test_only_packages_that_change_something_are_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("good", "bad", "message"),
+    ("bad", "named", "message"),
     [
-        (Pin("torch", "2.13.0"), Pin("torchao", "0.18.0"), "two packages"),
-        (Pin("torch", "2.13.0"), Pin("torch", "2.13"), "are the same version"),
+        (Pin("torchao", "0.18.0"), [], "two packages"),
+        (Pin("torch", "2.13"), [], "are the same version"),
+        (Pin("torch", "2.15"), ["2.14", "2.15", "1.4.0"], r"--versions: 1\.4\.0 does not lie betw"),
     ],
 )
-def test_ends_with_nothing_between_are_refused(good: Pin, bad: Pin, message: str) -> None:
+def test_what_is_searched_lies_between_two_ends(bad: Pin, named: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        check_ends(good, bad)
-
-
-def test_versions_by_hand_lie_between_the_ends() -> None:
-    good, bad = Pin("executorch", "1.5.0"), Pin("executorch", "1.6.0")
-    assert named_versions(good, bad, ["1.5.1", "1.6.0"]) == ["1.5.1", "1.6.0"]
-    with pytest.raises(UsageError, match=r"--versions: 1\.4\.0 does not lie between"):
-        named_versions(good, bad, ["1.4.0"])
+        check_ends(Pin("torch", "2.13.0"), bad, named)
 
 
 def test_a_package_that_is_not_installed_needs_a_bad_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,8 +322,8 @@ def test_another_version_goes_before_the_installed_one(
     monkeypatch.delenv("PYTHONPATH", raising=False)
     before = list(sys.path)
     installed = importlib.metadata.version("pytest")
-    releases = [Release(Pin("pytest", version)) for version in ("0.1", installed)]
-    made = ReleaseRow(releases, Settings(), lambda line: None)
+    pins = [Pin("pytest", version) for version in ("0.1", installed)]
+    made = ReleaseRow(pins, Settings(), lambda line: None)
     with made.shown(0):
         assert importlib.metadata.version("pytest") == "0.1"
     with made.shown(1):
@@ -376,23 +365,13 @@ def test_every_step_is_found_in_few_looks(changes: int) -> None:
         assert len(set(asked)) == len(asked)
 
 
-def test_what_cannot_be_judged_is_passed_over() -> None:
-    broken = {4, 5, 6}
-    found = find_border(11, lambda number: None if number in broken else number >= 8)
-    assert (found, found.doubtful) == (Border(7, 8), 0)
-
-
-def test_where_the_border_is_among_them_it_is_said_so() -> None:
-    broken = {4, 5, 6}
-    found = find_border(11, lambda number: None if number in broken else number >= 5)
-    assert (found, found.doubtful) == (Border(3, 7), 3)
-
-
-def test_neighbours_need_no_look() -> None:
-    def never(number: int) -> bool:
-        raise AssertionError(number)
-
-    assert find_border(2, never) == Border(0, 1)
+@pytest.mark.parametrize(("step", "border", "doubtful"), [(8, (7, 8), 0), (5, (3, 7), 3)])
+def test_what_cannot_be_judged_is_passed_over(
+    step: int, border: tuple[int, int], doubtful: int
+) -> None:
+    """Where the border is among them, that is said."""
+    found = find_border(11, lambda number: None if number in {4, 5, 6} else number >= step)
+    assert (found, found.doubtful) == (Border(*border), doubtful)
 
 
 @pytest.fixture
@@ -410,7 +389,7 @@ def repository(tmp_path: Path) -> Path:
 def test_the_ends_are_among_the_commits(repository: Path) -> None:
     found = commits_between(repository, "HEAD~3", "HEAD")
     assert [commit.subject for commit in found] == [f"change {number}" for number in (1, 2, 3, 4)]
-    assert found[-1].digest == git(repository, "rev-parse", "HEAD")
+    assert found[-1].key == git(repository, "rev-parse", "HEAD")
 
 
 def test_a_merge_counts_as_one_change(repository: Path) -> None:
@@ -424,18 +403,12 @@ def test_a_merge_counts_as_one_change(repository: Path) -> None:
         commits_between(repository, "side", "main")
 
 
-@pytest.mark.parametrize("name", ["gone", "-q", "--output=x", "HEAD:file", ""])
-def test_a_name_that_is_not_a_commit_is_refused(repository: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="is not a commit of this repository"):
-        commits_between(repository, name, "HEAD")
-
-
-def test_one_commit_is_not_enough(repository: Path) -> None:
+def test_names_of_commits_are_checked(repository: Path, tmp_path: Path) -> None:
+    for name in ("gone", "-q", "--output=x", "HEAD:file", ""):
+        with pytest.raises(UsageError, match="is not a commit of this repository"):
+            commits_between(repository, name, "HEAD")
     with pytest.raises(UsageError, match="are the same commit"):
         commits_between(repository, "HEAD", "main")
-
-
-def test_a_folder_without_a_repository_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not in a git repository"):
         repository_of(tmp_path)
 
@@ -446,13 +419,15 @@ def test_the_users_own_work_tree_stays_as_it_is(repository: Path, tmp_path: Path
     hook.write_text(f"#!/bin/sh\ntouch '{tmp_path}/hook-ran'\n")
     hook.chmod(0o755)
     commits = commits_between(repository, "HEAD~3", "HEAD")
-    with WorkTree(repository, commits[0]) as tree:
-        (tree.folder / "left behind").write_text("")
-        for commit in commits:
-            folder = tree.show(commit)
-            assert (folder / "file").read_text() == commit.subject[-1]
-            assert not (folder / "left behind").exists()
+    with work_tree(repository, commits[0]) as tree:
+        (tree / "left behind").write_text("")
+        row = CommitRow(tree, commits, Settings(model_folders=(Path("models"),)))
+        for number, commit in enumerate(commits):
+            with row.shown(number) as settings:
+                assert settings.model_folders == (tree / "models",)
+            assert (tree / "file").read_text() == commit.subject[-1]
+            assert not (tree / "left behind").exists()
     assert (repository / "file").read_text() == "work that is not committed"
     assert git(repository, "worktree", "list").count("\n") == 0
-    assert not tree.folder.exists()
+    assert not tree.exists()
     assert not (tmp_path / "hook-ran").exists()
