@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.cli.options import Arguments, chosen, shared
+from pytest_sme2.cli.options import Arguments, chosen, shared, show
 from pytest_sme2.errors import UsageError
 from pytest_sme2.report.history import HistoryRecord, read_history, resolved
 from pytest_sme2.report.history_events import Event, events, only, size_of
@@ -78,10 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
     worse = list(_worse(series, limits, arguments.window, since))
     if "gate" in limits:
         worse += _gated(recent, chosen(arguments, baseline_dir=Path("baselines"), limits={}))
-    if arguments.json:
-        print(json.dumps({"changes": [_document(event) for event in found], "failed": worse}))
-    else:
-        print("\n".join(history_lines(series, found)))
+    document = {"changes": [_document(event) for event in found], "failed": worse}
+    show(arguments, document, history_lines(series, found))
     for line in worse:
         print(f"sme2: {line}", file=sys.stderr)
     return 1 if worse else 0

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import statistics
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_sme2.cli.commands.models import model_folders
 from pytest_sme2.cli.experiment_file import TEMPLATES, read_plan, template
@@ -26,7 +25,20 @@ from pytest_sme2.cli.options import (
 )
 from pytest_sme2.errors import EvidenceError, UsageError
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import FORWARD, PAIR, Arm, CaseResult, Check, Limits, Outcome
+from pytest_sme2.report.text import aligned
+from pytest_sme2.results import (
+    FORWARD,
+    PAIR,
+    Arm,
+    Artifact,
+    CaseResult,
+    Check,
+    Kernel,
+    KernelCensus,
+    KernelFamily,
+    Limits,
+    Outcome,
+)
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.options import DEVICE, RUNNERS
 from pytest_sme2.session.programs import program_case
@@ -34,11 +46,6 @@ from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import encode, is_program
 from pytest_sme2.system.terminal import clear_line, terminal_line
-from pytest_sme2.system.wording import count
-from pytest_sme2.verdict.judging import estimate_text
-
-if TYPE_CHECKING:
-    from pytest_sme2.report.case_summary import Noise
 
 CASE = ("threads", "budget", "arms", "no-cost", "fresh", "weights", "out", "cpu")
 METHOD: Arguments = {
@@ -110,7 +117,7 @@ def run_config(arguments: argparse.Namespace) -> int:
 
 def run_model(arguments: argparse.Namespace) -> int:
     """One model; exit code 1 where its outputs are wrong."""
-    from pytest_sme2.report.case_summary import noise_of
+    from pytest_sme2.report.terminal import run_lines
     from pytest_sme2.report.writing import write_case
     from pytest_sme2.session.run_directory import METRICS, read_record
 
@@ -124,7 +131,13 @@ def run_model(arguments: argparse.Namespace) -> int:
         # While the device is still held: asked later, it would be taken again, and kept.
         if arguments.kernels:
             return _show_kernels(session, case, measured, arguments)
-        lines = _lines(session, case, measured, folder, noise_of(record))
+        able, limits = session.bench.target.capabilities(), session.limits(case)
+    lines = [*output_lines(measured, limits), "", *run_lines([record], verbosity=1)]
+    if measured.evidence is not None:
+        lines.insert(0, f"evidence: {measured.evidence.message}")
+    elif not able.switches:
+        lines.insert(0, f"no SME2: {able.reason} Only the off arm was run.")
+    lines.append(f"files: {folder}")
     show(arguments, json.loads((folder / METRICS).read_text("utf-8")), lines)
     if measured.evidence is not None and not measured.evidence.valid:
         raise EvidenceError(measured.evidence.message)
@@ -150,8 +163,6 @@ def _show_kernels(
     session: Session, case: Case, measured: CaseResult, arguments: argparse.Namespace
 ) -> int:
     """Those of the record; where the device does not tell by itself, of one more run that logs."""
-    from pytest_sme2.cli.kernel_table import table
-
     artifact, device = session.artifact(case), session.bench.target.name
     found = dict(measured.kernels)
     for arm in PAIR:
@@ -162,7 +173,50 @@ def _show_kernels(
     about = {"model": artifact.model, "variant": artifact.variant, "sha256": artifact.sha256}
     document = {"schema": 1, **about, "device": device}
     document |= {str(arm): asdict(census) for arm, census in found.items()}
-    return show(arguments, document, table(artifact, device, found[Arm.ON], found[Arm.OFF]))
+    return show(arguments, document, kernel_lines(artifact, device, found[Arm.ON], found[Arm.OFF]))
+
+
+_TITLES = {
+    "emulator": ("kernels that ran", "counted in blocks of code that the emulator translated"),
+    "xnnpack-log": ("operators that ran", "counted in lines of XNNPACK's log"),
+}
+
+
+def kernel_lines(
+    artifact: Artifact, device: str, on: KernelCensus, off: KernelCensus
+) -> Iterator[str]:
+    """Both arms side by side, one row per kernel."""
+    what, counted = _TITLES[on.source]
+    yield f"{artifact.model} ({artifact.variant}) on {device}: {what}, {counted}"
+    yield ""
+    if on.source != "emulator":
+        yield from _kernel_rows("operator", on.operators, off.operators)
+        yield "\nKernels that XNNPACK made ready; they may have run, or not:\n"
+        yield from _kernel_rows("candidate", on.candidates, off.candidates)
+        return
+    yield from _kernel_rows("kernel", on.kernels, off.kernels)
+    yield ""
+    for census in (on, off):
+        counts = Counter(kernel.family for kernel in census.kernels)
+        told = [f"{counts[family]} {family.value}" for family in KernelFamily if counts[family]]
+        yield f"SME2 {census.arm}: {', '.join(told) or 'no kernel was seen'}"
+    if any(not kernel.named for kernel in (*on.kernels, *off.kernels)):
+        yield ""
+        yield "A name such as library.so+0x1234 is a place: the library hides that kernel's name,"
+        yield "and its family was read off its instructions."
+
+
+def _kernel_rows(title: str, on: Sequence[Kernel], off: Sequence[Kernel]) -> list[str]:
+    order = list(KernelFamily)
+    kernels = {kernel.name: kernel for kernel in (*off, *on)}
+    counts = [{kernel.name: str(kernel.count) for kernel in side} for side in (on, off)]
+    rows = [
+        (kernel.name, kernel.family.value, *(side.get(kernel.name, "-") for side in counts))
+        for kernel in sorted(
+            kernels.values(), key=lambda one: (order.index(one.family), not one.named, one.name)
+        )
+    ]
+    return aligned([(title, "family", "on", "off"), *rows]) if rows else ["none was seen"]
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
@@ -179,72 +233,15 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     return replace(settings, no_cost=settings.no_cost or arguments.kernels)
 
 
-def _lines(
-    session: Session, case: Case, measured: CaseResult, folder: Path, precise: Noise | None
-) -> list[str]:
-    from pytest_sme2.report.cost import instructions_per_token, tokens_per_second
-    from pytest_sme2.verdict.generation import figure_lines, sentence
-
-    able = session.bench.target.capabilities()
-    lines = [f"{case.id} on {session.bench.target.name}, weights: {measured.weights}"]
-    if measured.evidence is not None:
-        lines.append(f"evidence   {measured.evidence.message}")
-    elif not able.switches:
-        lines.append(f"no SME2    {able.reason} Only the off arm was run.")
-    for arm in session.bench.arms:
-        structure = measured.structures[arm]
-        word = "SME1" if structure.sme1 else "SME2"
-        lines.append(
-            f"SME2 {measured.arm_name(arm):<4}  {structure.sme2} of "
-            f"{count(structure.matrix, 'matrix operator')} on {word} kernels, "
-            f"{count(structure.total, 'operator')} in all"
-        )
-        if arm in measured.kernels:
-            names = [kernel.name for kernel in measured.kernels[arm].kernels]
-            families = [str(kernel.family) for kernel in measured.kernels[arm].kernels]
-            counts = {family: families.count(family) for family in dict.fromkeys(families)}
-            shown = ", ".join(f"{calls} {family}" for family, calls in counts.items())
-            lines.append(f"           {count(len(names), 'kernel')} ran: {shown}")
-        cost = measured.costs.get(arm)
-        if cost is not None:
-            total = cost.total
-            lines.append(
-                f"           {total.instructions:,} instructions per inference, "
-                f"{total.outer_products:,} outer products"
-            )
-        medians = (measured.medians_ns or {}).get(arm)
-        if medians:
-            lines.append(
-                f"           median {statistics.median(medians) / 1e6:.3f} ms "
-                f"over {count(len(medians), 'process')}"
-            )
-    if measured.speedup is not None:
-        lines.append(f"speedup    {estimate_text(measured.speedup)}")
-    tokens = (instructions_per_token(measured), tokens_per_second(measured))
-    lines += [f"tokens     {text}" for text in tokens if text]
-    if measured.generation is not None:
-        lines += [f"generation {line}" for line in figure_lines(measured.generation)]
-        lines.append(f"generation {sentence(measured.generation)}")
-    if precise is not None:
-        lines.append(f"measured   {precise}")
-    if not able.timing:
-        lines.append(f"no timing  {able.reason}")
-    lines += output_lines(measured, session.limits(case))
-    lines.append(f"files      {folder}")
-    return lines
-
-
 def output_lines(measured: CaseResult, limits: Limits) -> Iterator[str]:
-    """Every comparison with its scale, then the verdict by the limits that tests have."""
+    """Every comparison with its scale."""
     from pytest_sme2.verdict.numerics import agreement_text, tolerance_of
 
     for entry in measured.agreements:
         other = "SME2 off" if entry.against == "off" else "the eager model"
         tolerance = tolerance_of(measured.variant, limits, entry.against)
         text = agreement_text(entry, tolerance)
-        yield f"output {entry.index}   SME2 {measured.arm_name(entry.arm)} against {other}: {text}"
-    for check in output_checks(measured, limits):
-        yield f"{check.metric}: {check.verdict}. {check.message}"
+        yield f"output {entry.index}: SME2 {measured.arm_name(entry.arm)} against {other}: {text}"
 
 
 def output_checks(measured: CaseResult, limits: Limits) -> list[Check]:

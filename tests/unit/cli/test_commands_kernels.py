@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_sme2.cli.kernel_table import table
+from pytest_sme2.cli.commands.run import kernel_lines
 from pytest_sme2.results import Arm, Artifact, Kernel, KernelCensus, KernelFamily
 
 ARTIFACT = Artifact("toy", "fp16", Path("/a"), Path("/a/toy.pte"), "0" * 64, (), ())
@@ -10,10 +10,10 @@ ARTIFACT = Artifact("toy", "fp16", Path("/a"), Path("/a/toy.pte"), "0" * 64, (),
 EMULATED = """\
 toy (fp16) on emulated: kernels that ran, counted in blocks of code that the emulator translated
 
-kernel             family      on     off
-kai_run_sme2_mopa  sme2        17       -
-xnn_ukernel__neon  neon         -       9
-lib.so+0x10        neon         8       8
+kernel             family  on  off
+kai_run_sme2_mopa  sme2    17  -
+xnn_ukernel__neon  neon    -   9
+lib.so+0x10        neon    8   8
 
 SME2 on: 1 sme2, 1 neon
 SME2 off: 2 neon
@@ -44,7 +44,7 @@ def test_both_arms_stand_side_by_side() -> None:
     off = KernelCensus(
         Arm.OFF, "emulator", (Kernel("xnn_ukernel__neon", KernelFamily.NEON, 9), hidden), blocks=99
     )
-    assert table(ARTIFACT, "emulated", on, off) == EMULATED.splitlines()
+    assert list(kernel_lines(ARTIFACT, "emulated", on, off)) == EMULATED.splitlines()
 
 
 def test_candidates_are_not_said_to_have_run() -> None:
@@ -62,13 +62,13 @@ def test_candidates_are_not_said_to_have_run() -> None:
         (),
         operators=(Kernel("Fully Connected (NC, F16) GEMM", KernelFamily.OTHER, 3),),
     )
-    printed = "\n".join(table(ARTIFACT, "android", on, off))
+    printed = "\n".join(kernel_lines(ARTIFACT, "android", on, off))
     assert printed.split() == LOGGED.split()
     assert printed.index("may have run, or not") < printed.index(candidate.name)
 
 
 def test_no_kernel_at_all_says_so() -> None:
     empty = KernelCensus(Arm.ON, "emulator", (), blocks=5)
-    printed = "\n".join(table(ARTIFACT, "emulated", empty, empty))
+    printed = "\n".join(kernel_lines(ARTIFACT, "emulated", empty, empty))
     assert "none was seen" in printed
     assert "SME2 on: no kernel was seen" in printed

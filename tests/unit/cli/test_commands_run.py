@@ -13,22 +13,23 @@ from tests.support.gate_examples import LIMITS, agreement, measured
 def test_wrong_outputs_come_with_their_scale_and_a_verdict() -> None:
     wrong = agreement(against="reference", max_abs=3.9, max_rel=1.2, sqnr_db=-0.5, peak=3.25)
     now = measured(agreements=(wrong,))
-    (line, verdict) = output_lines(now, LIMITS)
+    (line,) = output_lines(now, LIMITS)
     assert line == (
-        "output 0   SME2 on against the eager model: largest error 3.9 (120.00% of the largest "
+        "output 0: SME2 on against the eager model: largest error 3.9 (120.00% of the largest "
         "value, 3.25); signal over noise -0.5 dB, at least 35"
     )
-    assert verdict == (
-        "outputs against reference: FAILED. 1 of 1 output outside the tolerance for fp16."
-    )
-    assert [check.verdict for check in output_checks(now, LIMITS)] == [Outcome.FAILED]
+    (check,) = output_checks(now, LIMITS)
+    assert (check.metric, check.verdict) == ("outputs against reference", Outcome.FAILED)
 
 
 def test_dead_outputs_are_called_so() -> None:
     dead = agreement(identical=True, dead="nearly zero (its largest value is 0)")
-    (line, verdict) = output_lines(measured(agreements=(dead,)), LIMITS)
+    now = measured(agreements=(dead,))
+    (line,) = output_lines(now, LIMITS)
     assert line.endswith("not judged: what is expected is nearly zero (its largest value is 0)")
-    assert "outputs against off: NOT_MEASURED. Comparing says nothing" in verdict
+    (check,) = output_checks(now, LIMITS)
+    assert check.verdict is Outcome.NOT_MEASURED
+    assert check.message.startswith("Comparing says nothing")
 
 
 def test_what_was_not_compared_is_not_judged() -> None:
