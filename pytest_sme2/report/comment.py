@@ -105,10 +105,15 @@ def _verdict(ranked: Sequence[CaseRecord]) -> str:
     worst = ranked[0]
     outcome = combine(worst.checks) if worst.checks else None
     if outcome not in (*FAILING, *WARNING):
-        return f"{_sign(outcome)} {count_cases(ranked)}"
+        return f"{_sign(outcome)} {_counted(ranked)}"
     effect, where = headline(worst.checks)
     place = f": {_place(where)}" if where else ""
-    return f"{_sign(outcome)} {_words(effect)}{place}, {code(worst.id)} ({count_cases(ranked)})"
+    return f"{_sign(outcome)} {_words(effect)}{place}, {code(worst.id)} ({_counted(ranked)})"
+
+
+def _counted(records: Sequence[CaseRecord]) -> str:
+    """``1 failed, 2 passed``."""
+    return ", ".join(f"{number} {word}" for word, number in count_cases(records).items() if number)
 
 
 def _place(where: str) -> str:

@@ -96,7 +96,7 @@ def _headline(cases: Sequence[Case]) -> dict[str, Any]:
                 versions.setdefault(name, {})[version] = None
     commits = dict.fromkeys(filter(None, (measured_commit(folder) for folder, _ in cases)))
     return {
-        **vars(count_cases(records)),
+        "counts": count_cases(records),
         "recorded": max((record.measured.recorded for record in records), default=""),
         "commit": ", ".join(commits),
         "devices": list(dict.fromkeys(map(_device, records))),

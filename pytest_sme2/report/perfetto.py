@@ -12,7 +12,7 @@ from typing import Any
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.coverage import settled_operators
 from pytest_sme2.profile.operators import Selection, durations, select
-from pytest_sme2.results import Category, Columns, Counts, InferenceCost, Profile
+from pytest_sme2.results import Category, Columns, InferenceCost, Profile
 
 # Colours of the trace format's own palette, as far apart as it has them.
 _COLOURS = {
@@ -52,9 +52,6 @@ def trace_document(tracks: Sequence[Track]) -> dict[str, Any]:
             _metadata("thread_name", process, name="inference"),
             *slices,
         ]
-        if track.cost is not None:
-            operators = [event for event in events if _is_operator(event, process)]
-            events += _counters(process, operators, track.cost)
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
@@ -83,31 +80,6 @@ def _explain(slices: Sequence[dict[str, Any]], track: Track) -> None:
                     details["cost_percent"] = round(100 * entry.counts.instructions / total, 2)
                 if entry.macs is not None:
                     details["multiply_accumulates"] = entry.macs
-
-
-def _is_operator(event: dict[str, Any], process: int) -> bool:
-    """Of the first run: one inference was counted."""
-    details = event["args"]
-    return event["pid"] == process and "executor" in details and details["run"] == 0
-
-
-def _counters(
-    process: int, operators: Sequence[dict[str, Any]], cost: InferenceCost
-) -> Iterator[dict[str, Any]]:
-    """A track of what each operator executed, at the places where the operators stand."""
-    if len(operators) != len(cost.operators):
-        return
-    for event, entry in zip(operators, cost.operators, strict=True):
-        for at, counts in ((event["ts"], entry.counts), (event["ts"] + event["dur"], Counts())):
-            for name in ("instructions", "outer_products"):
-                yield {
-                    "name": name.replace("_", " "),
-                    "ph": "C",
-                    "pid": process,
-                    "tid": _THREAD,
-                    "ts": at,
-                    "args": {name: getattr(counts, name)},
-                }
 
 
 def inference_events(selection: Selection, run: int) -> list[dict[str, Any]]:

@@ -45,10 +45,11 @@ def times(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:.2f}x"
 
 
-def bullet(sentence: str, indent: str = "- ", width: int = WIDTH) -> str:
-    """A finding as a list item, wrapped to the terminal."""
+def bullet(sentence: str, indent: str = "- ", width: int = WIDTH, hang: int = 0) -> str:
+    """A finding as a list item, wrapped to the terminal; further lines hang below the first."""
+    below = " " * (len(indent) + hang)
     return textwrap.fill(
-        printable(sentence), width, initial_indent=indent, subsequent_indent=" " * len(indent),
+        printable(sentence), width, initial_indent=indent, subsequent_indent=below,
         break_long_words=False,  # a path that is cut cannot be copied
         break_on_hyphens=False,
     )  # fmt: skip

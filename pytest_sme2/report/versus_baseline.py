@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import shlex
-import textwrap
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 
-from pytest_sme2.report.text import clipped, duration, percent, printable, times
+from pytest_sme2.report.text import bullet, clipped, duration, percent, printable, times
 from pytest_sme2.results import Change, Check, Outcome, Verdict
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
@@ -42,33 +41,16 @@ _FACTOR = 2.0
 """Growth from here on is shown as a multiple, not in percent."""
 
 
-@dataclass(frozen=True)
-class Counted:
-    """How many cases there are of each kind."""
+def count_cases(records: Sequence[CaseRecord]) -> dict[str, int]:
+    """How many cases there are of each kind: ``failed``, ``warned``, ``passed``, ``not checked``.
 
-    failed: int
-    warned: int
-    passed: int
-    unchecked: int
-
-    def __str__(self) -> str:
-        """``1 failed, 2 passed``."""
-        parts = (
-            (self.failed, "failed"),
-            (self.warned, "warned"),
-            (self.passed, "passed"),
-            (self.unchecked, "not checked"),
-        )
-        return ", ".join(f"{number} {word}" for number, word in parts if number) or "no cases"
-
-
-def count_cases(records: Sequence[CaseRecord]) -> Counted:
-    """What the cases come to. A case without a comparison counts as not checked."""
+    A case without a comparison counts as not checked.
+    """
     found = [combine(record.checks) if record.checks else None for record in records]
-    failed = sum(outcome in FAILING for outcome in found)
-    warned = sum(outcome in WARNING for outcome in found)
-    passed = sum(outcome in (Outcome.PASS, Outcome.IMPROVED, Outcome.STORED) for outcome in found)
-    return Counted(failed, warned, passed, len(found) - failed - warned - passed)
+    passing = (Outcome.PASS, Outcome.IMPROVED, Outcome.STORED)
+    kinds = {"failed": FAILING, "warned": WARNING, "passed": passing}
+    counted = {word: sum(each in members for each in found) for word, members in kinds.items()}
+    return {**counted, "not checked": len(found) - sum(counted.values())}
 
 
 def worst_first(records: Sequence[CaseRecord]) -> list[CaseRecord]:
@@ -169,9 +151,7 @@ def limit_text(check: Check) -> str:
         return ""
     if check.unit == "ns":
         return f"{limit * 100:g} %"
-    if check.unit == "bytes" and check.old:
-        return f"{(limit / check.old - 1) * 100:.3g} %"
-    if check.metric.startswith(_COST) and check.old:
+    if check.old and (check.unit == "bytes" or check.metric.startswith(_COST)):
         return f"{(limit / check.old - 1) * 100:.3g} %"
     if check.unit == "share" and check.old is not None:
         return f"{(limit - check.old) * 100:+.3g} points"
@@ -269,59 +249,50 @@ def failure_text(
         lines += ["", *_check_lines(list(alike), width, headline(explained)[1])]
     if growth is not None:
         lines += _growth_lines(growth, width)
-    others = len(verdict.checks) - len(explained)
+    others = Counter(check.verdict for check in verdict.checks if check.verdict not in shown)
     if others:
-        lines += ["", f"{count(others, 'other check')}: {_summary(verdict.checks, shown)}."]
+        told = ", ".join(f"{number} {outcome}" for outcome, number in others.items())
+        lines += ["", f"{count(others.total(), 'other check')}: {told}."]
     # The command is kept whole, however long: it is there to be copied.
     lines += ["", f"Reproduce: {printable(command)}"]
     return "\n".join(lines)
 
 
-def _summary(checks: Sequence[Check], shown: Collection[Outcome]) -> str:
-    found = [check.verdict for check in checks if check.verdict not in shown]
-    return ", ".join(f"{found.count(outcome)} {outcome}" for outcome in dict.fromkeys(found))
-
-
-def _check_lines(alike: Sequence[Check], width: int, said: str) -> list[str]:
-    lines = []
+def _check_lines(alike: Sequence[Check], width: int, said: str) -> Iterator[str]:
     for check in alike:
-        head = f"{check.metric}: {check.verdict}"
-        values = _values(check)
-        lines += _wrapped(f"{head}  {values}" if values else head, width, "  ", "      ")
+        head = "  ".join(filter(None, (f"{check.metric}: {check.verdict}", _values(check))))
+        yield bullet(head, "  ", width, hang=4)
     check = alike[0]
-    lines += _wrapped(check.message, width, "    ", "    ")
+    yield bullet(check.message, "    ", width)
     if check.where not in ("", said):
-        lines += _wrapped(f"In the model: {check.where}", width, "    ", "      ")
-    for line in check.details[:MOST_LINES]:
-        lines += _wrapped(line, width, "      ", "        ")
-    if len(check.details) > MOST_LINES:
-        lines.append(f"      and {len(check.details) - MOST_LINES} more")
-    return lines
+        yield bullet(f"In the model: {check.where}", "    ", width, hang=2)
+    yield from _few([bullet(line, "      ", width, hang=2) for line in check.details], "      ")
+
+
+def _few(lines: Sequence[str], indent: str) -> list[str]:
+    """The first of them, and how many more there are."""
+    left = len(lines) - MOST_LINES
+    return [*lines[:MOST_LINES], *([f"{indent}and {left} more"] if left > 0 else [])]
 
 
 def _values(check: Check) -> str:
     """Old and new, the interval, and the limit; whatever of them there is."""
+
+    def text(value: float, whole: float) -> str:
+        """Limits of a time, and its interval, are of new over old: shown as a change."""
+        if check.unit == "ns":
+            return f"{(value - whole) * 100:+.1f} %"
+        return value_text(value, check.unit)
+
     parts = []
-    if check.old is not None and check.new is not None:
-        parts.append(f"{value_text(check.old, check.unit)} -> {value_text(check.new, check.unit)}")
-    elif check.new is not None:
-        parts.append(value_text(check.new, check.unit))
+    if check.new is not None:
+        known = [value for value in (check.old, check.new) if value is not None]
+        parts.append(" -> ".join(value_text(value, check.unit) for value in known))
     if check.interval is not None:
-        low, high = (_bound(bound, check.unit) for bound in check.interval)
-        parts.append(f"[{low}, {high}]")
+        parts.append(f"[{', '.join(text(bound, 1) for bound in check.interval)}]")
     if check.limit is not None:
-        parts.append(f"limit {_limit(check)}")
+        parts.append(f"limit {text(check.limit, 0)}")
     return ", ".join(parts)
-
-
-def _bound(bound: float, unit: str) -> str:
-    """The interval of a time is that of new over old: shown as a change."""
-    return f"{(bound - 1) * 100:+.1f} %" if unit == "ns" else value_text(bound, unit)
-
-
-def _limit(check: Check) -> str:
-    limit = check.limit or 0.0
-    return f"{limit * 100:+.1f} %" if check.unit == "ns" else value_text(limit, check.unit)
 
 
 def _growth_lines(growth: Growth, width: int) -> list[str]:
@@ -329,44 +300,24 @@ def _growth_lines(growth: Growth, width: int) -> list[str]:
     lines = []
     if growth.structure:
         lines += ["", f"  Operators added (+) or removed (-) since {since}:"]
-        lines += [f"    {clipped(line, width - 4)}" for line in growth.structure[:MOST_LINES]]
-        if len(growth.structure) > MOST_LINES:
-            lines.append(f"    and {len(growth.structure) - MOST_LINES} more")
+        lines += _few([f"    {clipped(line, width - 4)}" for line in growth.structure], "    ")
     least = NEGLIGIBLE * max(growth.end_to_end.before_ns, growth.end_to_end.after_ns)
-    sections = (("Categories", growth.categories), ("Operators", growth.operators))
     named = False
-    for title, changes in sections:
-        grown = sorted(
-            (change for change in changes if change.delta_ns > least),
-            key=lambda change: -change.delta_ns,
-        )
+    for title, changes in (("Categories", growth.categories), ("Operators", growth.operators)):
+        grown = [change for change in changes if change.delta_ns > least]
+        grown.sort(key=lambda change: -change.delta_ns)
         if grown:
             named = True
             lines += ["", f"  {title} that take longer since {since} (traced runs):"]
-            lines += [_growth_line(change, width) for change in grown[:MOST_LINES]]
-            if len(grown) > MOST_LINES:
-                lines.append(f"    and {len(grown) - MOST_LINES} more")
+            lines += _few([_growth_line(change, width) for change in grown], "    ")
     if not named:
         lines += ["", f"  No operator takes significantly longer since {since} (traced runs)."]
     return lines
 
 
 def _growth_line(change: Change, width: int) -> str:
-    amounts = (
-        f"{duration(change.before_ns)} -> {duration(change.after_ns)}, +{duration(change.delta_ns)}"
-    )
-    part = change.delta_ns / change.before_ns if change.before_ns else None
-    amounts += " (new)" if part is None else f" ({part * 100:+.1f} %)"
+    before, after, more = map(duration, (change.before_ns, change.after_ns, change.delta_ns))
+    part = f"{change.delta_ns / change.before_ns * 100:+.1f} %" if change.before_ns else "new"
+    amounts = f"{before} -> {after}, +{more} ({part})"
     name = clipped(change.name, max(20, width - 4 - 2 - len(amounts)))
     return f"    {name}  {amounts}"
-
-
-def _wrapped(text: str, width: int, first: str, rest: str) -> list[str]:
-    return textwrap.wrap(
-        printable(text),
-        width,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,  # a path that is cut cannot be copied
-        break_on_hyphens=False,
-    )

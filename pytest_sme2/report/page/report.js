@@ -774,10 +774,9 @@
   }
 
   function headline() {
-    const { failed, warned, passed, unchecked, recorded, commit, devices, versions } = data.headline;
+    const { counts, recorded, commit, devices, versions } = data.headline;
     const place = document.getElementById("headline");
-    const parts = [[failed, "failed"], [warned, "warned"], [passed, "passed"], [unchecked, "not checked"]];
-    for (const [number, word] of parts) {
+    for (const [word, number] of Object.entries(counts)) {
       if (number || word === "failed" && data.cases.length) place.append(element("span", { class: number ? word : "" },
         element("b", {}, String(number)), ` ${word}`));
     }

@@ -147,9 +147,9 @@ def test_cases_are_counted_and_failing_ones_come_first(tmp_path: Path) -> None:
     passed = replace(first, checks=(COST,))
     failed = replace(second, checks=(COST, SLOWER))
     records = [passed, third, failed]
-    assert str(count_cases(records)) == "1 failed, 1 passed, 1 not checked"
+    counts = {"failed": 1, "warned": 0, "passed": 1, "not checked": 1}
+    assert count_cases(records) == counts
     assert [record.id for record in worst_first(records)] == [failed.id, passed.id, third.id]
-    assert str(count_cases([])) == "no cases"
     worse = replace(first, checks=(replace(SLOWER, new=20e6),))
     assert worst_first([failed, worse]) == [worse, failed]
 
