@@ -176,8 +176,6 @@ class Limits:
     """By the variant's precision, against the eager reference."""
     on_off_tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
     """By the variant's precision, SME2 on against off."""
-    sources: Mapping[str, str] = field(default_factory=dict)
-    """Where each limit that is not the default came from."""
 
 
 @dataclass(frozen=True)

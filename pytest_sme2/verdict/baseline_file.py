@@ -21,6 +21,7 @@ from pytest_sme2.results import (
     BaselineFigures,
     BaselineSession,
     Category,
+    Estimate,
     Executor,
     Fingerprint,
     Kernel,
@@ -34,6 +35,7 @@ from pytest_sme2.results import (
     Structure,
 )
 from pytest_sme2.system.files import cattrs_library
+from pytest_sme2.system.files import converter as plain_converter
 from pytest_sme2.system.reading import json_value
 from pytest_sme2.system.wording import count
 
@@ -43,16 +45,14 @@ SCHEMA = 2
 _LONGEST_LINE = 240
 _CONFLICT = re.compile(r"^(<<<<<<< |=======$|>>>>>>> )", re.MULTILINE)
 
-Document = dict[str, Any]
-
 REMEDY = (
     "Restore it from version control, or remove it and run with --update-baselines. "
     "It was not changed."
 )
 
 
-def _damaged(path: Path, problem: str) -> str:
-    return f"{path}: the baseline cannot be read: {problem}. {REMEDY}"
+def _damaged(path: Path, problem: str) -> BaselineError:
+    return BaselineError(f"{path}: the baseline cannot be read: {problem}. {REMEDY}")
 
 
 # --- Reading --------------------------------------------------------------------------------------
@@ -70,24 +70,19 @@ def parse(text: str, path: Path) -> Baseline:
         text, f"{path}: the baseline", remedy=REMEDY, error=BaselineError, finite=True
     )
     if not isinstance(document, dict):
-        raise BaselineError(_damaged(path, "it is not a JSON object"))
-    _check_schema(document.get("schema"), path)
-    try:
-        return _from_document(_structured(document))
-    except ValueError as error:
-        raise BaselineError(_damaged(path, str(error))) from error
-
-
-def _check_schema(version: object, path: Path) -> None:
-    if not isinstance(version, int) or isinstance(version, bool):
-        raise BaselineError(_damaged(path, f"its schema is {version!r}, not a number"))
-    if version > SCHEMA:
+        raise _damaged(path, "it is not a JSON object")
+    version = document.get("schema")
+    if isinstance(version, int) and version > SCHEMA:
         raise BaselineError(
             f"{path}: was written with schema {version}; this pytest-sme2 knows up to {SCHEMA}. "
             "Update pytest-sme2. The baseline was not changed."
         )
     if version != SCHEMA:
-        raise BaselineError(_damaged(path, f"its schema is {version}, not {SCHEMA}"))
+        raise _damaged(path, f"its schema is {version!r}, not {SCHEMA}")
+    try:
+        return _from_file(_structured(document))
+    except ValueError as error:
+        raise _damaged(path, str(error)) from error
 
 
 # --- The file's form ------------------------------------------------------------------------------
@@ -147,17 +142,23 @@ class _File:
     generation: StoredGeneration | None = None
 
 
+# What is left out of the file where it says nothing.
+_OPTIONAL = {
+    _Operator: ("matrix", "sme2", "sme1"),
+    BaselineSession: ("yardstick_ns", "interference", "conditions"),
+    _File: ("cost", "frontier", "generation"),
+}
+# Infinite ones have no number in JSON.
+_ERRORS = ("max_abs", "max_rel")
+
+
 @functools.cache
 def _converter() -> Any:
     """Strict: no value is turned into another type, and no entry is left out or added."""
-    cattrs = cattrs_library()
-    converter = cattrs.preconf.json.make_converter()
-
-    for kind, check in ((bool, _truth), (int, _count), (float, _real), (str, _text)):
-        converter.register_structure_hook(kind, check)
+    gen, converter = cattrs_library().gen, plain_converter().copy()
 
     def table(kind: type) -> Callable[[Any, Any], Any]:
-        read = cattrs.gen.make_dict_structure_fn(kind, converter, _cattrs_forbid_extra_keys=True)
+        read = gen.make_dict_structure_fn(kind, converter, _cattrs_forbid_extra_keys=True)
 
         def check(value: Any, _: Any) -> Any:
             if not isinstance(value, dict):
@@ -167,58 +168,47 @@ def _converter() -> Any:
         return check
 
     def agreement(value: Any, _: Any) -> Any:
-        # An infinite error has no number in JSON.
-        errors = ("max_abs", "max_rel")
         if isinstance(value, dict):
-            value = value | {key: math.inf for key in errors if value.get(key, 0) is None}
+            value = value | {key: math.inf for key in _ERRORS if value.get(key, 0) is None}
         return read_agreement(value, Agreement)
 
+    def without_infinity(found: Agreement) -> dict[str, Any]:
+        written: dict[str, Any] = write_agreement(found)
+        return written | {key: None for key in _ERRORS if math.isinf(written[key])}
+
+    converter.register_structure_hook(int, _count)
     converter.register_structure_hook_factory(dataclasses.is_dataclass, table)
     read_agreement = table(Agreement)
+    # What is compared with is not part of the result.
+    left_out = dict.fromkeys(("peak", "dead"), gen.override(omit=True))
+    write_agreement = gen.make_dict_unstructure_fn(Agreement, converter, **left_out)
     converter.register_structure_hook(Agreement, agreement)
+    converter.register_unstructure_hook(Agreement, without_infinity)
     converter.register_structure_hook(Spread, _spread)
     converter.register_unstructure_hook(
         Spread, lambda spread: [spread.low, spread.value, spread.high]
     )
+    for kind, names in _OPTIONAL.items():
+        left_out = dict.fromkeys(names, gen.override(omit_if_default=True))
+        write = gen.make_dict_unstructure_fn(kind, converter, **left_out)
+        converter.register_unstructure_hook(kind, write)
     return converter
 
 
-def _text(value: object, kind: type[str]) -> str:
-    """A text, or a member of an enumeration of texts: cattrs asks here for both."""
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not a text")
-    return kind(value)
-
-
-def _truth(value: object, _: object = None) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"{value!r} is neither true nor false")
-    return value
-
-
-def _real(value: object, _: object = None) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{value!r} is not a number")
-    try:
-        return float(value)
-    except OverflowError as error:
-        raise ValueError("a number is too large") from error
-
-
-def _count(value: object, _: object = None) -> int:
+def _count(value: object, _: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{value!r} is not a count")
     return value
 
 
-def _spread(value: object, _: object = None) -> Spread:
+def _spread(value: object, _: object) -> Spread:
     if not isinstance(value, list) or len(value) != 3:
         raise ValueError(f"{value!r} is not a list of three numbers")
-    low, middle, high = map(_real, value)
+    low, middle, high = (plain_converter().structure(number, float) for number in value)
     return Spread(middle, low, high)
 
 
-def _structured(document: Document) -> _File:
+def _structured(document: dict[str, Any]) -> _File:
     try:
         found: _File = _converter().structure(document, _File)
     except Exception as error:  # cattrs gathers whatever the fields raised into a group
@@ -241,65 +231,62 @@ def _place_first(reason: str) -> str:
     return f"{place.lstrip('.')}: {problem}" if place else problem
 
 
-def _from_document(file: _File) -> Baseline:
+def _from_file(file: _File) -> Baseline:
+    _refuse_impossible(file)
+    facts = tuple(sorted(file.fingerprint.facts.items()))
     return Baseline(
         model=file.model,
         variant=file.variant,
-        fingerprint=Fingerprint(
-            file.fingerprint.target, tuple(sorted(file.fingerprint.facts.items()))
-        ),
+        fingerprint=Fingerprint(file.fingerprint.target, facts),
         structures={arm: _structure_from(found, arm) for arm, found in file.structure.items()},
         kernels={arm: _kernels_from(found, arm) for arm, found in file.kernels.items()},
-        sessions=tuple(map(_possible, file.sessions)),
-        figures={_threads(key): found for key, found in file.threads.items()},
+        sessions=tuple(file.sessions),
+        figures={int(key): found for key, found in file.threads.items()},
         pte_bytes=file.program.bytes,
         pte_sha256=file.program.sha256,
         weights=file.program.weights,
-        frontier=_possible_frontier(file.frontier),
-        generation=_possible_generation(file.generation),
+        frontier=file.frontier,
+        generation=file.generation,
         costs=file.cost,
         agreements=tuple(file.outputs),
         versions=file.versions,
     )
 
 
-def _threads(key: str) -> int:
-    if not re.fullmatch(r"[1-9][0-9]{0,3}", key):
-        raise ValueError(f"threads: {key!r} is not a thread count")
-    return int(key)
-
-
-def _possible_frontier(found: StoredFrontier | None) -> StoredFrontier | None:
-    if found is not None:
-        times = [value for of in found.times_ns.values() for value in of.values()]
-        estimate = found.speedup
-        if min((estimate.low, estimate.value, estimate.high, *times)) <= 0:
+def _refuse_impossible(file: _File) -> None:
+    """ValueError for what has the right type, and was never measured."""
+    for key in file.threads:
+        if not re.fullmatch(r"[1-9][0-9]{0,3}", key):
+            raise ValueError(f"threads: {key!r} is not a thread count")
+    for session in file.sessions:
+        series = {
+            f"{name}.{arm}": times
+            for name in ("medians_ns", "loads_ns")
+            for arm, times in getattr(session, name).items()
+        }
+        if session.yardstick_ns is not None:
+            series["yardstick_ns"] = (session.yardstick_ns,)
+        for name, times in series.items():
+            if any(time <= 0 for time in times):
+                of = f"{name} of {session.session!r}"
+                raise ValueError(f"sessions: {of} holds a time of 0 or less")
+    if (frontier := file.frontier) is not None:
+        times = [time for of in frontier.times_ns.values() for time in of.values()]
+        if min((*_ends(frontier.speedup), *times)) <= 0:
             raise ValueError("frontier: holds a time or a speedup of 0 or less")
-    return found
-
-
-def _possible_generation(found: StoredGeneration | None) -> StoredGeneration | None:
-    if found is not None:
-        steps = 1 + found.new_tokens
-        for costs in found.costs.values():
+    if (generation := file.generation) is not None:
+        steps = 1 + generation.new_tokens
+        for costs in generation.costs.values():
             whole = len(costs.instructions) == len(costs.system) == steps
             if not whole or min(costs.instructions) <= 0:
                 raise ValueError(f"generation: does not hold {count(steps, 'step')} of each arm")
-        ends = [end for one in found.speedups.values() for end in (one.low, one.value, one.high)]
-        if min((found.prompt_tokens, found.new_tokens, *ends)) <= 0:
+        ends = [end for speedup in generation.speedups.values() for end in _ends(speedup)]
+        if min((generation.prompt_tokens, generation.new_tokens, *ends)) <= 0:
             raise ValueError("generation: holds a speedup or a number of tokens of 0 or less")
-    return found
 
 
-def _possible(session: BaselineSession) -> BaselineSession:
-    times = {"medians_ns": session.medians_ns, "loads_ns": session.loads_ns}
-    series = [(f"{name}.{arm}", times[name][arm]) for name in times for arm in times[name]]
-    if session.yardstick_ns is not None:
-        series.append(("yardstick_ns", (session.yardstick_ns,)))
-    for name, values in series:
-        if any(value <= 0 for value in values):
-            raise ValueError(f"sessions: {name} of {session.session!r} holds a time of 0 or less")
-    return session
+def _ends(estimate: Estimate) -> tuple[float, float, float]:
+    return estimate.low, estimate.value, estimate.high
 
 
 def _structure_from(found: _Structure, arm: Arm) -> Structure:
@@ -352,7 +339,7 @@ def render(baseline: Baseline) -> str:
         ) from error
 
 
-def _to_document(baseline: Baseline) -> Document:
+def _to_document(baseline: Baseline) -> dict[str, Any]:
     file = _File(
         schema=SCHEMA,
         model=baseline.model,
@@ -369,26 +356,7 @@ def _to_document(baseline: Baseline) -> Document:
         frontier=baseline.frontier,
         generation=baseline.generation,
     )
-    document: Document = _converter().unstructure(file)
-    for name in ("cost", "frontier", "generation"):
-        if not document[name]:
-            del document[name]
-    for entry in document["outputs"]:
-        entry |= {key: None for key in ("max_abs", "max_rel") if math.isinf(entry[key])}
-        # What is compared with is not part of the result.
-        del entry["peak"], entry["dead"]
-    for session in document["sessions"]:
-        for name in ("yardstick_ns", "interference"):
-            if session[name] is None:
-                del session[name]
-        if not session["conditions"]:
-            del session["conditions"]
-    for structure in document["structure"].values():
-        for operators in structure["operators"].values():
-            for facts in operators.values():
-                for name in ("matrix", "sme2", "sme1"):
-                    if not facts[name]:
-                        del facts[name]
+    document: dict[str, Any] = _converter().unstructure(file)
     return document
 
 

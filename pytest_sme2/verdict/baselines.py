@@ -140,10 +140,8 @@ def read(path: Path) -> Baseline | None:
 def _check_identity(
     path: Path, baseline: Baseline, model: str, variant: str, fingerprint: Fingerprint
 ) -> None:
-    for what, theirs, ours in (
-        ("model", baseline.model, model),
-        ("variant", baseline.variant, variant),
-    ):
+    for what, ours in (("model", model), ("variant", variant)):
+        theirs = getattr(baseline, what)
         if theirs != ours:
             raise BaselineError(
                 f"{path}: is the baseline of {what} {theirs!r}, not of {ours!r}. "
@@ -192,17 +190,6 @@ def update(
     """
     refuse_unfit(measured, force=force)
     old = baseline or Baseline(measured.model, measured.variant, measured.fingerprint, {})
-    if (old.model, old.variant) != (measured.model, measured.variant):
-        raise BaselineError(
-            f"{measured.model}-{measured.variant} cannot update the baseline of "
-            f"{old.model}-{old.variant}."
-        )
-    differing = differing_facts(old.fingerprint, measured.fingerprint)
-    if differing:
-        raise BaselineError(
-            f"{measured.model}-{measured.variant}: the baseline is of another target "
-            f"({'; '.join(differing)}). Update it on its own target."
-        )
     kernels = {arm: census_of_names(census) for arm, census in measured.kernels.items()}
     new = replace(
         old,
@@ -380,9 +367,9 @@ def _rounded(agreement: Agreement) -> Agreement:
 def _with_session(old: Baseline, measured: CaseResult) -> tuple[BaselineSession, ...]:
     if measured.medians_ns is None or not any(measured.medians_ns.values()):
         return old.sessions
-    yardstick, busy = measured.yardstick_ns, measured.interference or 0.0
     if _adds_nothing(old, measured):
         return old.sessions
+    yardstick, busy = measured.yardstick_ns, measured.interference or 0.0
     session = BaselineSession(
         session=measured.session,
         recorded=measured.recorded,
@@ -405,9 +392,8 @@ def _with_session(old: Baseline, measured: CaseResult) -> tuple[BaselineSession,
         for entry in old.sessions
         if (entry.session, entry.threads) != (session.session, session.threads)
     ]
-    same = [entry for entry in kept if entry.threads == session.threads]
-    dropped = {id(entry) for entry in same[: max(0, len(same) + 1 - MAX_SESSIONS)]}
-    return (*(entry for entry in kept if id(entry) not in dropped), session)
+    dropped = [entry for entry in kept if entry.threads == session.threads][: 1 - MAX_SESSIONS]
+    return (*(entry for entry in kept if entry not in dropped), session)
 
 
 def _rounded_times(times: Mapping[Arm, tuple[float, ...]]) -> dict[Arm, tuple[float, ...]]:
@@ -430,29 +416,13 @@ def _adds_nothing(old: Baseline, measured: CaseResult) -> bool:
 def _epoch(old: Baseline, measured: CaseResult) -> int:
     """Which epoch a new session belongs to: the last one, unless something else is measured now."""
     current = old.current(measured.threads)
-    if starts_epoch(
-        current,
-        made_by=(measured.runner, measured.versions.get(RUNTIME, "")),
-        program=measured.pte_sha256,
-        runtime=measured.runtime,
-        inputs=measured.inputs,
-        medians_ns=measured.medians_ns or {},
-        same_structure=all(
-            old.structures.get(arm) == found for arm, found in measured.structures.items()
-        ),
-    ):
+    same = all(old.structures.get(arm) == found for arm, found in measured.structures.items())
+    if starts_epoch(current, measured, same_structure=same):
         return 1 + max((entry.epoch for entry in old.sessions), default=0)
     return current[-1].epoch
 
 
 # --- Writing --------------------------------------------------------------------------------------
-
-
-def _ignore_lock(root: Path) -> None:
-    """Baselines are committed; the lock beside them is not."""
-    ignored = root / ".gitignore"
-    if not ignored.exists():
-        ignored.write_text(f"/{LOCK_NAME}\n", encoding="utf-8")
 
 
 def store(
@@ -475,7 +445,9 @@ def store(
         path.parent.mkdir(parents=True, exist_ok=True)
         doing = f"updating the baselines in {root}"
         with locked(root / LOCK_NAME, doing, timeout_seconds=timeout_seconds):
-            _ignore_lock(root)
+            # Baselines are committed; the lock beside them is not.
+            if not (ignored := root / ".gitignore").exists():
+                ignored.write_text(f"/{LOCK_NAME}\n", encoding="utf-8")
             remove_leftovers(path)
             old = load(root, measured.model, measured.variant, measured.fingerprint)
             new, changed = update(old, measured, force=force)

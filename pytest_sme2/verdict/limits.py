@@ -97,30 +97,26 @@ def parse_loss(value: object) -> float:
 
 
 def _amount(value: object, expected: str, units: Mapping[str, float]) -> float:
-    """A number above 0 in one of these units."""
+    """A number above 0 in one of these units, which are in capitals here."""
     number, unit = _number(value, expected)
-    if unit not in units or number == 0:
+    if unit.upper() not in units or number == 0:
         raise ValueError(f"{value!r} is not {expected}")
-    return number * units[unit]
+    return number * units[unit.upper()]
 
 
 def parse_speedup(value: object) -> float:
     """``1.5`` or ``"1.5x"``."""
-    return _amount(value, 'a speedup; write 1.5 or "1.5x"', {"": 1, "x": 1})
+    return _amount(value, 'a speedup; write 1.5 or "1.5x"', {"": 1, "X": 1})
 
 
 def parse_bytes(value: object) -> int:
     """``300000000``, ``"300 MB"`` or ``"256 MiB"``."""
-    expected = 'a size; write a number of bytes, or "300 MB", "256 MiB"'
-    number, unit = _number(value, expected)
-    if unit.upper() not in _BYTES or number == 0:
-        raise ValueError(f"{value!r} is not {expected}")
-    return int(number * _BYTES[unit.upper()])
+    return int(_amount(value, 'a size; write a number of bytes, or "300 MB", "256 MiB"', _BYTES))
 
 
 def parse_seconds(value: object) -> float:
     """``30``, ``"30 s"`` or ``"500 ms"``."""
-    return _amount(value, 'a time; write "30 s" or "500 ms"', {"": 1, "s": 1, "ms": 1e-3})
+    return _amount(value, 'a time; write "30 s" or "500 ms"', {"": 1, "S": 1, "MS": 1e-3})
 
 
 def parse_tokens(value: object) -> float:
@@ -129,11 +125,10 @@ def parse_tokens(value: object) -> float:
 
 
 def _non_negative(value: object) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise ValueError(f"{value!r} is not a number of at least 0")
-    if not 0 <= value < _LARGEST:
-        raise ValueError(f"{value!r} is not a number of at least 0")
-    return float(value)
+    expected = "a number of at least 0"
+    if isinstance(value, str):
+        raise ValueError(f"{value!r} is not {expected}")
+    return _number(value, expected)[0]
 
 
 SCALARS: Mapping[str, Callable[[object], float | int]] = {
@@ -221,7 +216,6 @@ def _read_tolerances(
 def _apply(limits: Limits, reader: _Reader, table: Mapping[str, object]) -> Limits:
     """``limits`` with what one table says laid over it."""
     changes: dict[str, Any] = {}
-    sources = dict(limits.sources)
     for key, value in table.items():
         if key in SCALARS:
             changes[key] = reader.value(key, value, SCALARS[key])
@@ -229,16 +223,13 @@ def _apply(limits: Limits, reader: _Reader, table: Mapping[str, object]) -> Limi
             shares = _read_shares(reader.inside(key), reader.table(key, value))
             changes[key] = {**limits.shares, **shares}
         elif key in _TABLES:
-            field = f"{key}s"
-            before: Mapping[str, Tolerance] = getattr(limits, field)
+            before: Mapping[str, Tolerance] = getattr(limits, f"{key}s")
             given = _read_tolerances(reader.inside(key), reader.table(key, value), before)
-            changes[field] = {**before, **given}
+            changes[f"{key}s"] = {**before, **given}
         else:
             valid = (*SCALARS, *_TABLES, *(() if reader.place else ("variant",)))
             reader.known(key, valid, "a limit")
-            continue
-        sources[key] = str(reader.path)
-    return dataclasses.replace(limits, **changes, sources=sources)
+    return dataclasses.replace(limits, **changes)
 
 
 def _variant_tables(
@@ -292,7 +283,6 @@ def resolve(
     *,
     files: Sequence[Path] = (),
     command_line: Mapping[str, object] | None = None,
-    defaults: Limits | None = None,
 ) -> Limits:
     """Command line over the model's file over the default one.
 
@@ -300,20 +290,18 @@ def resolve(
         variant: the variant the limits are for, as in ``fp16@256``.
         files: least important first: the baselines' ``limits.toml``, then the model's own.
         command_line: limits by the names of ``SCALARS``.
-        defaults: where nothing else says anything.
     """
-    limits = default_limits() if defaults is None else defaults
+    limits = default_limits()
     for path in files:
         limits = apply_file(limits, path, variant)
+    changes: dict[str, Any] = {}
     for key, value in (command_line or {}).items():
         parse = SCALARS[one_of(key, SCALARS, "a limit")]
         try:
-            changes: dict[str, Any] = {key: parse(value)}
+            changes[key] = parse(value)
         except ValueError as error:
             raise UsageError(f"{key}: {error}.") from error
-        sources = {**limits.sources, key: f"--sme2-limit {key}"}
-        limits = dataclasses.replace(limits, **changes, sources=sources)
-    return limits
+    return dataclasses.replace(limits, **changes)
 
 
 def parse_limits(texts: Iterable[str]) -> dict[str, str]:

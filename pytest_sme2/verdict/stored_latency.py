@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from pytest_sme2.results import Arm, BaselineSession, CaseResult, Estimate
+from pytest_sme2.results import RUNTIME, BaselineSession, CaseResult, Estimate
 
 SESSION_CONFIDENCE = 0.95
 """Of the interval that holds a new session of the same program, given the sessions before it."""
@@ -84,37 +84,30 @@ def by_chance(
 
 
 def starts_epoch(
-    current: Sequence[BaselineSession],
-    *,
-    made_by: tuple[str, str],
-    program: str,
-    runtime: str,
-    inputs: str,
-    medians_ns: Mapping[Arm, Sequence[float]],
-    same_structure: bool,
+    current: Sequence[BaselineSession], measured: CaseResult, *, same_structure: bool
 ) -> bool:
     """Whether a new session measured something else than the ``current`` ones did.
 
-    What was measured decides, not how long it took: another runner (``made_by`` is its kind and
-    ExecuTorch's version), program, runtime or input. Of the same bytes a session may stray as far
-    as the machine makes it. Only where three sessions agree that it lies beyond their spread and
-    beyond EPOCH_SHIFT, the machine has changed for good, and the old sessions no longer describe
-    it.
+    What was measured decides, not how long it took: another runner, version of ExecuTorch, program,
+    runtime or input. Of the same bytes a session may stray as far as the machine makes it. Only
+    where three sessions agree that it lies beyond their spread and beyond EPOCH_SHIFT, the machine
+    has changed for good, and the old sessions no longer describe it.
     """
     if not current:
         return True
     last = current[-1]
-    if (last.runner, last.executorch) != made_by:
+    if (last.runner, last.executorch) != (measured.runner, measured.versions.get(RUNTIME, "")):
         return True
-    known = [(last.program, program), (last.runtime, runtime), (last.inputs, inputs)]
-    if any(old and new and old != new for old, new in known):
+    then, now = (last.program, last.runtime, last.inputs), _work(measured)
+    known = [pair for pair in zip(then, now, strict=True) if all(pair)]
+    if any(old != new for old, new in known):
         return True
-    same_bytes = all(old and new for old, new in known)
+    same_bytes = len(known) == len(now)
     if not same_structure and not same_bytes:
         return True
     if same_bytes and len(current) < PROVISIONAL_SESSIONS:
         return False
-    for arm, medians in medians_ns.items():
+    for arm, medians in (measured.medians_ns or {}).items():
         before = [entry.medians_ns[arm] for entry in current if entry.medians_ns.get(arm)]
         if before and medians:
             low, high = session_interval(medians, before)
@@ -123,15 +116,19 @@ def starts_epoch(
     return False
 
 
+def _work(measured: CaseResult) -> tuple[str, str, str]:
+    return measured.pte_sha256, measured.runtime, measured.inputs
+
+
 def same_work(measured: CaseResult, sessions: Sequence[BaselineSession]) -> bool:
     """Whether the last session ran this very program on this very runtime with these inputs.
 
     Sessions are of one thread count, and a baseline is of one target with its settings.
     """
-    now = measured.pte_sha256, measured.runtime, measured.inputs
-    if not sessions or not all(now):
+    if not sessions or not all(_work(measured)):
         return False
-    return (sessions[-1].program, sessions[-1].runtime, sessions[-1].inputs) == now
+    last = sessions[-1]
+    return (last.program, last.runtime, last.inputs) == _work(measured)
 
 
 def _median_error(values: Sequence[float]) -> float:
