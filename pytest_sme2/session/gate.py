@@ -228,7 +228,7 @@ class Gate:
         measured = self.measured
         self._check(
             lambda: [
-                ratios.check_share(measured, self.baseline, self.limits, category)
+                ratios.check_share(measured, self.baseline, self.limits, category, measured.arm)
                 for category in (measured.shares or {}).get(measured.arm, {})
             ]
         )

@@ -52,10 +52,9 @@ class _Growth:
 
 
 def check_cost(
-    measured: CaseResult, baseline: Baseline | None, limits: Limits, arm: Arm | None = None
+    measured: CaseResult, baseline: Baseline | None, limits: Limits, arm: Arm = Arm.ON
 ) -> Check:
     """The total, every category and every operator against the baseline."""
-    arm = measured.arm if arm is None else arm
     metric = f"cost ({arm})"
     cost = measured.costs.get(arm)
     if cost is None:

@@ -94,9 +94,9 @@ def _grown(
     return tuple(change for change in found if change.delta_ns >= least)
 
 
-def growth_since(baseline: Baseline, measured: CaseResult, arm: Arm | None = None) -> Growth | None:
+def growth_since(baseline: Baseline, measured: CaseResult) -> Growth | None:
     """What grew since the baseline; None where one of the two was not timed."""
-    arm = measured.arm if arm is None else arm
+    arm = measured.arm
     profile = measured.profiles.get(arm)
     stored = baseline.at(measured.threads)
     categories, operators = stored.category_ns.get(arm), stored.operator_ns.get(arm)

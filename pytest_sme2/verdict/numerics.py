@@ -5,7 +5,9 @@ the eager model.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,14 +112,15 @@ def agreement(
         )
     has_nan = bool(np.isnan(actual).any())
     scale = _scale(expected, dtype)
+    found = Agreement(
+        against, arm, index, dtype, False, math.inf, math.inf, None, None, has_nan, *scale
+    )
     same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
     if bool(same.all()):
         cosine = None if has_nan or not actual.any() else 1.0
-        return Agreement(against, arm, index, dtype, True, 0.0, 0.0, None, cosine, has_nan, *scale)
+        return replace(found, identical=True, max_abs=0.0, max_rel=0.0, cosine=cosine)
     if not (np.isfinite(actual[~same]).all() and np.isfinite(expected[~same]).all()):
-        return Agreement(
-            against, arm, index, dtype, False, math.inf, math.inf, None, None, has_nan, *scale
-        )
+        return found
     finite = np.isfinite(expected)
     actual, expected = actual[finite], expected[finite]
     # One scale for both sides, so that squares of large or tiny values do not over- or underflow;
@@ -126,22 +129,15 @@ def agreement(
     peak = math.ldexp(1.0, math.frexp(largest)[1] - 1)
     scaled, wanted = actual / peak, expected / peak
     error = scaled - wanted
-    reach = float(np.abs(wanted).max())
+    worst, reach = float(np.abs(error).max()), float(np.abs(wanted).max())
     signal, noise = float(np.dot(wanted, wanted)), float(np.dot(error, error))
     length = math.sqrt(signal) * float(np.linalg.norm(scaled))
-    return Agreement(
-        against=against,
-        arm=arm,
-        index=index,
-        dtype=dtype,
-        identical=False,
-        max_abs=float(np.abs(error).max()) * peak,
-        max_rel=float(np.abs(error).max()) / reach if reach else math.inf,
+    return replace(
+        found,
+        max_abs=worst * peak,
+        max_rel=worst / reach if reach else math.inf,
         sqnr_db=10 * math.log10(signal / noise) if signal and noise else None,
         cosine=float(np.dot(scaled, wanted)) / length if length else None,
-        has_nan=has_nan,
-        peak=scale[0],
-        dead=scale[1],
     )
 
 
@@ -210,16 +206,9 @@ def compare_reference(
     found = []
     for index, (output, file) in enumerate(zip(outputs, artifact.reference_files, strict=True)):
         spec = artifact.outputs[index]
-        found.append(
-            agreement(
-                _kept(output, index),
-                read_values(file, spec.dtype, spec.shape),
-                against="reference",
-                arm=arm,
-                index=index,
-                dtype=output.dtype,
-            )
-        )
+        values = _kept(output, index), read_values(file, spec.dtype, spec.shape)
+        entry = agreement(*values, against="reference", arm=arm, index=index, dtype=output.dtype)
+        found.append(entry)
     return tuple(found)
 
 
@@ -252,75 +241,60 @@ def check_outputs(measured: CaseResult, limits: Limits, against: str) -> Check:
     expected output that says nothing, since it is zero or constant, neither fails nor passes. It is
     never a regression: the tolerance does not come from a baseline.
     """
-    metric = f"outputs against {against}"
+    told = partial(Check, f"outputs against {against}")
     if measured.nan_arms:
         arms = " and ".join(str(arm) for arm in measured.nan_arms)
-        return Check(
-            metric, Outcome.FAILED, f"The output holds NaN (SME2 {arms}).{known_cause(measured)}"
-        )
+        text = f"The output holds NaN (SME2 {arms}).{known_cause(measured)}"
+        return told(Outcome.FAILED, text)
     found = [entry for entry in measured.agreements if entry.against == against]
     if not found and against == "reference" and measured.variant == AS_EXPORTED:
-        return Check(
-            metric,
+        return told(
             Outcome.NOT_MEASURED,
             "The right outputs of this program are unknown. Put its inputs and what is expected "
             "beside it, as in NAME.input_0.bin and NAME.reference_0.bin.",
         )
     if not found:
-        return Check(
-            metric,
-            Outcome.INVALID,
-            f"No output was compared with the {against}, so nothing is known about it.",
-        )
+        text = f"No output was compared with the {against}, so nothing is known about it."
+        return told(Outcome.INVALID, text)
     if any(entry.has_nan for entry in found):
-        return Check(metric, Outcome.FAILED, f"The output holds NaN.{known_cause(measured)}")
+        return told(Outcome.FAILED, f"The output holds NaN.{known_cause(measured)}")
     precision = precision_of(measured.variant) or measured.variant
     tolerance = tolerance_of(measured.variant, limits, against)
     if tolerance is None:
-        return Check(
-            metric,
-            Outcome.INVALID,
-            f"No tolerance is known for {precision}. Give one in limits.toml.",
-        )
+        text = f"No tolerance is known for {precision}. Give one in limits.toml."
+        return told(Outcome.INVALID, text)
     alive = [entry for entry in found if not entry.dead]
+    outside = [entry for entry in alive if not within(entry, tolerance)]
+    details = tuple(agreement_line(entry, tolerance) for entry in outside or found)
     if not alive:
-        return Check(
-            metric,
+        return told(
             Outcome.NOT_MEASURED,
             f"Comparing says nothing: what is expected is {found[0].dead}. Give trained weights "
             "(--sme2-weights), or other example inputs.",
-            details=tuple(agreement_line(entry, tolerance) for entry in found),
+            details=details,
         )
-    outside = [entry for entry in alive if not within(entry, tolerance)]
-    worst = max(alive, key=lambda entry: entry.max_rel)
     judged = count(len(alive), "output")
-    message = (
-        f"{len(outside)} of {judged} outside the tolerance for {precision}.{known_cause(measured)}"
-        if outside
-        else f"{len(alive)} of {judged} within the tolerance for {precision}."
-    )
+    message = f"{len(alive)} of {judged} within the tolerance for {precision}."
+    if outside:
+        message = f"{len(outside)} of {judged} outside the tolerance for {precision}."
+        message += known_cause(measured)
     dead = len(found) - len(alive)
     if dead:
         message += f" {count(dead, 'output')} not judged: what is expected is zero or constant."
-    return Check(
-        metric,
+    return told(
         Outcome.FAILED if outside else Outcome.PASS,
         message,
-        new=worst.max_rel,
+        new=max(entry.max_rel for entry in alive),
         unit="share",
         limit=tolerance.max_rel,
-        details=tuple(agreement_line(entry, tolerance) for entry in outside or found),
+        details=details,
     )
 
 
 def tolerance_of(variant: str, limits: Limits, against: str) -> Tolerance | None:
-    table: Mapping[str, Tolerance] = (
-        limits.on_off_tolerances if against == "off" else limits.tolerances
-    )
-    if variant == AS_EXPORTED:
-        # Its precision is not known: what holds for the least exact one holds for it.
-        return table.get("int8")
-    return table.get(precision_of(variant))
+    table = limits.on_off_tolerances if against == "off" else limits.tolerances
+    # The precision of an exported program is not known: what holds for the least exact one does.
+    return table.get("int8" if variant == AS_EXPORTED else precision_of(variant))
 
 
 def known_cause(measured: CaseResult) -> str:

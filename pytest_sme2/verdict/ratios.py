@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pytest_sme2.results import (
     Arm,
     Baseline,
+    BaselineFigures,
     Bounds,
     CaseResult,
     Category,
@@ -46,7 +48,10 @@ from pytest_sme2.verdict.times import (
 )
 
 METRIC, FRONTIER = "speedup", "best against best"
-TOO_FEW = "The time limit left too few {} for a verdict."
+
+
+def _figures(measured: CaseResult, baseline: Baseline | None) -> BaselineFigures:
+    return BaselineFigures() if baseline is None else baseline.at(measured.threads)
 
 
 def check_speedup(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> Check:
@@ -55,18 +60,15 @@ def check_speedup(measured: CaseResult, baseline: Baseline | None, limits: Limit
     if problem is not None:
         return problem
     # Without a minimum of its own: turning SME2 on may not cost more than any change may.
-    least = limits.min_speedup
+    least, required = limits.min_speedup, limits.min_speedup is not None
     least = 1 / (1 + limits.max_regression) if least is None else least
-    old = None if baseline is None else baseline.at(measured.threads).speedup
-    new = measured.speedup
+    old, new = _figures(measured, baseline).speedup, measured.speedup
     if new is None:
         value = None if old is None else old.value
         return Check(METRIC, Outcome.INVALID, "It was not measured.", old=value, limit=least)
-    judging = _Judging(METRIC, f"SME2 makes it {estimate_text(new)} as fast", new, old, least)
-    if not math.isfinite(new.high):
-        return judging.check(Outcome.INVALID, f". {TOO_FEW.format('pairs')} {MORE_TIME}")
     missing = f"No speedup is stored for {count(measured.threads, 'thread')} on this target."
-    return judging.judge(measured, baseline, limits, limits.min_speedup is not None, missing)
+    judging = _Judging(METRIC, _as_fast(new), new, old, missing, least, required)
+    return judging.judge(measured, baseline, limits)
 
 
 def check_frontier(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> Check:
@@ -85,13 +87,15 @@ def check_frontier(measured: CaseResult, baseline: Baseline | None, limits: Limi
     sme1 = measured.fingerprint.sme1
     told = decision_text(found, sme1).rstrip(".")
     old = None if stored is None else stored.speedup
-    judging = _Judging(FRONTIER, told, found.speedup, old, least or 0.0)
+    judging = _Judging(
+        FRONTIER, told, found.speedup, old, missing, least or 0.0, least is not None, "rounds"
+    )
     if found.throttled:
         return judging.check(Outcome.INVALID, f". {too_hot(found.throttled)}")
-    if not math.isfinite(found.speedup.high):
-        return judging.check(Outcome.INVALID, f". {TOO_FEW.format('rounds')} {MORE_TIME}")
-    check = judging.judge(measured, baseline, limits, least is not None, missing)
-    moved = () if stored is None else tuple(moved_cells(found, stored, sme1))
+    check = judging.judge(measured, baseline, limits)
+    if stored is None or check.interval is None:
+        return check
+    moved = tuple(moved_cells(found, stored, sme1))
     if check.verdict is not Outcome.PASS and moved:
         check = replace(check, message=f"{check.message} Since then: {'; '.join(moved)}.")
     return replace(check, details=moved)
@@ -100,18 +104,19 @@ def check_frontier(measured: CaseResult, baseline: Baseline | None, limits: Limi
 def check_phases(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> list[Check]:
     """What SME2 brings in each phase of a generation, against what is stored."""
     stored = None if baseline is None else baseline.generation
-    old, checks = {} if stored is None else stored.speedups, []
+    old = {} if stored is None else stored.speedups
     found = {} if measured.generation is None else measured.generation.speedups
-    for phase, new in found.items():
-        told = f"SME2 makes it {estimate_text(new)} as fast"
-        judging = _Judging(f"{phase} {METRIC}", told, new, old.get(phase), 0.0)
-        if not math.isfinite(new.high):
-            few = f". {TOO_FEW.format('pairs')} {MORE_TIME}"
-            checks.append(judging.check(Outcome.INVALID, few))
-            continue
-        missing = "No speedup of this phase is stored on this target."
-        checks.append(judging.judge(measured, baseline, limits, False, missing))
-    return checks
+    missing = "No speedup of this phase is stored on this target."
+    return [
+        _Judging(f"{phase} {METRIC}", _as_fast(new), new, old.get(phase), missing).judge(
+            measured, baseline, limits
+        )
+        for phase, new in found.items()
+    ]
+
+
+def _as_fast(speedup: Estimate) -> str:
+    return f"SME2 makes it {estimate_text(speedup)} as fast"
 
 
 @dataclass(frozen=True)
@@ -122,24 +127,25 @@ class _Judging:
     told: str
     new: Estimate
     old: Estimate | None
-    least: float
+    missing: str
+    """Says that nothing is stored."""
+    least: float = 0.0
+    required: bool = False
+    """Whether ``least`` was asked for, so that to reach it is to pass."""
+    counted: str = "pairs"
 
-    def judge(
-        self,
-        measured: CaseResult,
-        baseline: Baseline | None,
-        limits: Limits,
-        required: bool,
-        missing: str,
-    ) -> Check:
-        """Against the minimum, then against what is stored; ``missing`` says that nothing is."""
+    def judge(self, measured: CaseResult, baseline: Baseline | None, limits: Limits) -> Check:
+        """Against the minimum, then against what is stored."""
+        if not math.isfinite(self.new.high):
+            few = f"The time limit left too few {self.counted} for a verdict."
+            return self.check(Outcome.INVALID, f". {few} {MORE_TIME}")
         floor = self.against_minimum()
         if floor.verdict is Outcome.REGRESSED:
             return floor
         if self.old is None or baseline is None:
-            if floor.verdict is not Outcome.PASS or required:
+            if floor.verdict is not Outcome.PASS or self.required:
                 return floor
-            return self.check(Outcome.NO_BASELINE, f". {missing} {CREATE_HINT}")
+            return self.check(Outcome.NO_BASELINE, f". {self.missing} {CREATE_HINT}")
         other = _other_target(measured, baseline)
         if other:
             return replace(self.check(Outcome.INVALID, ""), message=other, old=None)
@@ -212,10 +218,9 @@ def _log(larger: float, smaller: float) -> float:
 
 
 def check_memory(
-    measured: CaseResult, baseline: Baseline | None, limits: Limits, arm: Arm | None = None
+    measured: CaseResult, baseline: Baseline | None, limits: Limits, arm: Arm = Arm.ON
 ) -> Check:
     """The peak resident set: against the most allowed, then against the baseline."""
-    arm = measured.arm if arm is None else arm
     metric = f"peak memory ({arm})"
     if measured.emulated:
         message = "An emulated process's memory holds the emulator's own and is never compared."
@@ -223,24 +228,19 @@ def check_memory(
     new = (measured.peak_bytes or {}).get(arm)
     if new is None:
         return Check(metric, Outcome.INVALID, "It was not measured.")
-    most = limits.max_memory_bytes
+    told, most = partial(Check, metric, new=new, unit="bytes"), limits.max_memory_bytes
     if most is not None and new > most:
-        return Check(
-            metric,
-            Outcome.FAILED if baseline is None else Outcome.REGRESSED,
-            f"{new / 1e6:.1f} MB is more than the {most / 1e6:.1f} MB allowed.",
-            new=new,
-            unit="bytes",
-            limit=most,
-        )
-    old = None if baseline is None else baseline.at(measured.threads).peak_bytes.get(arm)
+        verdict = Outcome.FAILED if baseline is None else Outcome.REGRESSED
+        message = f"{new / 1e6:.1f} MB is more than the {most / 1e6:.1f} MB allowed."
+        return told(verdict, message, limit=most)
+    old = _figures(measured, baseline).peak_bytes.get(arm)
     if baseline is not None and old is not None:
         other = _other_target(measured, baseline)
         if other:
-            return Check(metric, Outcome.INVALID, other, new=new, unit="bytes")
+            return told(Outcome.INVALID, other)
     if old is None and most is not None:
         message = f"{new / 1e6:.1f} MB of the {most / 1e6:.1f} MB allowed."
-        return Check(metric, Outcome.PASS, message, new=new, unit="bytes", limit=most)
+        return told(Outcome.PASS, message, limit=most)
     return _growth(metric, new, old, limits.max_memory_growth)
 
 
@@ -256,22 +256,15 @@ def check_size(measured: CaseResult, baseline: Baseline | None, limits: Limits) 
 def _growth(metric: str, new: int, old: int | None, limit: float) -> Check:
     """A size against the baseline's; exact, so there is no interval."""
     if old is None:
-        return Check(
-            metric, Outcome.NO_BASELINE, f"No baseline. {CREATE_HINT}", new=new, unit="bytes"
-        )
+        message = f"No baseline. {CREATE_HINT}"
+        return Check(metric, Outcome.NO_BASELINE, message, new=new, unit="bytes")
     ratio = new / old if old else math.inf
     verdict = judge(ratio, ratio, limit)
     change = "the same as in" if new == old else f"{ratio - 1:+.1%} against"
-    hint = f" {UPDATE_HINT}" if verdict is Outcome.REGRESSED else ""
-    return Check(
-        metric,
-        verdict,
-        f"{change} the baseline; {limit:.1%} more is allowed.{hint}",
-        old=old,
-        new=new,
-        unit="bytes",
-        limit=old * (1 + limit),
-    )
+    message = f"{change} the baseline; {limit:.1%} more is allowed."
+    if verdict is Outcome.REGRESSED:
+        message += f" {UPDATE_HINT}"
+    return Check(metric, verdict, message, old, new, "bytes", None, old * (1 + limit))
 
 
 # --- shares of end-to-end time --------------------------------------------------------------------
@@ -282,10 +275,9 @@ def check_share(
     baseline: Baseline | None,
     limits: Limits,
     category: Category,
-    arm: Arm | None = None,
+    arm: Arm = Arm.ON,
 ) -> Check:
     """The part of end-to-end time a category takes: against its bounds, then the baseline."""
-    arm = measured.arm if arm is None else arm
     metric = f"share of {category} ({arm})"
     problem = untimed(metric, measured)
     if problem is not None:
@@ -293,84 +285,58 @@ def check_share(
     new = (measured.shares or {}).get(arm, {}).get(category)
     if new is None:
         return Check(metric, Outcome.INVALID, "It was not measured.")
-    old = (
-        None
-        if baseline is None
-        else baseline.at(measured.threads).shares.get(arm, {}).get(category)
-    )
+    told = partial(Check, metric, new=new.value, unit="share")
+    old = _figures(measured, baseline).shares.get(arm, {}).get(category)
+    before, interval = None if old is None else old.value, (new.low, new.high)
     bounds = limits.shares.get(category)
     if bounds is not None:
-        found = _against_bounds(metric, new, old, bounds)
-        if found.verdict is not Outcome.PASS or old is None:
-            return found
+        verdict, limit, message = _against_bounds(new, bounds)
+        if verdict is not Outcome.PASS or old is None:
+            return told(verdict, message, old=before, interval=interval, limit=limit)
     if old is None or baseline is None:
-        return Check(
-            metric,
-            Outcome.NO_BASELINE,
-            f"No baseline, and no bounds in limits.toml. {CREATE_HINT}",
-            new=new.value,
-            unit="share",
-            interval=(new.low, new.high),
-        )
+        message = f"No baseline, and no bounds in limits.toml. {CREATE_HINT}"
+        return told(Outcome.NO_BASELINE, message, interval=interval)
     other = _other_target(measured, baseline)
     if other:
-        return Check(metric, Outcome.INVALID, other, new=new.value, unit="share")
-    found = _share_growth(metric, new, old, limits.max_share_growth)
+        return told(Outcome.INVALID, other)
+    most = limits.max_share_growth
+    verdict, message = _share_growth(new, old, most)
     current = baseline.current(measured.threads)
-    if found.verdict is Outcome.PASS:
-        return found
-    sure = found.verdict is Outcome.REGRESSED
-    if same_work(measured, current):
+    sure = verdict is Outcome.REGRESSED
+    failed = verdict is not Outcome.PASS
+    if failed and same_work(measured, current):
         changed = explain(measured, current).doubtful
-        words = IT_IS_THE_MACHINE if changed else UNEXPLAINED
         verdict = Outcome.INVALID if sure else Outcome.INCONCLUSIVE
-        return replace(
-            found,
-            verdict=Outcome.MACHINE_CHANGED if changed else verdict,
-            message=f"{found.message} {words} {differences(measured, current)}",
-        )
-    remark = unlike(measured, current)
-    if remark is None:
-        return found
-    weaker = Outcome.SUSPECTED if sure else Outcome.INCONCLUSIVE
-    return replace(found, verdict=weaker, message=f"{found.message} {remark}")
+        verdict = Outcome.MACHINE_CHANGED if changed else verdict
+        words = IT_IS_THE_MACHINE if changed else UNEXPLAINED
+        message += f" {words} {differences(measured, current)}"
+    elif failed and (remark := unlike(measured, current)):
+        verdict = Outcome.SUSPECTED if sure else Outcome.INCONCLUSIVE
+        message += f" {remark}"
+    return told(verdict, message, old=before, interval=interval, limit=old.value + most)
 
 
-def _against_bounds(metric: str, new: Spread, old: Spread | None, bounds: Bounds) -> Check:
+def _against_bounds(new: Spread, bounds: Bounds) -> tuple[Outcome, float, str]:
+    """The verdict, the bound that counts, and a sentence."""
     above, below = new.value > bounds.greatest, new.value < bounds.least
-    limit = bounds.least if below else bounds.greatest
     certain = new.low > bounds.greatest or new.high < bounds.least
     verdict = Outcome.PASS
     if above or below:
         verdict = Outcome.REGRESSED if certain else Outcome.SUSPECTED
     where = "above its bound" if above else "below its bound" if below else "within its bounds"
-    return Check(
-        metric,
-        verdict,
-        f"{new.value:.1%} of the time is {where} ({bounds.least:.1%} to {bounds.greatest:.1%}).",
-        old=None if old is None else old.value,
-        new=new.value,
-        unit="share",
-        interval=(new.low, new.high),
-        limit=limit,
-    )
+    span = f"({bounds.least:.1%} to {bounds.greatest:.1%})"
+    limit = bounds.least if below else bounds.greatest
+    return verdict, limit, f"{new.value:.1%} of the time is {where} {span}."
 
 
-def _share_growth(metric: str, new: Spread, old: Spread, limit: float) -> Check:
+def _share_growth(new: Spread, old: Spread, limit: float) -> tuple[Outcome, str]:
     growth = new.value - old.value
     # The runs' own spread is what a difference must rise above.
     apart = new.low > old.high + limit
     verdict = Outcome.PASS
     if growth > limit:
         verdict = Outcome.REGRESSED if apart else Outcome.SUSPECTED
-    return Check(
-        metric,
-        verdict,
+    return verdict, (
         f"{abs(growth) * 100:.1f} points {'more' if growth > 0 else 'less'} of the time than "
-        f"in the baseline; at most {limit * 100:.1f} more are allowed.",
-        old=old.value,
-        new=new.value,
-        unit="share",
-        interval=(new.low, new.high),
-        limit=old.value + limit,
+        f"in the baseline; at most {limit * 100:.1f} more are allowed."
     )

@@ -156,11 +156,8 @@ def operator_differences(old: Structure, new: Structure) -> tuple[tuple[Operator
     return tuple(sorted(found, key=lambda item: (-item[1], item[0].name)))
 
 
-def check_operators(
-    measured: CaseResult, baseline: Baseline | None, arm: Arm | None = None
-) -> Check:
+def check_operators(measured: CaseResult, baseline: Baseline | None, arm: Arm = Arm.ON) -> Check:
     """The operators of the program, exactly: which were added, which are gone."""
-    arm = measured.arm if arm is None else arm
     metric = f"operators ({arm})"
     new = measured.structures.get(arm)
     if new is None:
@@ -210,11 +207,8 @@ def _difference_line(entry: OperatorCount, growth: int) -> str:
     return f"{growth:+d} {entry.name} ({entry.category}, {entry.kind}, {entry.executor})"
 
 
-def check_delegation(
-    measured: CaseResult, baseline: Baseline | None, arm: Arm | None = None
-) -> Check:
+def check_delegation(measured: CaseResult, baseline: Baseline | None, arm: Arm = Arm.ON) -> Check:
     """How many operators run outside the delegate, exactly, naming those that fell out of it."""
-    arm = measured.arm if arm is None else arm
     metric = f"portable operators ({arm})"
     new = measured.structures.get(arm)
     if new is None:
@@ -240,9 +234,8 @@ def check_delegation(
     return Check(metric, verdict, message, before, portable, "count", None, before, details)
 
 
-def check_kernels(measured: CaseResult, baseline: Baseline | None, arm: Arm | None = None) -> Check:
+def check_kernels(measured: CaseResult, baseline: Baseline | None, arm: Arm = Arm.ON) -> Check:
     """The kernels that ran, exactly by name. Only censuses of one source can be compared."""
-    arm = measured.arm if arm is None else arm
     metric = f"kernels ({arm})"
     new = measured.kernels.get(arm)
     if new is None:

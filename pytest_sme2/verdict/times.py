@@ -77,10 +77,9 @@ def untimed(metric: str, measured: CaseResult) -> Check | None:
 
 
 def check_latency(
-    measured: CaseResult, baseline: Baseline | None, limits: Limits, arm: Arm | None = None
+    measured: CaseResult, baseline: Baseline | None, limits: Limits, arm: Arm = Arm.ON
 ) -> Check:
     """The process medians of one arm against the sessions of the baseline."""
-    arm = measured.arm if arm is None else arm
     return _against_sessions(
         f"latency ({arm})",
         measured,
@@ -94,10 +93,9 @@ def check_latency(
 
 
 def check_load(
-    measured: CaseResult, baseline: Baseline | None, limits: Limits, arm: Arm | None = None
+    measured: CaseResult, baseline: Baseline | None, limits: Limits, arm: Arm = Arm.ON
 ) -> Check:
     """The load times of one arm's processes against the sessions of the baseline."""
-    arm = measured.arm if arm is None else arm
     return _against_sessions(
         f"load time ({arm})",
         measured,

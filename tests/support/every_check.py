@@ -50,5 +50,5 @@ def _timed(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> l
     for arm in measured.peak_bytes or {}:
         checks.append(check_memory(measured, baseline, limits, arm))
     for category in (measured.shares or {}).get(measured.arm, {}):
-        checks.append(check_share(measured, baseline, limits, category))
+        checks.append(check_share(measured, baseline, limits, category, measured.arm))
     return checks

@@ -11,7 +11,6 @@ from pytest_sme2.verdict import baselines, times
 from tests.support.gate_examples import (
     ELSEWHERE,
     LIMITS,
-    STRUCTURES,
     baseline,
     emulated,
     measured,
@@ -47,12 +46,6 @@ def test_latency_verdicts(milliseconds: float, outcome: Outcome, arm: Arm) -> No
     assert found.new == pytest.approx(milliseconds * 1e6 * factor, rel=1e-3)
     assert found.interval[0] < milliseconds / 10 < found.interval[1]
     assert found.limit == 0.02
-
-
-def test_default_arm_is_on_unless_only_off_ran() -> None:
-    assert times.check_latency(measured(), baseline(), LIMITS).metric == "latency (on)"
-    now = measured(structures={Arm.OFF: STRUCTURES[Arm.OFF]})
-    assert times.check_latency(now, baseline(), LIMITS).metric == "latency (off)"
 
 
 def test_larger_limit_passes() -> None:
