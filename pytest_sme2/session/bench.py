@@ -29,7 +29,6 @@ from pytest_sme2.timing.sampling import BLOCK_PAIRS
 if TYPE_CHECKING:
     from pytest_sme2.runners.base import Runner
     from pytest_sme2.targets.base import Target
-    from pytest_sme2.timing.pairs import PairProgress
 
 _Value = TypeVar("_Value")
 
@@ -192,16 +191,6 @@ class Bench:
 
         target = self.target
         return self.redo(target.conditions) if isinstance(target, HasConditions) else {}
-
-    def show_progress(self, title: str, progress: PairProgress) -> None:
-        interval = ""
-        if progress.interval is not None:
-            low, high = progress.interval
-            interval = f" [{low:.3f}, {high:.3f}]"
-        self.say(
-            f"{title}: pair {progress.pairs} of {progress.look} to the next look, "
-            f"ratio {progress.ratio:.3f}{interval}, {progress.seconds_left:.0f} s left"
-        )
 
     def close(self) -> None:
         """Leave the device as it was found."""

@@ -80,7 +80,7 @@ def measure_case(
         str(Arm.OFF),
         str(Arm.ON),
         plan,
-        progress=lambda progress: bench.show_progress(title, progress),
+        progress=lambda line: bench.say(f"{title}: {line}"),
         clock=bench.clock,
         redo=bench.redo,
         in_turns=in_turns(bench.target, make_job, bench.runner.takes_turns, keep),

@@ -170,7 +170,7 @@ def measure_generations(
                 sides[0],
                 sides[1],
                 budget,
-                progress=lambda progress: bench.show_progress(f"{title}, generation", progress),
+                progress=lambda line: bench.say(f"{title}, generation: {line}"),
                 clock=bench.clock,
                 redo=bench.redo,
                 in_turns=in_turns(bench.target, make_job, able, keep),

@@ -201,7 +201,7 @@ class Versus:
                 self.name,
                 CANDIDATE,
                 plan,
-                progress=lambda progress: self.bench.show_progress(self.title, progress),
+                progress=lambda line: self.bench.say(f"{self.title}: {line}"),
                 clock=self.bench.clock,
                 redo=self.bench.redo,
                 in_turns=in_turns(target, make_job, able),

@@ -59,28 +59,7 @@ EFFICIENCY_MARGIN = 0.01
 """A pair is suspect when more than this part of a process's CPU time was on efficiency cores."""
 
 
-@dataclass(frozen=True)
-class PairProgress:
-    """Where a measurement stands, for a progress line."""
-
-    pairs: int
-    look: int
-    """The number of pairs at which the answer is looked at next."""
-    dropped: int
-    ratio: float
-    interval: tuple[float, float] | None
-    """As it would be if the next look were now; for the eye, not for a verdict."""
-    seconds_left: float
-
-
 # --- judging pairs --------------------------------------------------------------------------------
-
-
-def interference_limit(block: Iterable[float]) -> float:
-    """What is too much, relative to the block's own usual level and spread."""
-    levels = tuple(block)
-    usual = statistics.median(levels)
-    return usual + max(INTERFERENCE_MARGIN, INTERFERENCE_SPREADS * stats.robust_spread(levels))
 
 
 def _both(values: Iterable[float | None]) -> tuple[float, float] | None:
@@ -111,22 +90,24 @@ class _Ledger:
     dropped: list[DroppedPair] = field(default_factory=list)
     waiting: list[PairSample] = field(default_factory=list)
 
-    @property
-    def candidates(self) -> int:
-        return len(self.kept) + len(self.waiting)
-
     def everything(self) -> list[PairSample]:
         return [*self.kept, *(entry.pair for entry in self.dropped), *self.waiting]
 
     def levels(self) -> list[float]:
         return [pair.interference for pair in self.everything() if pair.interference is not None]
 
+    def log_ratios(self) -> list[float]:
+        return [pair.log_ratio for pair in self.kept]
+
     def judge(self) -> None:
         """Keep or drop what is waiting. Which arm was disturbed, or slower, is never asked: the
         worse process stands for its pair, and swapping the arms' labels would change nothing.
         """
-        levels = self.levels()
-        limit = interference_limit(levels) if levels else math.inf
+        limit, levels = math.inf, self.levels()
+        if levels:
+            # Too much is relative to the block's own usual level and spread.
+            spread = INTERFERENCE_SPREADS * stats.robust_spread(levels)
+            limit = statistics.median(levels) + max(INTERFERENCE_MARGIN, spread)
         reasons = {pair.index: _why_suspect(pair, limit) for pair in self.waiting}
         suspects = sorted(
             (pair for pair in self.waiting if reasons[pair.index]),
@@ -144,9 +125,6 @@ class _Ledger:
                 self.kept.append(pair)
         self.waiting.clear()
 
-    def log_ratios(self) -> list[float]:
-        return [pair.log_ratio for pair in self.kept]
-
 
 # --- measuring ------------------------------------------------------------------------------------
 
@@ -157,7 +135,7 @@ def measure_pairs(
     candidate: str,
     plan: SamplingPlan | None = None,
     *,
-    progress: Callable[[PairProgress], None] | None = None,
+    progress: Callable[[str], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
     redo: Redo | None = None,
     in_turns: RunInTurns | None = None,
@@ -168,47 +146,40 @@ def measure_pairs(
     are more, and there are BUDGETS_IN_DOUBT of it where the answer is still open. Only the plan's
     hard limit ends the measurement before the first look.
 
-    With ``in_turns`` the two processes of a pair take turns; else one runs after the other.
+    ``progress`` hears after each pair where the measurement stands. With ``in_turns`` the two
+    processes of a pair take turns; else one runs after the other.
     ``redo`` is for targets whose connection can be lost: it is given what measures a whole pair
     and may call it again from the start (``targets.phone.leases``).
     """
-    return _Measuring(
-        run_arm, reference, candidate, plan or SamplingPlan(), progress, clock, redo, in_turns
-    ).measure()
+    if reference == candidate:
+        raise ValueError("The two arms need different labels, even if they are the same thing.")
+    starter = Starter(run_arm, in_turns, clock, redo or Starter.redo)
+    plan = plan or SamplingPlan()
+    return _Measuring(starter, (reference, candidate), plan, progress).measure()
 
 
+@dataclass
 class _Measuring:
     """One measurement while it runs."""
 
-    def __init__(
-        self,
-        run_arm: RunArm,
-        reference: str,
-        candidate: str,
-        plan: SamplingPlan,
-        progress: Callable[[PairProgress], None] | None,
-        clock: Callable[[], float],
-        redo: Redo | None,
-        in_turns: RunInTurns | None,
-    ) -> None:
-        if reference == candidate:
-            raise ValueError("The two arms need different labels, even if they are the same thing.")
-        self.starter = Starter(run_arm, in_turns, clock, redo or Starter.redo)
-        self.arms = (reference, candidate)
-        self.plan = plan
-        self.progress = progress
-        self.clock = clock
-        self.started = clock()
-        self.order = random.Random(plan.seed)  # noqa: S311 - order, not secrets
-        self.ledger = _Ledger(plan.redo_limit)
+    starter: Starter
+    arms: tuple[str, str]
+    plan: SamplingPlan
+    progress: Callable[[str], None] | None
+    threads: int = 1
+    index: int = 0
+    longest_pair: float = 0.0
+    budgets: float = 1.0
+    single: float = 1.0
+    blocks: Sequence[float] = ()
+    quickest_decided: bool = False
+
+    def __post_init__(self) -> None:
+        self.clock = self.starter.clock
+        self.started = self.clock()
+        self.order = random.Random(self.plan.seed)  # noqa: S311 - order, not secrets
+        self.ledger = _Ledger(self.plan.redo_limit)
         self.drift: dict[str, list[float]] = {arm: [] for arm in self.arms}
-        self.threads = 1
-        self.index = 0
-        self.longest_pair = 0.0
-        self.budgets = 1.0
-        self.single = 1.0
-        self.blocks: list[float] = []
-        self.quickest_decided = False
 
     def measure(self) -> PairedTiming:
         sampling = self.pilot()
@@ -307,9 +278,8 @@ class _Measuring:
     def collect(self, due: int, sampling: Sampling) -> bool:
         """Bring the kept pairs up to ``due``; False if the time was used up before."""
         while len(self.ledger.kept) < due:
-            while self.ledger.candidates < due:
-                started_any = self.index > 0
-                if started_any and self.seconds_left(due) < self.longest_pair:
+            while len(self.ledger.kept) + len(self.ledger.waiting) < due:
+                if self.index > 0 and self.seconds_left(due) < self.longest_pair:
                     self.ledger.judge()
                     return False
                 self.ledger.waiting.append(self.pair(sampling))
@@ -327,28 +297,25 @@ class _Measuring:
             drift = process_drift(run)
             if drift is not None:
                 self.drift[arm].append(drift)
-        levels = [interference(run) for run in runs.values()]
-        known = [level for level in levels if level is not None]
-        ratio = pair_ratio(runs[self.arms[0]], runs[self.arms[1]])
+        both = reference, candidate = [runs[arm] for arm in self.arms]
+        ratio = pair_ratio(reference, candidate)
+        levels = _both(map(interference, both))
+        shares = [run.cores.efficiency_share for run in both if run.cores is not None]
         pair = PairSample(
             index=self.index,
             first=order[0],
-            reference_ns=process_median(runs[self.arms[0]]),
-            candidate_ns=process_median(runs[self.arms[1]]),
+            reference_ns=process_median(reference),
+            candidate_ns=process_median(candidate),
             log_ratio=ratio.logarithm,
             preempted=ratio.preempted,
-            interference=max(known) if len(known) == len(levels) else None,
-            throttled=any(run.throttled for run in runs.values()),
+            interference=None if levels is None else max(levels),
+            throttled=any(run.throttled for run in both),
             clock_change=next((run.clock_change for run in runs.values() if run.clock_change), ""),
-            efficiency_share=max(
-                (run.cores.efficiency_share for run in runs.values() if run.cores is not None),
-                default=None,
-            ),
-            clocks_ghz=_both(runs[arm].clock_ghz for arm in self.arms),
-            energy_nj=_both(energy_per_run(runs[arm]) for arm in self.arms),
+            efficiency_share=max(shares, default=None),
+            clocks_ghz=_both(run.clock_ghz for run in both),
+            energy_nj=_both(map(energy_per_run, both)),
             quickest_ns=_both(
-                float(min(runs[arm].cpu_ns if ratio.preempted else runs[arm].wall_ns))
-                for arm in self.arms
+                float(min(run.cpu_ns if ratio.preempted else run.wall_ns)) for run in both
             ),
         )
         self.index += 1
@@ -399,16 +366,13 @@ class _Measuring:
         if self.progress is None:
             return
         pairs = self.ledger.kept + self.ledger.waiting
+        # As it would be if the next look were now; for the eye, not for a verdict.
         look = self.look_ahead(due, pairs)
+        bounds = look.interval
+        interval = "" if bounds is None else f" [{bounds[0]:.3f}, {bounds[1]:.3f}]"
         self.progress(
-            PairProgress(
-                pairs=len(pairs),
-                look=due,
-                dropped=len(self.ledger.dropped),
-                ratio=look.estimate,
-                interval=look.interval,
-                seconds_left=max(0.0, self.seconds_left(due)),
-            )
+            f"pair {len(pairs)} of {due} to the next look, ratio {look.estimate:.3f}{interval}, "
+            f"{max(0.0, self.seconds_left(due)):.0f} s left"
         )
 
     def result(

@@ -16,7 +16,7 @@ from pytest_sme2.results import Artifact, Outcome, PairedTiming, TensorSpec
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.timing import stats
 from pytest_sme2.timing.arms import RunArm, RunInTurns
-from pytest_sme2.timing.pairs import INTERFERENCE_MARGIN, PairProgress, measure_pairs
+from pytest_sme2.timing.pairs import INTERFERENCE_MARGIN, measure_pairs
 from pytest_sme2.timing.sampling import SamplingPlan
 
 PROGRAM = Path(__file__).parent / "selfcheck.pte"
@@ -81,7 +81,7 @@ def check_machine(
     *,
     seconds: float,
     threshold: float = stats.TOLERATED_SLOWDOWN,
-    progress: Callable[[int, PairProgress], None] | None = None,
+    progress: Callable[[int, str], None] | None = None,
     finished: Callable[[int, PairedTiming], None] | None = None,
     in_turns: RunInTurns | None = None,
     clock: Callable[[], float] = time.monotonic,

@@ -23,7 +23,6 @@ from pytest_sme2.system.wording import count
 from pytest_sme2.targets.base import Job, Target
 from pytest_sme2.targets.local import this_machine
 from pytest_sme2.timing.arms import MakeJob, in_turns, one_at_a_time
-from pytest_sme2.timing.pairs import PairProgress
 from pytest_sme2.timing.selfcheck import SelfCheck, check_machine, selfcheck_artifact
 from pytest_sme2.timing.stats import USUAL_LOOKS
 
@@ -82,12 +81,8 @@ def exit_code(result: SelfCheck) -> int:
 # --- printing -------------------------------------------------------------------------------------
 
 
-def _show_progress(number: int, step: PairProgress) -> None:
-    interval = "" if step.interval is None else f" [{step.interval[0]:.4f}, {step.interval[1]:.4f}]"
-    terminal_line(sys.stderr)(
-        f"measurement {number + 1}: {step.pairs} of {count(step.look, 'pair')}, "
-        f"ratio {step.ratio:.4f}{interval}, {step.seconds_left:.0f} s left"
-    )
+def _show_progress(number: int, line: str) -> None:
+    terminal_line(sys.stderr)(f"measurement {number + 1}: {line}")
 
 
 def _show_measurement(number: int, measurement: PairedTiming) -> None:

@@ -85,10 +85,10 @@ def test_progress_and_results_are_told_as_they_come():
     result = check(
         Machine(),
         seconds=20.0,
-        progress=lambda number, step: steps.append((number, step.pairs)),
+        progress=lambda number, line: steps.append((number, line.split(" of ")[0])),
         finished=lambda number, measurement: ends.append((number, measurement)),
     )
-    assert steps[:3] == [(0, 1), (0, 2), (0, 3)]
+    assert steps[:3] == [(0, "pair 1"), (0, "pair 2"), (0, "pair 3")]
     assert [measurement for _, measurement in ends] == list(result.measurements)
 
 
