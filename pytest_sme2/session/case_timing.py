@@ -18,7 +18,7 @@ from pytest_sme2.timing.arms import RunArm, in_turns, one_at_a_time
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.processes import tracing_overhead
 from pytest_sme2.timing.sampling import PILOT_RUNS, PILOT_WARMUP, SamplingPlan, choose_sampling
-from pytest_sme2.timing.yardstick import Yardstick
+from pytest_sme2.timing.selfcheck import Yardstick
 from pytest_sme2.verdict.judging import MEAN_CLOCK
 
 if TYPE_CHECKING:

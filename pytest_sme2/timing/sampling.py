@@ -75,16 +75,9 @@ class SamplingPlan:
     def __post_init__(self) -> None:
         if self.threshold is not None and not -1 < self.threshold < math.inf:
             raise ValueError(f"A tolerated slowdown of {self.threshold} is not above -1.")
-        if list(self.looks) != sorted(set(self.looks)) or not self.looks or self.looks[0] < 1:
-            raise ValueError(f"The looks {self.looks} do not rise from 1 or more.")
-        if len(self.split) != len(self.looks) or sum(self.split) > 1 + 1e-9:
-            raise ValueError("Each look needs its part of the error, and the parts at most all.")
-        if self.family < 1:
-            raise ValueError("A session gives at least one verdict.")
-        if not self.budget_seconds > 0:
-            raise ValueError(f"A time budget of {self.budget_seconds} s leaves no time.")
-        if self.limit_seconds is not None and not self.limit_seconds > 0:
-            raise ValueError(f"A time limit of {self.limit_seconds} s leaves no time.")
+        for name, seconds in (("budget", self.budget_seconds), ("limit", self.limit_seconds)):
+            if seconds is not None and not seconds > 0:
+                raise ValueError(f"A time {name} of {seconds} s leaves no time.")
 
     @property
     def hard_limit(self) -> float:

@@ -1,6 +1,8 @@
-"""A program measured against itself: how noisy this machine is, and what can be seen on it.
+"""A program that never changes, as a measure of the machine. The command prints what it shows.
 
-Any difference found here is a false alarm. The command prints it.
+Measured against itself, it says how noisy this machine is, and what can be seen on it: any
+difference found is a false alarm. Run beside a measurement, it says how fast the machine itself is
+meanwhile (``Yardstick``).
 """
 
 from __future__ import annotations
@@ -8,16 +10,23 @@ from __future__ import annotations
 import functools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pytest_sme2.results import Artifact, Outcome, PairedTiming, TensorSpec
+from pytest_sme2.results import Arm, Artifact, Outcome, PairedTiming, Run, RunRequest, TensorSpec
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.timing import stats
 from pytest_sme2.timing.arms import RunArm, RunInTurns
 from pytest_sme2.timing.pairs import INTERFERENCE_MARGIN, measure_pairs
+from pytest_sme2.timing.processes import process_median
 from pytest_sme2.timing.sampling import SamplingPlan
+
+if TYPE_CHECKING:
+    from pytest_sme2.runners.base import Runner
+    from pytest_sme2.targets.base import Target
 
 PROGRAM = Path(__file__).parent / "selfcheck.pte"
 """Ten equal convolutions, made by benchmarks/detection_programs.py: no torch is needed here."""
@@ -27,38 +36,12 @@ WANTED = 0.03
 """A machine that cannot show a slowdown of this size with all pairs is called noisy."""
 DROPPED_SHARE = 0.1
 
-
-@dataclass(frozen=True)
-class SelfCheck:
-    """What A/A measurements on one machine came to."""
-
-    target: str
-    threshold: float
-    measurements: tuple[PairedTiming, ...]
-    noise_floor: float | None
-    """Median over the measurements; None if all were too short."""
-    detectable: tuple[float, ...]
-    """The smallest slowdown caught 4 times of 5, after each look; empty where unknown."""
-    advice: tuple[str, ...]
-
-    def count(self, outcome: Outcome) -> int:
-        return sum(
-            measurement.decision is not None and measurement.decision.outcome is outcome
-            for measurement in self.measurements
-        )
-
-    @property
-    def false_alarms(self) -> int:
-        return self.count(Outcome.REGRESSED)
-
-    @property
-    def dropped(self) -> int:
-        return sum(len(measurement.dropped) for measurement in self.measurements)
-
-    @property
-    def pairs(self) -> int:
-        """All that were measured, dropped ones included."""
-        return self.dropped + sum(len(measurement.pairs) for measurement in self.measurements)
+WARMUP, RUNS = 2, 10
+CROWD_RUNS = 100
+"""Of each of several processes at once: long enough for all of them to run at the same time."""
+FEWEST = 3
+SHARE = 0.05
+"""Of the measurement's own time that may go into the yardstick, once there are a few."""
 
 
 def selfcheck_artifact() -> Artifact:
@@ -73,6 +56,84 @@ def selfcheck_artifact() -> Artifact:
         outputs=(spec,),
         weights="random (seed 0)",
     )
+
+
+@dataclass(frozen=True)
+class SelfCheck:
+    """What A/A measurements on one machine came to."""
+
+    target: str
+    threshold: float
+    measurements: tuple[PairedTiming, ...]
+    governor: str | None = None
+
+    def count(self, outcome: Outcome) -> int:
+        decisions = (measurement.decision for measurement in self.measurements)
+        return sum(decision is not None and decision.outcome is outcome for decision in decisions)
+
+    @property
+    def false_alarms(self) -> int:
+        return self.count(Outcome.REGRESSED)
+
+    @property
+    def dropped(self) -> int:
+        return sum(len(measurement.dropped) for measurement in self.measurements)
+
+    @property
+    def pairs(self) -> int:
+        """All that were measured, dropped ones included."""
+        return self.dropped + sum(len(measurement.pairs) for measurement in self.measurements)
+
+    @property
+    def noise_floor(self) -> float | None:
+        """Median over the measurements; None if all were too short."""
+        floors = [entry.noise_floor for entry in self.measurements if entry.noise_floor is not None]
+        return statistics.median(floors) if floors else None
+
+    @functools.cached_property
+    def detectable(self) -> tuple[float, ...]:
+        """The smallest slowdown caught 4 times of 5, after each look; empty where unknown."""
+        if self.noise_floor is None:
+            return ()
+        ratios = [pair.log_ratio for entry in self.measurements for pair in entry.pairs]
+        return stats.smallest_detectable(stats.robust_spread(ratios), self.threshold)
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What to do, most likely cause first; nothing where the machine is quiet."""
+        if not self.detectable:
+            return ("There was too little time for a single look: give more --minutes.",)
+        if self.detectable[-1] <= WANTED:
+            return ()
+        causes = tuple(self._causes()) or (
+            "No single cause was seen. Shared virtual machines and laptops on battery are often "
+            "like this; a machine of its own, plugged in, is the cure.",
+        )
+        return (
+            *causes,
+            f"Until then a slowdown below {self.detectable[-1]:.1%} will mostly go unseen: expect "
+            "INCONCLUSIVE, give a larger --sme2-budget, or gate on structure alone.",
+        )
+
+    def _causes(self) -> Iterator[str]:
+        pairs = [pair for entry in self.measurements for pair in entry.pairs]
+        levels = [pair.interference for pair in pairs if pair.interference is not None]
+        busy = bool(levels) and statistics.median(levels) > INTERFERENCE_MARGIN
+        if busy or self.dropped > DROPPED_SHARE * self.pairs:
+            yield (
+                "Other programs take the cores while it measures. Stop them, or measure when the "
+                "machine is idle; on a CI host, run one job at a time."
+            )
+        if self.governor not in (None, "performance"):
+            yield (
+                f"The CPU's frequency governor is {self.governor!r}. Set it to 'performance' "
+                "(cpupower frequency-set -g performance) while measuring."
+            )
+        if any(measurement.drift for measurement in self.measurements):
+            yield (
+                "Runs drift within a process: the machine heats up or changes its clock. Plug it "
+                "in, switch low-power modes off, let it cool."
+            )
 
 
 def check_machine(
@@ -109,7 +170,7 @@ def check_machine(
         longest = max(longest, clock() - begun)
         if finished is not None:
             finished(number, measurement)
-    return summarise(target, threshold, tuple(measurements), _governor())
+    return SelfCheck(target, threshold, tuple(measurements), _governor())
 
 
 def _governor() -> str | None:
@@ -119,64 +180,66 @@ def _governor() -> str | None:
         return None
 
 
-def summarise(
-    target: str, threshold: float, measurements: tuple[PairedTiming, ...], governor: str | None
-) -> SelfCheck:
-    """The figures of all measurements together, and what to do about them."""
-    floors = [
-        measurement.noise_floor
-        for measurement in measurements
-        if measurement.noise_floor is not None
-    ]
-    ratios = [pair.log_ratio for measurement in measurements for pair in measurement.pairs]
-    detectable: tuple[float, ...] = ()
-    if floors:
-        detectable = stats.smallest_detectable(stats.robust_spread(ratios), threshold)
-    return SelfCheck(
-        target=target,
-        threshold=threshold,
-        measurements=measurements,
-        noise_floor=statistics.median(floors) if floors else None,
-        detectable=detectable,
-        advice=advise(measurements, detectable, governor),
-    )
+class Yardstick:
+    """Takes the program's time now and then while something else is measured.
 
+    A latency that was stored at another time can only be compared if the machine is as fast as it
+    was then. Neither its name nor the CPU time shows that: a neighbour on the same core, heat or
+    another clock make everything slower without a trace. Pairs that are measured together do not
+    need it.
+    """
 
-def advise(
-    measurements: tuple[PairedTiming, ...], detectable: tuple[float, ...], governor: str | None
-) -> tuple[str, ...]:
-    """What to do, most likely cause first; nothing where the machine is quiet."""
-    if not detectable:
-        return ("There was too little time for a single look: give more --minutes.",)
-    if detectable[-1] <= WANTED:
-        return ()
-    advice = []
-    pairs = [pair for measurement in measurements for pair in measurement.pairs]
-    levels = [pair.interference for pair in pairs if pair.interference is not None]
-    dropped = sum(len(measurement.dropped) for measurement in measurements)
-    busy = bool(levels) and statistics.median(levels) > INTERFERENCE_MARGIN
-    if busy or dropped > DROPPED_SHARE * (dropped + len(pairs)):
-        advice.append(
-            "Other programs take the cores while it measures. Stop them, or measure when the "
-            "machine is idle; on a CI host, run one job at a time."
-        )
-    if governor not in (None, "performance"):
-        advice.append(
-            f"The CPU's frequency governor is {governor!r}. Set it to 'performance' "
-            "(cpupower frequency-set -g performance) while measuring."
-        )
-    if any(measurement.drift for measurement in measurements):
-        advice.append(
-            "Runs drift within a process: the machine heats up or changes its clock. Plug it in, "
-            "switch low-power modes off, let it cool."
-        )
-    if not advice:
-        advice.append(
-            "No single cause was seen. Shared virtual machines and laptops on battery are often "
-            "like this; a machine of its own, plugged in, is the cure."
-        )
-    advice.append(
-        f"Until then a slowdown below {detectable[-1]:.1%} will mostly go unseen: expect "
-        "INCONCLUSIVE, give a larger --sme2-budget, or gate on structure alone."
-    )
-    return tuple(advice)
+    def __init__(
+        self,
+        target: Target,
+        runner: Runner,
+        folder: Path,
+        clock: Callable[[], float] = time.monotonic,
+        at_once: int = 1,
+    ) -> None:
+        """``at_once`` is on how many cores the measured program runs. With several, its own CPU
+        time does not show whether it had them to itself; that of as many processes does.
+        """
+        self.target = target
+        self.runner = runner
+        self.folder = folder
+        self.clock = clock
+        self.at_once = at_once
+        self.times_ns: list[float] = []
+        self.levels: list[float] = []
+        self.spent = 0.0
+        self.begun = clock()
+        target.put([selfcheck_artifact().pte])
+
+    def take(self) -> None:
+        """Once more, where that does not hold up the measurement too much."""
+        elapsed = self.clock() - self.begun
+        if len(self.times_ns) >= FEWEST and self.spent > SHARE * elapsed:
+            return
+        started = self.clock()
+        self.times_ns.append(process_median(self._run(self.folder, RUNS)))
+        if self.at_once > 1:
+            self._take_crowd()
+        self.spent += self.clock() - started
+
+    def _run(self, folder: Path, runs: int) -> Run:
+        request = RunRequest(selfcheck_artifact(), Arm.OFF, warmup=WARMUP, runs=runs)
+        return self.target.run(self.runner, request, folder)
+
+    def _take_crowd(self) -> None:
+        """Wall time over CPU time, less 1, of several processes at once."""
+        folders = [self.folder / f"at_once_{number}" for number in range(self.at_once)]
+        with ThreadPoolExecutor(self.at_once) as pool:
+            found = list(pool.map(lambda folder: self._run(folder, CROWD_RUNS), folders))
+        cpu = sum(sum(run.cpu_ns) for run in found)
+        if cpu:
+            self.levels.append(sum(sum(run.wall_ns) for run in found) / cpu - 1)
+
+    @property
+    def interference(self) -> float | None:
+        """How busy the cores were; None where one is used, or where CPU time is not known."""
+        return statistics.median(self.levels) if self.levels else None
+
+    @property
+    def median_ns(self) -> float:
+        return statistics.median(self.times_ns)

@@ -11,7 +11,7 @@ from pytest_sme2.cli.main import main
 from pytest_sme2.errors import UsageError
 from pytest_sme2.results import Capabilities, Outcome
 from pytest_sme2.timing import selfcheck
-from pytest_sme2.timing.selfcheck import PROGRAM, check_machine, selfcheck_artifact, summarise
+from pytest_sme2.timing.selfcheck import PROGRAM, SelfCheck, check_machine, selfcheck_artifact
 from tests.support.pretended_machine import Machine
 
 
@@ -61,7 +61,7 @@ def test_advice_names_the_cause_that_was_seen():
     stolen = {number: 0.2 + 0.1 * (number % 7) for number in range(1000)}
     result = check(Machine(cv=0.1, stolen=stolen), seconds=20.0)
     assert "Other programs take the cores" in result.advice[0]
-    governed = summarise("linux", 0.02, result.measurements, "powersave")
+    governed = SelfCheck("linux", 0.02, result.measurements, "powersave")
     assert any("'powersave'" in line for line in governed.advice)
     assert not any("governor" in line for line in result.advice)
 

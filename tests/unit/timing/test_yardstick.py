@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.timing.selfcheck import PROGRAM
-from pytest_sme2.timing.yardstick import FEWEST, Yardstick
+from pytest_sme2.timing.selfcheck import FEWEST, PROGRAM, Yardstick
 from tests.support.pretended_machine import make_run
 
 
