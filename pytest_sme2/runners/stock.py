@@ -26,7 +26,7 @@ from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64, LINUX_X86
 from pytest_sme2.system.wording import count
 from pytest_sme2.trace.etdump import read_etdump
 
-_LIBRARY = re.compile(r".+\.so(?:\.\d+)*|.+\.dylib")
+LIBRARY = re.compile(r".+\.so(?:\.\d+)*|.+\.dylib")
 _EXECUTE = "Method::execute"
 _LOADED = re.compile(r"Model loaded in (\d+(?:\.\d+)?) ms")
 _ITERATION = re.compile(r"Iteration \d+ of \d+: (\d+(?:\.\d+)?) ms")
@@ -244,7 +244,7 @@ def _gather(binaries: Mapping[Arm, Path]) -> dict[str, Path]:
     files = {PairRunner.program(arm): path for arm, path in binaries.items()}
     for path in binaries.values():
         for library in sorted(path.parent.iterdir()):
-            if not _LIBRARY.fullmatch(library.name) or not library.is_file():
+            if not LIBRARY.fullmatch(library.name) or not library.is_file():
                 continue
             known = files.setdefault(library.name, library)
             if known != library and file_sha256(known) != file_sha256(library):

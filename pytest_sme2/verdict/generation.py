@@ -196,7 +196,9 @@ def check_waiting(measured: CaseResult, limits: Limits) -> list[Check]:
 def check_against(
     phases: Sequence[PhaseRatio], begins: int, limits: Limits, name: str, arm: Arm | None
 ) -> list[Check]:
-    """Each phase against another version's, from pairs; ``begins`` is where a decode slows down."""
+    """Each phase against another version's, from pairs; ``begins`` is where a decode slows down, 0
+    where that is not known.
+    """
     return [
         _worst([part for part in phases if part.phase == phase], begins, limits, name, arm)
         for phase in PHASES
@@ -218,7 +220,7 @@ def _worst(
         f"{part.phase.capitalize()}{place} takes {estimate_text(part.ratio)} of the time of "
         f"{name}; {limit:.0%} more is allowed."
     )
-    if verdict is Outcome.REGRESSED and part.phase == DECODE:
+    if verdict is Outcome.REGRESSED and part.phase == DECODE and begins:
         text += f" It begins at context {begins}."
     interval = (part.ratio.low, part.ratio.high)
     return Check(metric, verdict, text, 1.0, part.ratio.value, "ratio", interval, 1 + limit)

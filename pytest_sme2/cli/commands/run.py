@@ -62,15 +62,19 @@ ARGUMENTS: Arguments = {
     **FOLDERS,
     **METHOD,
     f"--template {{{','.join(TEMPLATES)}}}": "print an experiment file to start from",
+    "--command COMMAND...": (
+        "run llama_main, or what prints its line PyTorchObserver; given twice: in turns, the "
+        "second held against the first"
+    ),
     "--kernels": "only list the kernels that run with SME2 on and off; without --device: emulated",
     **shared(*DEVICE, *RUNNERS, *CASE),
 }
 
 
 def run(arguments: argparse.Namespace) -> int:
-    given = [arguments.model, arguments.config, arguments.template]
+    given = [arguments.model, arguments.config, arguments.template, arguments.command or None]
     if sum(value is not None for value in given) != 1:
-        raise UsageError("Give one of: a MODEL, --config FILE, --template NAME.")
+        raise UsageError("Give one of: a MODEL, --config FILE, --template NAME, --command COMMAND.")
     if arguments.kernels and arguments.model is None:
         raise UsageError("--kernels needs a MODEL.")
     if arguments.template is not None:
@@ -78,6 +82,10 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.config is not None:
         return run_config(arguments)
+    if arguments.command:
+        from pytest_sme2.cli.generations import run_commands
+
+        return run_commands(arguments)
     return run_model(arguments)
 
 

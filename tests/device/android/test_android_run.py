@@ -17,6 +17,7 @@ from pytest_sme2.errors import RunError, Sme2Warning, TargetError, UsageError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.base import ProcessFiles
+from pytest_sme2.runners.observed import observed_command
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.targets.emulated import EmulatedTarget
@@ -29,6 +30,7 @@ from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.sampling import SamplingPlan
 from pytest_sme2.trace.etdump import read_etdump
 from tests.support.phones import MakeTarget, leftovers, make_artifact
+from tests.support.spoken import make_spoken
 
 HOSTILE = "a b'c\"d;$(touch pwned)`id`&|<script>\n.."
 MakeRunner = Callable[[float], Sme2Runner]
@@ -501,3 +503,19 @@ def test_a_process_that_hangs_is_ended_without_us(
     run = phone_run("hangs", on_cores(("sleep", "600"), (0,)), longest_seconds=1)
     done = target.device.shell(run.script(), timeout=600)
     assert parse_answer(target.device.serial, done).code == 137
+
+
+def test_a_command_goes_to_the_phone_with_its_files(
+    phone: FakePhone, make_target: MakeTarget, tmp_path: Path
+) -> None:
+    """As ``sme2 run --command`` has it: the program, and what its arguments name."""
+    script, model = make_spoken(tmp_path, "/system/bin/sh")
+    target = make_target(phone)
+    command = f"{script} 14 50 100 1000 --model_path={model}"
+    runner, artifact = observed_command(command, target.platform)
+    run = target.run(runner, RunRequest(artifact, Arm.OFF), tmp_path / "run")
+    assert run.wall_ns == (1_100_000_000,)
+    assert run.log is not None
+    assert str(model) not in run.log.read_text()
+    target.restore()
+    assert leftovers(phone) == []

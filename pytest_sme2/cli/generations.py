@@ -1,0 +1,123 @@
+"""Generations of ExecuTorch's own runners of language models: their commands run in turns, and what
+they printed compared, phase by phase.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from pytest_sme2.cli.options import chosen, opened, show
+from pytest_sme2.errors import RunError, UsageError
+from pytest_sme2.report.text import printable
+from pytest_sme2.results import DECODE, PHASES, Arm, Estimate, Outcome, PhaseRatio
+from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.wording import count
+from pytest_sme2.timing.phases import estimate_of
+from pytest_sme2.timing.stats import FALSE_ALARM_RATE
+from pytest_sme2.trace.observer import UNTOLD, ObservedGeneration
+from pytest_sme2.verdict.generation import check_against
+from pytest_sme2.verdict.judging import estimate_text
+from pytest_sme2.verdict.limits import default_limits
+
+NAMES = ("A", "B")
+_ALPHA = FALSE_ALARM_RATE / 2
+"""Of one phase: there are two."""
+_Observed = Sequence[ObservedGeneration]
+
+
+def run_commands(arguments: argparse.Namespace) -> int:
+    """One command, or two in turns; exit code 1 where the second is slower in a phase."""
+    from pytest_sme2.runners.observed import observed_command, one_generation
+    from pytest_sme2.session.generation import measure_generations
+    from pytest_sme2.targets.base import Job
+
+    if len(arguments.command) > len(NAMES):
+        raise UsageError("--command is given once, or twice to compare two.")
+    with opened(Settings(**chosen(arguments, device="auto"))) as session:
+        bench, folder = session.bench, session.out / "commands"
+        bench.require_timing()
+        jobs = {}
+        for side, command in zip(NAMES, arguments.command, strict=False):
+            runner, artifact = observed_command(command, bench.target.platform)
+            jobs[side] = Job(runner, bench.request(artifact, Arm.OFF, 1), folder / side)
+        runs = measure_generations(bench, "commands", jobs, _ALPHA)
+    # The first process of each is the pilot.
+    found = {
+        side: [one_generation(run.log) for run in of[1:] if run.log] for side, of in runs.items()
+    }
+    lines = observed_lines(found)
+    lines += [
+        f"{side} is {command}" for side, command in zip(found, arguments.command, strict=True)
+    ]
+    checks = []
+    if len(found) > 1:
+        checks = check_against(_phases(*found.values()), 0, default_limits(), NAMES[0], None)
+    lines += [f"{check.metric}: {check.verdict}. {check.message}" for check in checks]
+    document = {
+        "generations": {side: [vars(one) for one in of] for side, of in found.items()},
+        "checks": [
+            {"metric": one.metric, "verdict": one.verdict, "new": one.new} for one in checks
+        ],
+    }
+    show(arguments, document, [*lines, UNTOLD, f"files: {folder}"])
+    return 1 if any(check.verdict is Outcome.REGRESSED for check in checks) else 0
+
+
+def _phases(before: _Observed, after: _Observed) -> list[PhaseRatio]:
+    """How long each phase of the second takes, of the first's time."""
+    sizes = {(one.prompt_tokens, one.new_tokens) for one in (*before, *after)}
+    if len(sizes) > 1:
+        shown = ", ".join(f"{prompt} and {new}" for prompt, new in sorted(sizes))
+        raise RunError(
+            f"The generations differ in their tokens of prompt and answer ({shown}), so their "
+            "times are not comparable. Give both one prompt, a temperature of 0, and a number "
+            "of new tokens that ends them."
+        )
+    ((prompt, new),) = sizes
+    ratios = compare_observed(after, before)
+    return [
+        PhaseRatio(phase, prompt + 1, prompt + new, ratio)
+        if phase == DECODE
+        else PhaseRatio(phase, prompt, prompt, ratio)
+        for phase, ratio in ratios.items()
+    ]
+
+
+def compare_observed(before: _Observed, after: _Observed) -> dict[str, Estimate]:
+    """How many times faster the second is in each phase, by token; runs are paired in order."""
+    found = {}
+    for phase in PHASES:
+        pairs = [
+            (one.token_ms[phase], other.token_ms[phase])
+            for one, other in zip(before, after, strict=False)
+        ]
+        if pairs and min(min(pair) for pair in pairs) > 0:
+            found[phase] = estimate_of([math.log(one / other) for one, other in pairs], _ALPHA)
+    return found
+
+
+def observed_lines(found: Mapping[str, _Observed]) -> list[str]:
+    """What a user waits for, a line per side."""
+    lines = []
+    for name, generations in found.items():
+        load = statistics.median(one.load_ms for one in generations)
+        first = statistics.median(one.first_token_ms for one in generations)
+        rates = [
+            f"{phase} {1000 / time:,.1f} tokens/s"
+            for phase in PHASES
+            if (time := statistics.median(one.token_ms[phase] for one in generations)) > 0
+        ]
+        times = f"load {load:g} ms, first token {first:g} ms"
+        number = count(len(generations), "generation")
+        lines.append(f"{printable(name)}: {number}, {', '.join([times, *rates])}")
+    return lines
+
+
+def speedup_lines(speedups: Mapping[str, Estimate], name: str) -> list[str]:
+    return [
+        f"{phase}: {printable(name)} is {estimate_text(speedup)} as fast"
+        for phase, speedup in speedups.items()
+    ]
