@@ -9,13 +9,22 @@ import contextlib
 import functools
 import importlib.metadata
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_sme2.errors import NotMeasurableError, Sme2Error, TargetError
-from pytest_sme2.results import PAIR, Arm, Artifact, Capabilities, KernelCensus, Run, RunRequest
+from pytest_sme2.results import (
+    PAIR,
+    Arm,
+    Artifact,
+    Capabilities,
+    KernelCensus,
+    PairedTiming,
+    Run,
+    RunRequest,
+)
 from pytest_sme2.session.device import Farm, HeldDevice
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system import platforms
@@ -24,7 +33,9 @@ from pytest_sme2.system.terminal import Say
 from pytest_sme2.targets.base import HasCores
 from pytest_sme2.targets.local import MacTarget
 from pytest_sme2.targets.phone.silicon import check_threads
-from pytest_sme2.timing.sampling import BLOCK_PAIRS
+from pytest_sme2.timing.arms import Keep, MakeJob, Starter, in_turns, one_at_a_time
+from pytest_sme2.timing.pairs import measure_pairs
+from pytest_sme2.timing.sampling import BLOCK_PAIRS, SamplingPlan
 
 if TYPE_CHECKING:
     from pytest_sme2.runners.base import Runner
@@ -191,6 +202,43 @@ class Bench:
 
         target = self.target
         return self.redo(target.conditions) if isinstance(target, HasConditions) else {}
+
+    def plan(self, **choices: Any) -> SamplingPlan:
+        """For so long as the run's settings say; only the ratio is asked for unless chosen."""
+        given: dict[str, Any] = {
+            "threshold": None,
+            "budget_seconds": self.settings.budget_seconds,
+            "limit_seconds": self.settings.limit_seconds,
+        }
+        return SamplingPlan(**given | choices)
+
+    def starter(
+        self, make_job: MakeJob, *, able: bool, keep: Keep = lambda label, run: None
+    ) -> Starter:
+        """Starts processes on the target, in turns where it and the runners are ``able`` to."""
+        target = self.target
+        return Starter(
+            one_at_a_time(target, make_job, keep),
+            in_turns(target, make_job, able, keep),
+            self.clock,
+            self.redo,
+        )
+
+    def measure_pairs(
+        self, title: str, sides: Sequence[str], plan: SamplingPlan, starter: Starter
+    ) -> PairedTiming:
+        """Of the two sides, the reference first."""
+        reference, candidate = sides
+        return measure_pairs(
+            starter.run_arm,
+            reference,
+            candidate,
+            plan,
+            progress=lambda line: self.say(f"{title}: {line}"),
+            clock=self.clock,
+            redo=self.redo,
+            in_turns=starter.in_turns,
+        )
 
     def close(self) -> None:
         """Leave the device as it was found."""

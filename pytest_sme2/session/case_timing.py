@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +13,7 @@ from pytest_sme2.results import Arm, PairedTiming, Run, RunRequest
 from pytest_sme2.targets.base import HasCores, Job
 from pytest_sme2.targets.local import LocalTarget
 from pytest_sme2.targets.phone.silicon import cores_text
-from pytest_sme2.timing.arms import RunArm, in_turns, one_at_a_time
-from pytest_sme2.timing.pairs import measure_pairs
+from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.processes import tracing_overhead
 from pytest_sme2.timing.sampling import PILOT_RUNS, PILOT_WARMUP, SamplingPlan, choose_sampling
 from pytest_sme2.timing.selfcheck import Yardstick
@@ -64,27 +62,12 @@ def measure_case(
         processes[Arm(label)].append(run)
         yardstick.take()
 
-    run_arm = one_at_a_time(bench.target, make_job, keep)
-    plan = SamplingPlan(
-        threshold=None,
-        budget_seconds=bench.settings.budget_seconds,
-        limit_seconds=bench.settings.limit_seconds,
-        blocks=bench.blocks_due,
-    )
+    starter = bench.starter(make_job, able=bench.runner.takes_turns, keep=keep)
+    plan = bench.plan(blocks=bench.blocks_due)
     if len(requests) == 1:
         arm = next(iter(requests))
-        alone_runs = measure_alone(run_arm, str(arm), plan, bench.clock)
-        return _timing({arm: alone_runs}, None, yardstick, bench)
-    measurement = measure_pairs(
-        run_arm,
-        str(Arm.OFF),
-        str(Arm.ON),
-        plan,
-        progress=lambda line: bench.say(f"{title}: {line}"),
-        clock=bench.clock,
-        redo=bench.redo,
-        in_turns=in_turns(bench.target, make_job, bench.runner.takes_turns, keep),
-    )
+        return _timing({arm: measure_alone(starter, str(arm), plan)}, None, yardstick, bench)
+    measurement = bench.measure_pairs(title, (str(Arm.OFF), str(Arm.ON)), plan, starter)
     bench.blocks_due -= len(measurement.blocks)
     # The first process of each arm is the pilot: it also warms the file cache. Blocks run longer.
     counted = {
@@ -127,10 +110,9 @@ def _mean_clocks(processes: Mapping[Arm, Sequence[Run]]) -> dict[str, str]:
     return found
 
 
-def measure_alone(
-    run_arm: RunArm, arm: str, plan: SamplingPlan, clock: Callable[[], float] = time.monotonic
-) -> list[Run]:
+def measure_alone(starter: Starter, arm: str, plan: SamplingPlan) -> list[Run]:
     """Fresh processes of one arm: as many as a first look takes, fewer only at the hard limit."""
+    run_arm, clock = starter.run_arm, starter.clock
     begun = clock()
     pilot = run_arm(arm, warmup=PILOT_WARMUP, runs=PILOT_RUNS)
     spent = clock() - begun

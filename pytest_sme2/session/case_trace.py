@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import RunError, TargetError
-from pytest_sme2.profile.beside import keep_origins, keep_shapes, kept_origins, kept_shapes
-from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.beside import keep_origins, keep_shapes
 from pytest_sme2.profile.cost import MismatchError, build_cost
-from pytest_sme2.profile.coverage import named_by_chip
 from pytest_sme2.results import (
     FORWARD,
     CountedInference,
@@ -21,6 +19,7 @@ from pytest_sme2.results import (
     RunRequest,
 )
 from pytest_sme2.session.failures import with_line
+from pytest_sme2.session.run_directory import read_profile
 from pytest_sme2.targets.base import LOG_NAME
 from pytest_sme2.targets.census import remembered_run
 from pytest_sme2.targets.emulated import EmulatedTarget
@@ -76,14 +75,8 @@ def profile_of(case: str, traced: Traced, bench: Bench) -> Profile:
     etdump = traced.run.etdump
     if etdump is None:
         raise TargetError(f"{case}: the traced run left no ETDump. See {traced.run.log}.")
-    profile = build_profile(
-        read_etdump(etdump),
-        rules=bench.settings.rules,
-        census=traced.census,
-        attribution=kept_origins(etdump),
-        shapes=kept_shapes(etdump),
-    )
-    return named_by_chip(profile, traced.census, bench.target.fingerprint().sme1)
+    fingerprint = bench.target.fingerprint()
+    return read_profile(etdump, traced.census, fingerprint, bench.settings.rules)
 
 
 def why_not_counted(bench: Bench, threads: int, runner: Runner | None = None) -> str:

@@ -12,9 +12,7 @@ from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.cases import Case
 from pytest_sme2.targets.base import HasCores, Job, Target
 from pytest_sme2.targets.phone.silicon import cores_text
-from pytest_sme2.timing.arms import Starter, in_turns, one_at_a_time
 from pytest_sme2.timing.frontier import MeasuredRounds
-from pytest_sme2.timing.sampling import SamplingPlan
 
 USUAL_COUNTS = (1, 2, 4, 8)
 MOST_BYTES = 10**9
@@ -58,21 +56,12 @@ def measure_frontier(
 
     # Processes that take turns are in memory together.
     fits = artifact.pte.stat().st_size * len(cells) < MOST_BYTES
-    plan = SamplingPlan(
-        threshold=None,
-        # As much as pairs of each number would take.
-        budget_seconds=bench.settings.budget_seconds * len(counts),
-        limit_seconds=bench.settings.limit_seconds,
-    )
+    # As much time as pairs of each number would take.
+    plan = bench.plan(budget_seconds=bench.settings.budget_seconds * len(counts))
     bench.cool_down()
     with bench.exclusively():
         return MeasuredRounds(
-            Starter(
-                one_at_a_time(target, make_job),
-                in_turns(target, make_job, bench.runner.takes_turns and fits),
-                bench.clock,
-                bench.redo,
-            ),
+            bench.starter(make_job, able=bench.runner.takes_turns and fits),
             cells,
             plan,
             say=lambda line: bench.say(f"{case.id}: {line}"),

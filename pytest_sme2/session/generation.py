@@ -27,10 +27,7 @@ from pytest_sme2.results import (
 from pytest_sme2.session.case_timing import measure_alone
 from pytest_sme2.session.case_trace import trace_case, why_not_counted
 from pytest_sme2.targets.base import Job
-from pytest_sme2.timing.arms import in_turns, one_at_a_time
-from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.phases import decode_steps, log_ratios, step_medians, whole_phases
-from pytest_sme2.timing.sampling import SamplingPlan
 from pytest_sme2.timing.stats import FALSE_ALARM_RATE
 from pytest_sme2.trace.kernel_log import BEGIN
 from pytest_sme2.verdict.numerics import compare_reference
@@ -55,14 +52,12 @@ def generate(
 
     Where times count, they are measured with the case's own: None without ``timing``.
     """
-    artifact = next(iter(requests.values())).artifact
-    plan = artifact.generation
+    plan = next(iter(requests.values())).artifact.generation
     if plan is None or not bench.runner.generates or (bench.timed and timing is None):
         return None
     asked = {arm: replace(request, generate=True) for arm, request in requests.items()}
-    if bench.timed:
-        return _timed(bench, title, plan, asked, folder / "generation")
-    return _counted(bench, title, plan, asked, folder / "generation")
+    measure = _timed if bench.timed else _counted
+    return measure(bench, title, plan, asked, folder / "generation")
 
 
 def _counted(
@@ -149,32 +144,19 @@ def measure_generations(
     def keep(side: str, run: Run) -> None:
         runs[side].append(run)
 
-    budget = SamplingPlan(
-        threshold=None,
-        budget_seconds=bench.settings.budget_seconds,
-        limit_seconds=bench.settings.limit_seconds,
-    )
+    plan = bench.plan()
     if alpha is not None:
         pairs = max(PAIRS, MORE_PAIRS + math.ceil(-math.log2(alpha)))
-        budget = replace(budget, looks=(pairs,), split=(1.0,))
-    run_arm = one_at_a_time(bench.target, make_job, keep)
+        plan = replace(plan, looks=(pairs,), split=(1.0,))
     able = all(job.runner.takes_turns for job in jobs.values())
+    starter = bench.starter(make_job, able=able, keep=keep)
     sides = tuple(jobs)
     bench.cool_down()
     with bench.exclusively():
         if len(jobs) == 1:
-            measure_alone(run_arm, sides[0], budget, bench.clock)
+            measure_alone(starter, sides[0], plan)
         else:
-            measure_pairs(
-                run_arm,
-                sides[0],
-                sides[1],
-                budget,
-                progress=lambda line: bench.say(f"{title}, generation: {line}"),
-                clock=bench.clock,
-                redo=bench.redo,
-                in_turns=in_turns(bench.target, make_job, able, keep),
-            )
+            bench.measure_pairs(f"{title}, generation", sides, plan, starter)
     return runs
 
 

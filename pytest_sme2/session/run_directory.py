@@ -11,15 +11,25 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_sme2.errors import Sme2Error, UsageError
-from pytest_sme2.results import Arm, CaseResult, Check, PairedTiming
+from pytest_sme2.profile.beside import kept_origins, kept_shapes
+from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.categories import Rule
+from pytest_sme2.profile.coverage import named_by_chip
+from pytest_sme2.results import (
+    Arm,
+    CaseResult,
+    Check,
+    Fingerprint,
+    KernelCensus,
+    PairedTiming,
+    Profile,
+)
 from pytest_sme2.system.files import converter, decode, inside, write_text
 from pytest_sme2.system.reading import read_json
-
-if TYPE_CHECKING:
-    from pytest_sme2.profile.categories import Rule
+from pytest_sme2.trace.etdump import read_etdump
 
 METRICS = "metrics.json"
 MANIFEST = "manifest.json"
@@ -57,13 +67,22 @@ def write_record(folder: Path, record: CaseRecord) -> None:
     write_text(folder / METRICS, f"{text}\n")
 
 
+def read_profile(
+    etdump: Path, census: KernelCensus | None, fingerprint: Fingerprint, rules: Sequence[Rule] = ()
+) -> Profile:
+    """Where the time of a traced run goes, with what was kept beside its ETDump."""
+    profile = build_profile(
+        read_etdump(etdump),
+        rules=rules,
+        census=census,
+        attribution=kept_origins(etdump),
+        shapes=kept_shapes(etdump),
+    )
+    return named_by_chip(profile, census, fingerprint.sme1)
+
+
 def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
     """The case in ``folder``, with its profiles rebuilt from the ETDumps."""
-    from pytest_sme2.profile.beside import kept_origins, kept_shapes
-    from pytest_sme2.profile.build import build_profile
-    from pytest_sme2.profile.coverage import named_by_chip
-    from pytest_sme2.trace.etdump import read_etdump
-
     path = folder / METRICS
     if not path.exists():
         raise UsageError(f"{folder} is not a case of a run directory: it has no {METRICS}.")
@@ -80,19 +99,13 @@ def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
             etdump = inside(folder, name)
         except ValueError as error:
             raise Sme2Error(f"{path} is damaged: {error}. Run the case again.") from error
+        measured = record.measured
         try:
-            columns = read_etdump(etdump)
+            profiles[arm] = read_profile(
+                etdump, measured.kernels.get(arm), measured.fingerprint, rules
+            )
         except Sme2Error as error:
             raise type(error)(f"{path} names an ETDump that cannot be used: {error}") from error
-        census = record.measured.kernels.get(arm)
-        profile = build_profile(
-            columns,
-            rules=rules,
-            census=census,
-            attribution=kept_origins(etdump),
-            shapes=kept_shapes(etdump),
-        )
-        profiles[arm] = named_by_chip(profile, census, record.measured.fingerprint.sme1)
     return replace(record, measured=replace(record.measured, profiles=profiles))
 
 

@@ -25,10 +25,7 @@ from pytest_sme2.session.case_trace import Traced, cost_of, profile_of, trace_ca
 from pytest_sme2.session.generation import measure_generations
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.base import Job
-from pytest_sme2.timing.arms import in_turns, one_at_a_time
-from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.phases import STRETCHES, beginning, compare_phases, log_ratios
-from pytest_sme2.timing.sampling import SamplingPlan
 from pytest_sme2.timing.stats import FALSE_ALARM_RATE
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.verdict import generation
@@ -186,23 +183,13 @@ class Versus:
             counts[side] += 1
             return self._job(side, folder)
 
-        target = self.bench.target
         able = all(runner.takes_turns for _, runner in self.sides.values())
-        plan = SamplingPlan(
+        plan = self.bench.plan(
             threshold=threshold,
             # One alarm of the whole run must stay as rare as one verdict's would be alone.
             family=self.family,
             budget_seconds=budgets * self.bench.settings.budget_seconds,
-            limit_seconds=self.bench.settings.limit_seconds,
         )
+        starter = self.bench.starter(make_job, able=able)
         with self.bench.exclusively():
-            return measure_pairs(
-                one_at_a_time(target, make_job),
-                self.name,
-                CANDIDATE,
-                plan,
-                progress=lambda line: self.bench.say(f"{self.title}: {line}"),
-                clock=self.bench.clock,
-                redo=self.bench.redo,
-                in_turns=in_turns(target, make_job, able),
-            )
+            return self.bench.measure_pairs(self.title, (self.name, CANDIDATE), plan, starter)
