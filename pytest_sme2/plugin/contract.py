@@ -37,11 +37,11 @@ def test_of(nodeid: str) -> str:
 
 
 def every_case(session: Session, **wanted: tuple[str, ...] | None) -> list[Case]:
-    """The cases that a run has where it chooses no models, variants or methods."""
+    """The cases that a run has where it chooses no models or variants."""
     from pytest_sme2.session.cases import select_cases
     from pytest_sme2.session.programs import chosen_programs
 
-    settings = replace(session.settings, models=(), variants=(), methods=())
+    settings = replace(session.settings, models=(), variants=())
     programs = chosen_programs(settings)
     return select_cases(session.registry, programs, settings, emulated=session.emulated, **wanted)
 

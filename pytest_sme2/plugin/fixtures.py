@@ -63,14 +63,12 @@ def sme2_artifact(sme2_session: Session, sme2_model: Case) -> Artifact:
 @pytest.fixture
 def sme2_pair(sme2_session: Session, sme2_model: Case) -> Pair:
     """One on/off pair: a traced and an untraced process of each arm, and the evidence."""
-    sme2_session.turn_to(sme2_model)
     return sme2_session.pair(sme2_model)
 
 
 @pytest.fixture
 def sme2_profile(sme2_session: Session, sme2_model: Case) -> Profile:
     """Where the time goes, with SME2 on (off, where the device has no SME2)."""
-    sme2_session.turn_to(sme2_model)
     # What cannot be exported is not worth a runner, which the arms need.
     sme2_session.artifact(sme2_model)
     return sme2_session.profile(sme2_model, sme2_session.bench.arms[0])
@@ -79,7 +77,6 @@ def sme2_profile(sme2_session: Session, sme2_model: Case) -> Profile:
 @pytest.fixture
 def sme2_comparison(sme2_session: Session, sme2_model: Case) -> Comparison:
     """SME2 off against on: speedup by category and operator, the bottleneck shift."""
-    sme2_session.turn_to(sme2_model)
     return sme2_session.comparison(sme2_model)
 
 
@@ -91,7 +88,6 @@ def sme2_gate(
     from pytest_sme2.session.gate import Gate
 
     hook = request.config.hook
-    sme2_session.turn_to(sme2_model)
 
     def conclude(checks: Sequence[Check]) -> None:
         _warn(gate, checks)
@@ -137,11 +133,6 @@ def junit_properties(gate: Gate) -> Iterator[tuple[str, str]]:
         yield f"sme2.latency_{arm}_ms", f"{median:.6g}"
     if measured.speedup is not None:
         yield "sme2.speedup", f"{measured.speedup.value:.4g}"
-
-
-@pytest.fixture
-def sme2_benchmark() -> None:
-    """Device timings for pytest-benchmark; nothing where that plugin is not installed."""
 
 
 def end_test(item: pytest.Item, error: BaseException | None = None) -> None:

@@ -100,10 +100,6 @@ def pytest_configure(config: pytest.Config) -> None:
         # Bad values are refused before anything is collected.
         options.read_settings(config)
     config.pluginmanager.register(fixtures, "sme2-fixtures")
-    if config.pluginmanager.hasplugin("benchmark"):
-        from pytest_sme2.plugin import benchmarking
-
-        config.pluginmanager.register(benchmarking, "sme2-benchmarking")
     recorder = None
     if options.anything_chosen(config):
         recorder = ShardRecorder(config)
@@ -161,7 +157,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def _useless_workers_warning(config: pytest.Config, session: Session) -> list[str]:
-    """A word where workers cannot help: measurements wait for each other, and others for a core."""
+    """A word where workers cannot help."""
     workers = getattr(config.option, "numprocesses", None)
     if not workers or session.settings.device == "android":
         return []
@@ -170,9 +166,7 @@ def _useless_workers_warning(config: pytest.Config, session: Session) -> list[st
     except Sme2Error:
         return []
     if not target.capabilities().timing:
-        cores = os.cpu_count() or workers
-        told = f"sme2: warning: -n {workers}: more workers than the {cores} cores only cost time"
-        return [told] if workers > cores else []
+        return []
     return [
         f"sme2: warning: -n {workers} has no effect on {target.name}: measurements wait for each "
         "other, and exports beside them disturb them"
@@ -180,19 +174,17 @@ def _useless_workers_warning(config: pytest.Config, session: Session) -> list[st
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """A name that no model or method has, or weights of another, are refused before anything."""
+    """A name that no model has, or weights of another, are refused before anything."""
     config = session.config
-    asked = (config.getoption(f"sme2_{name}") for name in ("models", "methods", "weights"))
+    asked = (config.getoption(f"sme2_{name}") for name in ("models", "weights"))
     if not any(asked) or hasattr(config, "workerinput"):
         return
-    from pytest_sme2.session.cases import check_methods, check_names, check_weights
+    from pytest_sme2.session.cases import check_names, check_weights
 
     run = session_of(config)
     flag = "--sme2-models"
     try:
         check_names(run.registry, run.programs, run.settings)
-        flag = "--sme2-methods"
-        check_methods(run.programs, run.settings)
         flag = "--sme2-weights"
         check_weights(run.registry, run.programs, run.settings)
     except Sme2Error as error:
@@ -243,15 +235,20 @@ def _names(value: object) -> tuple[str, ...] | None:
     raise UsageError(f"{value!r} in @pytest.mark.sme2 is neither a name nor a list of names.")
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """One case stays on one worker. With ``--dist each`` every worker has its own of all tests."""
+@pytest.hookimpl(optionalhook=True, wrapper=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Generator[None, object, object]:
+    """One case stays on one worker, whoever else would deal out the tests."""
+    other = yield
     if not options.anything_chosen(config):
-        return None
+        return other
     from pytest_sme2.plugin.scheduling import MODES, CaseScheduling, weights_of
 
-    if config.getvalue("dist") not in MODES:
-        return None
+    mode = config.getvalue("dist")
+    if mode not in MODES:
+        raise pytest.UsageError(
+            f"--dist={mode} would measure a case in two workers at once. Use one of: "
+            f"{', '.join(MODES)}."
+        )
     return CaseScheduling(config, log, weights_of(session_of(config)))
 
 

@@ -50,20 +50,10 @@ def _pattern(cases: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def scopes(nodeids: Iterable[str], cases: Iterable[str], mode: str) -> Mapping[str, str]:
-    """For each test the name of those that it stays with: its case's and its mode's, joined."""
-    parent: dict[tuple[str, str], tuple[str, str]] = {}
-
-    def root(member: tuple[str, str]) -> tuple[str, str]:
-        while parent.setdefault(member, member) != member:
-            parent[member] = member = parent[parent[member]]
-        return member
-
-    of_mode = _SCOPES.get(mode, str)
-    known = tuple(cases)
-    of_case = {nodeid: ("case", scope_of(nodeid, known)) for nodeid in nodeids}
-    for nodeid, case in of_case.items():
-        parent[root(("mode", of_mode(nodeid)))] = root(case)
-    return {nodeid: root(case)[1] for nodeid, case in of_case.items()}
+    """For each test the name of those that it stays with: its case's, else its mode's."""
+    known, of_mode = tuple(cases), _SCOPES.get(mode, str)
+    of_case = {nodeid: scope_of(nodeid, known) for nodeid in nodeids}
+    return {nodeid: of_mode(nodeid) if case == nodeid else case for nodeid, case in of_case.items()}
 
 
 def weights_of(session: Session) -> dict[str, int]:
@@ -95,7 +85,7 @@ def in_order(
 
 
 class CaseScheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """One unit of work for each case, or for several that the chosen mode keeps together."""
+    """One unit of work for each case; other tests are kept together as the chosen mode says."""
 
     def __init__(self, config: Any, log: Any, weights: Mapping[str, int]) -> None:
         """``weights`` says of each case about how long it takes, compared with the others."""
@@ -121,13 +111,6 @@ class CaseScheduling(LoadScopeScheduling):  # type: ignore[misc]
     def _assign_work_unit(self, node: Any) -> None:
         if not self._ordered:
             self._ordered = True
-            idle = self.numnodes - len(self.workqueue)
-            reporter = self.config.pluginmanager.getplugin("terminalreporter")
-            if idle > 0 and reporter is not None:
-                reporter.write_line(
-                    f"sme2: warning: {idle} of {self.numnodes} workers have nothing to do: the "
-                    "tests of a case stay on one"
-                )
             units = in_order(self.workqueue, self._weights, len(self.nodes))
             self.workqueue = OrderedDict(units)
         super()._assign_work_unit(node)

@@ -10,10 +10,9 @@ from pathlib import Path
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.registry import ModelEntry, Registry
 from pytest_sme2.export.variant import Variant, parse_variant
-from pytest_sme2.results import AS_EXPORTED, FORWARD, Artifact
+from pytest_sme2.results import AS_EXPORTED, Artifact
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import is_program
-from pytest_sme2.system.wording import one_of
 
 _BROKEN = "broken"
 
@@ -70,13 +69,6 @@ def check_names(registry: Registry, programs: Sequence[Case], settings: Settings
             registry.get(name)
 
 
-def check_methods(programs: Sequence[Case], settings: Settings) -> None:
-    """Raises UsageError for a chosen method that no program has."""
-    methods = {FORWARD, *(case.method for case in programs if case.method is not None)}
-    for name in settings.methods:
-        one_of(name, sorted(methods), "a method of any program")
-
-
 def check_weights(registry: Registry, programs: Sequence[Case], settings: Settings) -> None:
     """Raises UsageError where one file of weights would be given to several networks.
 
@@ -114,9 +106,7 @@ def select_cases(
     named = {name for case in programs for name in case.names}
     sweep = len(settings.threads) > 1
     cases = []
-    chosen_models = _chosen_models(registry, settings, models, named)
-    # A model is exported with this method alone.
-    for name in chosen_models if _has_method(None, settings) else ():
+    for name in _chosen_models(registry, settings, models, named):
         entry = registry.get(name)
         for variant in _chosen_variants(entry, settings, emulated):
             if wanted is not None and not wanted & {variant, Variant(variant.precision)}:
@@ -126,27 +116,13 @@ def select_cases(
             ]
     if wanted is None and not settings.variants:
         asked = None if models is None else {*models}
-        cases += [
-            case
-            for case in programs
-            if (asked is None or not case.names.isdisjoint(asked))
-            and (_has_method(case.method, settings) or _unreadable(case))
-        ]
+        cases += [case for case in programs if asked is None or not case.names.isdisjoint(asked)]
     if not settings.models and models is None:
         cases += [
             Case(problem.name, None, problem=f"{problem}\n{problem.traceback}".rstrip())
             for problem in registry.problems
         ]
     return cases
-
-
-def _unreadable(case: Case) -> bool:
-    """Its methods are unknown, so any choice of methods may mean it."""
-    return case.problem is not None and case.method is None
-
-
-def _has_method(method: str | None, settings: Settings) -> bool:
-    return not settings.methods or (method or FORWARD) in settings.methods
 
 
 def _chosen_models(

@@ -129,9 +129,6 @@ OPTIONS: tuple[Option, ...] = (
     Option("--sme2-history", "history", "DIR", PATH,
            "add a small record of each case to this folder; `sme2 history DIR` shows what "
            "changed."),
-    Option("--sme2-methods", "methods", "METHOD[,METHOD]", "system.wording:split_list",
-           "only these methods of programs (.pte) that have several; default: each is a case.",
-           ini=False),
     Option("--sme2-weights", "weights", "FILE", PATH,
            "a state dict for the export; default: random weights with a fixed seed.", ini=False),
     Option("--sme2-cpu", "emulated_cpu", "NAME[:BITS]", "system.qemu:checked_cpu",

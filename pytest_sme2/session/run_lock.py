@@ -1,7 +1,4 @@
-"""Keeps a run directory to one run at a time, and each case of it to one process at a time.
-
-The files of two runs would be taken for one's, and two processes would write into one folder.
-"""
+"""Keeps a run directory to one run at a time: the files of two would be taken for one's."""
 
 from __future__ import annotations
 
@@ -10,17 +7,14 @@ import errno
 import fcntl
 import os
 import time
-import uuid
 import weakref
 from pathlib import Path
 
 from pytest_sme2.errors import UsageError
-from pytest_sme2.system.files import safe_name, unwritable, write_text
-from pytest_sme2.system.locks import locked, open_lock_file
-from pytest_sme2.system.terminal import Say
+from pytest_sme2.system.files import unwritable
+from pytest_sme2.system.locks import open_lock_file
 
 LOCK = ".run.lock"
-CASES = ".cases"
 # Somebody is about to write a name into the file, which takes no time at all.
 _TRIES = 500
 _PAUSE_SECONDS = 0.01
@@ -85,42 +79,3 @@ def _holder(descriptor: int, run: str) -> str:
             return os.pread(descriptor, 4096, 0).decode("utf-8", "replace")
         time.sleep(_PAUSE_SECONDS)
     return ""
-
-
-class CaseTurn:
-    """The case that is this process's until it turns to another one, or ends.
-
-    Tests of a case are dealt to one worker, but not in every way of dealing them out: with
-    ``--dist each`` every worker has all of them, and another scheduler may do anything.
-    """
-
-    def __init__(self) -> None:
-        self._held = contextlib.ExitStack()
-        self._case: str | None = None
-        self._name = uuid.uuid4().hex
-
-    def take(self, out: Path, case: str, say: Say) -> bool:
-        """Wait for the case's turn; whether another process was at it since this one was."""
-        if case == self._case:
-            return False
-        # Never one while waiting for another: two processes could wait for each other.
-        self.leave()
-        lock = out / CASES / f"{safe_name(case)}.lock"
-        self._held.enter_context(locked(lock, f"working on {case} in {out}", say=say))
-        self._case = case
-        last = lock.with_suffix(".last")
-        before = _text(last)
-        if before != self._name:
-            write_text(last, self._name)
-        return before not in (None, self._name)
-
-    def leave(self) -> None:
-        self._case = None
-        self._held.close()
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text("utf-8")
-    except (OSError, ValueError):
-        return None

@@ -51,7 +51,7 @@ from pytest_sme2.session.reference import (
 )
 from pytest_sme2.session.reproduce import run_command
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, experiment_folder, write_record
-from pytest_sme2.session.run_lock import CaseTurn, RunLock
+from pytest_sme2.session.run_lock import RunLock
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.cache import apply_limit
 from pytest_sme2.system.files import safe_name
@@ -97,7 +97,6 @@ class Session:
         self.bench = Bench(settings, lambda: self.origin[0], say, farm)
         self._made: dict[tuple[object, ...], object] = {}
         self._steady = False
-        self._turn = CaseTurn()
 
     def _once(self, make: Callable[[], _Value], *key: object) -> _Value:
         """``make()``, the first time it is asked for under this key; its failure as well."""
@@ -211,20 +210,15 @@ class Session:
         """The run directory is this run's; an error where another run uses it."""
         return RunLock(self.out, self.origin[0])
 
-    def turn_to(self, case: Case) -> None:
-        """Work on this case alone, and as the only process; what another has made is made again."""
+    def _begin(self) -> None:
+        """Take the run directory; what is wrong with it or with the runner is told first."""
         if "run_lock" not in self.__dict__:
             self.bench.check_runner()
         _ = self.run_lock
-        if self._turn.take(self.out, case.id, self.say):
-            kept = ("artifact", "baseline")
-            self._made = {
-                key: made for key, made in self._made.items() if key[0] in kept or case not in key
-            }
 
     def folder(self, case: Case) -> Path:
-        """The case's part of the run directory, which is this process's from now on."""
-        self.turn_to(case)
+        """The case's part of the run directory."""
+        self._begin()
         asked, target = self.bench.device.soc, self.bench.target.name
         name = target if asked is None else f"{target}-{safe_name(asked)}"
         return self.out / safe_name(case.id) / "runs" / name
@@ -245,6 +239,7 @@ class Session:
         if case.problem is not None or case.entry is None or case.variant is None:
             raise ModelError(case.problem or f"{case.model} is not a model")
         entry, variant = case.entry, case.variant
+        self._begin()  # an export may take long
         return self._once(
             lambda: export_model(entry, variant, weights=self.settings.weights, progress=self.say),
             "artifact",
@@ -354,7 +349,6 @@ class Session:
         return self.retry_on_one_device(lambda: self._measured(case, timed))
 
     def _measured(self, case: Case, timed: bool) -> CaseResult:
-        self.turn_to(case)  # Report problems before a long export.
         if timed:
             self.timing(case)
         timing, frontier = (self._known(stage, case) for stage in ("timing", "frontier"))
@@ -467,7 +461,6 @@ class Session:
 
     def close(self) -> None:
         """Leave the device as it was found."""
-        self._turn.leave()
         if "run_lock" in self.__dict__:
             self.run_lock.leave()
         self.bench.close()

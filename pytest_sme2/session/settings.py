@@ -33,8 +33,6 @@ class Settings:
     """The models asked for; empty means all."""
     variants: tuple[Variant, ...] = ()
     """The variants asked for; empty means each model's own."""
-    methods: tuple[str, ...] = ()
-    """The methods of programs asked for; empty means all."""
     model_folders: tuple[Path, ...] = ()
     programs: tuple[str, ...] = ()
     """Patterns of ``.pte`` files that are cases as they are."""

@@ -1,4 +1,4 @@
-"""Every way of dealing out tests to workers: a case is made by one process at a time.
+"""Every way of dealing out tests to workers: a case is made by one process.
 
 The stages of a case are replaced by one that takes its time over two files; torch is not needed.
 """
@@ -63,7 +63,6 @@ import pytest
 
 @pytest.fixture
 def files(sme2_session, sme2_model):
-    sme2_session.turn_to(sme2_model)
     return sme2_session.traced(sme2_model, "on")
 
 
@@ -117,7 +116,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "mode",
     [
-        *("load", "loadfile", "each", "foreign"),
+        *("load", "loadfile", "foreign"),
         *(pytest.param(mode, marks=pytest.mark.nightly) for mode in ("loadscope", "loadgroup")),
         pytest.param("worksteal", marks=pytest.mark.nightly),
     ],
@@ -135,13 +134,17 @@ def test_every_way_of_dealing_out_tests(pytester: pytest.Pytester, suite: Path, 
         words = ["-n2", "-p", "foreign"]
         pytester.syspathinsert(suite)
     result = pytester.runpytest_subprocess("-pxdist.plugin", "-ppytest_sme2.plugin.hooks", *words)
-    result.assert_outcomes(passed=18 * (2 if mode == "each" else 1))
-    if mode == "loadfile":
-        # All cases are in each file, so that all tests stay together.
-        result.stdout.fnmatch_lines(["sme2: warning: 1 of 2 workers have nothing to do: *"])
+    result.assert_outcomes(passed=18)
     for case in ("one-fp32", "two-fp32", "three-fp32"):
         result.stderr.re_match_lines([rf"sme2: gw[01]: {case}: exporting"])
     made = (suite / "made").read_text().split()
-    assert set(made) == {"one-fp32", "two-fp32", "three-fp32"}
-    if mode not in ("each", "foreign"):
-        assert len(made) == 3, "a case was made more than once"
+    assert sorted(made) == ["one-fp32", "three-fp32", "two-fp32"]
+
+
+def test_a_way_that_would_measure_a_case_twice_is_refused(
+    pytester: pytest.Pytester, suite: Path
+) -> None:
+    words = ("-pxdist.plugin", "-ppytest_sme2.plugin.hooks", "-n2", "--dist=each")
+    result = pytester.runpytest_subprocess(*words)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--dist=each would measure a case in two workers at once.*"])

@@ -123,13 +123,8 @@ def test_methods_of_a_program_are_cases_and_can_be_chosen(pytester: pytest.Pytes
         return ids(pytester.runpytest_inprocess("--collect-only", "-q", *arguments))
 
     assert collected() == ["one-fp32", "net-as exported", "net:scale-as exported"]
-    assert collected("--sme2-methods=scale") == ["net:scale-as exported"]
+    assert collected("--sme2-models=net:scale") == ["net:scale-as exported"]
     assert collected("--sme2-models=net") == ["net-as exported", "net:scale-as exported"]
-    result = pytester.runpytest_inprocess("--sme2-methods=decode")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["*--sme2-methods: 'decode' is not a method of any program. Choose one of: forward, scale*"]
-    )
 
 
 def test_a_broken_folder_fails_by_name_and_hides_nothing(pytester: pytest.Pytester) -> None:

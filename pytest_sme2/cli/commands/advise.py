@@ -28,7 +28,7 @@ from pytest_sme2.profile.findings import by_data_type
 from pytest_sme2.report.findings import advice, advice_text, amount_text, outputs_text, trial_text
 from pytest_sme2.report.text import bullet, clipped, printable
 from pytest_sme2.report.versus_baseline import value_text, worst_first
-from pytest_sme2.results import AS_EXPORTED, Arm, Topic
+from pytest_sme2.results import AS_EXPORTED, FORWARD, Arm, Topic
 from pytest_sme2.session.options import DEVICE
 from pytest_sme2.session.reproduce import advise_command
 from pytest_sme2.session.settings import Settings
@@ -42,6 +42,7 @@ from pytest_sme2.session.trials import (
     try_rewrites,
 )
 from pytest_sme2.system.files import write_text
+from pytest_sme2.system.wording import one_of
 from pytest_sme2.verdict.judging import FAILING, combine
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         trials: _Trials = {}
     else:
         with opened(_settings(arguments)) as session:
-            variants, trials = _now(session, arguments.try_, problems, skip=arguments.no_try)
+            variants, trials = _now(session, arguments, problems)
             timed = session.bench.timed
     variants = dict(sorted(variants.items(), key=lambda item: _order(item[1])))
     # With --run nothing is run, so the command that runs takes its place.
@@ -134,22 +135,23 @@ def _records(folder: Path) -> list[CaseRecord]:
 def _settings(arguments: argparse.Namespace) -> Settings:
     return Settings(
         models=(arguments.model,),
-        methods=(arguments.method,) if arguments.method else (),
         model_folders=model_folders(arguments),
         **chosen(arguments, out=OUT),
     )
 
 
 def _now(
-    session: Session, asked: str | None, problems: dict[str, str], *, skip: bool
+    session: Session, arguments: argparse.Namespace, problems: dict[str, str]
 ) -> tuple[dict[str, Ran], dict[str, list[Trial]]]:
     """The variants, and their trials. A variant that fails takes no other with it."""
-    from pytest_sme2.session.cases import check_methods
-
+    asked, method, skip = arguments.try_, arguments.method, arguments.no_try
     # A wrong name is an error of the variant that it would make, before anything is run.
     names = parse_variant(f"fp32+{asked.replace(',', '+')}").rewrites if asked else ()
-    check_methods(session.programs, session.settings)
     cases = session.cases()
+    if method is not None and not any(case.problem for case in cases):
+        methods = {case.method or FORWARD for case in cases}
+        one_of(method, sorted(methods), "a method of the program")
+        cases = [case for case in cases if (case.method or FORWARD) == method]
     if not cases:
         raise UsageError(
             f"No variant of {session.settings.models[0]!r} is run on this device unless it is "

@@ -11,7 +11,7 @@ import pytest
 from pytest_sme2.errors import ProgramError, UsageError
 from pytest_sme2.export.registry import Registry
 from pytest_sme2.results import AS_EXPORTED, Fingerprint, TensorSpec
-from pytest_sme2.session.cases import Case, check_methods, check_names, select_cases
+from pytest_sme2.session.cases import Case, check_names, select_cases
 from pytest_sme2.session.programs import chosen_programs, program_case, program_cases
 from pytest_sme2.session.reproduce import run_command
 from pytest_sme2.session.settings import Settings
@@ -129,15 +129,8 @@ def test_a_method_that_is_not_there_is_a_usage_error_that_names_the_others(tmp_p
 
 def test_methods_are_chosen(folder: Path) -> None:
     shutil.copy(PROGRAMS / "methods.pte", folder / "net.pte")
-    (folder / "cut.pte").write_bytes(b"")
     assert chosen(folder, "net") == ["net", "net:scale"]
     assert chosen(folder, "net:scale") == ["net:scale"]
-    # Of one that cannot be read nobody knows the methods.
-    assert chosen(folder, methods=("scale",)) == ["cut", "net:scale"]
-    assert chosen(folder, "net", methods=("forward",)) == ["net"]
-    assert chosen(folder, "toy_fp16", methods=("forward",)) == ["toy_fp16"]
-    with pytest.raises(UsageError, match="'decode' is not a method of any program"):
-        chosen(folder, methods=("decode",))
 
 
 def test_inputs_of_a_method_have_its_name(tmp_path: Path) -> None:
@@ -223,13 +216,10 @@ def test_what_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
         program_case(tmp_path / "none.pte")
 
 
-def chosen(
-    folder: Path, *models: str, methods: tuple[str, ...] = (), **narrowed: tuple[str, ...]
-) -> list[str]:
-    settings = Settings(models=models, methods=methods, programs=(str(folder / "*.pte"),))
+def chosen(folder: Path, *models: str, **narrowed: tuple[str, ...]) -> list[str]:
+    settings = Settings(models=models, programs=(str(folder / "*.pte"),))
     programs = chosen_programs(settings)
     check_names(Registry(()), programs, settings)
-    check_methods(programs, settings)
     cases = select_cases(Registry(()), programs, settings, emulated=True, **narrowed)
     return [case.model for case in cases]
 

@@ -67,7 +67,7 @@ def test_one_of_many_verdicts_needs_clearer_evidence(
 ) -> None:
     plans: list[SamplingPlan] = []
     monkeypatch.setattr(
-        "pytest_sme2.session.versus.measure_pairs",
+        "pytest_sme2.session.bench.measure_pairs",
         lambda arms, reference, candidate, plan, **choices: plans.append(plan),
     )
     for family in (1, 10):
