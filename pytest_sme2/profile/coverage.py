@@ -60,33 +60,28 @@ DEPTHWISE_NODE = "depthwise convolution"
 
 def precision(operator: Operator) -> str:
     """The input's data type in everyday words, as in ``fp16``."""
-    if not operator.data_types:
-        return "unknown"
-    first = operator.data_types[0]
-    return _WORDS.get(first, ", ".join(operator.data_types))
+    words = operator.data_types or ("unknown",)
+    return _WORDS.get(words[0], ", ".join(words))
 
 
 def coverage(operators: Sequence[OperatorProfile], *, source: str = NAMES) -> Coverage:
     """Count the matrix operators on SME2 kernels; the operators are settled."""
-    matrix = [profile for profile in operators if profile.operator.matrix]
-    sme2 = [profile for profile in matrix if profile.operator.sme2]
-    unproven = [profile for profile in matrix if profile.operator.unproven]
-    missed = [
-        profile for profile in matrix if not profile.operator.sme2 and not profile.operator.unproven
-    ]
-    depthwise = [profile for profile in operators if profile.operator.kind == "depthwise"]
+    matrix = [member for member in operators if member.operator.matrix]
+    sme2 = [member for member in matrix if member.operator.sme2]
+    depthwise = [member for member in operators if member.operator.kind == "depthwise"]
     return Coverage(
         matrix_operators=len(matrix),
         sme2_operators=len(sme2),
-        matrix_ns=sum(profile.time_ns for profile in matrix),
-        sme2_ns=sum(profile.time_ns for profile in sme2),
+        matrix_ns=sum(member.time_ns for member in matrix),
+        sme2_ns=sum(member.time_ns for member in sme2),
         missed=tuple(
-            (profile, missed_reason(profile.operator, bool(sme2), profile.shapes))
-            for profile in missed
+            (member, missed_reason(member.operator, bool(sme2), member.shapes))
+            for member in matrix
+            if not member.operator.sme2 and not member.operator.unproven
         ),
-        unproven=tuple(unproven),
+        unproven=tuple(member for member in matrix if member.operator.unproven),
         depthwise_operators=len(depthwise),
-        depthwise_ns=sum(profile.time_ns for profile in depthwise),
+        depthwise_ns=sum(member.time_ns for member in depthwise),
         source=source,
     )
 
@@ -155,24 +150,22 @@ def missed_reason(operator: Operator, any_sme2: bool, shapes: OperatorShapes | N
     if operator.executor is Executor.PORTABLE:
         return "portable fallback: XNNPACK did not take it, and ExecuTorch's kernels have no SME2"
     family = known_family(operator, shapes)
+    cause = None if family == "sme2" else _missing_kernel(operator)
+    if cause is None and family in ("", "sme2") and not any_sme2:
+        return "no operator of this program is known to have run on SME2: off, or not in the CPU"
     if family == "sme2":
-        return _CHOSEN_IN_THE_MATRIX if any_sme2 else _OFF
-    cause = _missing_kernel(operator)
-    if cause is None and not family and not any_sme2:
-        return _OFF
-    unchosen = (
+        return (
+            "in the kernel matrix the same layer runs on SME2: compare the version of ExecuTorch, "
+            "the CPU and the data type of the weights"
+        )
+    if cause := cause or _unfit(operator, shapes):
+        return cause
+    if family:
+        return "the kernel matrix has no SME2 kernel for such a layer either"
+    return (
         f"XNNPACK has an SME2 kernel for {operator.operation} in {precision(operator)} but did "
         "not choose it: look at shapes and at the data type of the weights"
     )
-    return cause or _unfit(operator, shapes) or (_NEON_IN_THE_MATRIX if family else unchosen)
-
-
-_OFF = "no operator of this program is known to have run on SME2: off, or not in the CPU"
-_CHOSEN_IN_THE_MATRIX = (
-    "in the kernel matrix the same layer runs on SME2: compare the version of ExecuTorch, the CPU "
-    "and the data type of the weights"
-)
-_NEON_IN_THE_MATRIX = "the kernel matrix has no SME2 kernel for such a layer either"
 
 
 def _missing_kernel(operator: Operator) -> str | None:
@@ -209,14 +202,10 @@ def _unfit(operator: Operator, shapes: OperatorShapes | None) -> str | None:
                 f"{likely}1x1 convolutions: ExecuTorch stores the weights of fp16 convolutions as "
                 "fp32, and XNNPACK has no SME2 kernel for Fully Connected in fp16 with fp32 weights"
             )
-    elif operator.operation == "Convolution" and (shapes is None or _input_channels(shapes) == 1):
+    # Weights are out, height, width, and in of one group.
+    elif operator.operation == "Convolution" and (shapes is None or shapes.inputs[-1][-1] == 1):
         return f"{likely}one input channel: XNNPACK uses its SME2 kernels from two channels on"
     return None
-
-
-def _input_channels(shapes: OperatorShapes) -> int:
-    """Of a convolution, within a group: weights are out, height, width, in."""
-    return shapes.inputs[-1][-1]
 
 
 def could_run_on_sme2(operator: Operator, shapes: OperatorShapes | None) -> bool:

@@ -7,16 +7,13 @@ Pure: profiles in, findings out, the costliest first. How they are worded is in 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from pytest_sme2.export.rewrites import LARGE_DEPTHWISE, MOST_TAPS, rewrite_for
 from pytest_sme2.export.variant import precision_of
 from pytest_sme2.profile.compare import largest_category
-from pytest_sme2.profile.cost import (
-    multiply_accumulates,
-    unknown_work,
-    work_coverage,
-)
+from pytest_sme2.profile.cost import multiply_accumulates, unknown_work, work_coverage
 from pytest_sme2.profile.coverage import could_run_on_sme2, ran_in
 from pytest_sme2.profile.kernel_matrix import evidence
 from pytest_sme2.profile.shapes import is_pointwise, kernel_size, rows, shapes_text
@@ -39,9 +36,6 @@ FEW_RUNS = 5
 LARGE_SPREAD = 0.10
 LARGE_OVERHEAD = 0.10
 LARGE_PART = 0.10
-
-_CONVOLUTIONS = frozenset({"Convolution", "Deconvolution"})
-_ATEN_CONVOLUTIONS = ("aten.convolution", "aten.conv")
 
 _SMALLER = "look for operators that are not on SME2 kernels, and for a smaller data type"
 # What can be done about a category once it is the largest.
@@ -81,13 +75,11 @@ def case_findings(measured: CaseResult) -> tuple[Finding, ...]:
     profile = measured.profiles.get(measured.arm)
     if profile is None:
         return ()
-    before = measured.profiles.get(Arm.OFF) if measured.arm is Arm.ON else None
-    counted = measured.costs.get(measured.arm)
     return find(
         profile,
         timed=not measured.emulated,
-        before=before,
-        counted=counted,
+        before=measured.profiles.get(Arm.OFF) if measured.arm is Arm.ON else None,
+        counted=measured.costs.get(measured.arm),
         precision=precision_of(measured.variant),
     )
 
@@ -209,17 +201,13 @@ def _coverage(profile: Profile, cost_of: CostOf) -> Finding:
         cost = Cost(len(missed), len(missed) / number)
     all_on_sme2 = found.sme2_operators == number > 1
     what = f"all {number}" if all_on_sme2 else f"{found.sme2_operators} of {number}"
-    remedy = _costliest_reason(profile, cost_of)
-    if _is_off(profile):
-        remedy = "SME2 is off, the CPU has none, or the shapes do not fit"
+    remedy = "SME2 is off, the CPU has none, or the shapes do not fit"
+    if not _is_off(profile):
+        reasons: dict[str, float] = {}
+        for member, reason in found.missed:
+            reasons[reason] = reasons.get(reason, 0.0) + cost_of([member]).share
+        remedy = max(reasons, key=lambda reason: reasons[reason], default="")
     return Finding(Topic.COVERAGE, what, cost, remedy, by_data_type(profile))
-
-
-def _costliest_reason(profile: Profile, cost_of: CostOf) -> str:
-    shares: dict[str, float] = {}
-    for member, reason in profile.coverage.missed:
-        shares[reason] = shares.get(reason, 0.0) + cost_of([member]).share
-    return max(shares, key=lambda reason: shares[reason], default="")
 
 
 def by_data_type(profile: Profile) -> str:
@@ -272,22 +260,29 @@ def _data_types(profile: Profile, precision: str, cost_of: CostOf) -> Iterator[F
     operators = f"{len(others)} of {count(len(matrix), 'matrix operator')}"
     what = f"{operators} ran in {' and '.join(words)}"
     detail = f"{share * 100:.0f} % of the multiply-accumulates" if work else ""
-    cost = cost_of(others)
-    yield Finding(
-        Topic.DATA_TYPE,
-        what,
-        Cost(0, cost.share, cost.of),
-        _NOT_QUANTIZED.get(precision, ""),
-        detail,
-    )
+    cost = replace(cost_of(others), operators=0)
+    yield Finding(Topic.DATA_TYPE, what, cost, _NOT_QUANTIZED.get(precision, ""), detail)
 
 
 def _missed(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
-    if _is_off(profile):
-        return iter(())
-    found = profile.coverage.missed
-    members = ((member.operator.name, reason, member) for member, reason in found)
-    return _grouped(Topic.MISSED, members, cost_of)
+    """One finding for all operators of the same name and reason."""
+    groups: dict[tuple[str, str], list[OperatorProfile]] = {}
+    for member, reason in () if _is_off(profile) else profile.coverage.missed:
+        groups.setdefault((member.operator.name, reason), []).append(member)
+    for (what, reason), found in groups.items():
+        shapes = shapes_text((member.shapes, cost_of([member]).share) for member in found)
+        is_transposed = found[0].operator.operation == "Deconvolution"
+        rewrite = rewrite_for("aten.conv_transpose2d", constant=False) if is_transposed else None
+        yield Finding(
+            Topic.MISSED,
+            what,
+            cost_of(found),
+            reason if rewrite is None else f"{rewrite.why}; {rewrite.remedy}",
+            shapes,
+            place_text(found) if rewrite else "",
+            rewrite.name if rewrite else "",
+            _proof(found, cost_of),
+        )
 
 
 def _is_off(profile: Profile) -> bool:
@@ -299,15 +294,13 @@ def _is_off(profile: Profile) -> bool:
 
 
 def _unproven(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
-    if profile.coverage.unproven:
-        yield _counted(
-            Topic.UNPROVEN,
-            "matrix operator",
-            "on packed QP8 kernels",
-            cost_of(profile.coverage.unproven),
-            "SME2 and NEON kernels share this name; the kernels that ran can tell: "
-            "`sme2 run --kernels`, or --device emulated",
-        )
+    remedy = (
+        "SME2 and NEON kernels share this name; the kernels that ran can tell: "
+        "`sme2 run --kernels`, or --device emulated"
+    )
+    if members := profile.coverage.unproven:
+        noun, which = "matrix operator", "on packed QP8 kernels"
+        yield _counted(Topic.UNPROVEN, noun, which, members, cost_of, remedy)
 
 
 def _single_row(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
@@ -318,9 +311,8 @@ def _single_row(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
         if member.operator.sme2 and member.shapes is not None and rows(member.shapes) == 1
     ]
     if members:
-        which = "on SME2 with a single row"
-        cost, proof = cost_of(members), _proof(members, cost_of)
-        yield _counted(Topic.SINGLE_ROW, "matrix operator", which, cost, _SINGLE_ROW, proof=proof)
+        noun, which = "matrix operator", "on SME2 with a single row"
+        yield _counted(Topic.SINGLE_ROW, noun, which, members, cost_of, _SINGLE_ROW)
 
 
 def _depthwise(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
@@ -339,22 +331,23 @@ def _depthwise(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
     for (which, remedy), members in groups.items():
         shapes = shapes_text((member.shapes, cost_of([member]).share) for member in members)
         detail = shapes if which == LARGE_DEPTHWISE.what else ""
-        cost, proof = cost_of(members), _proof(members, cost_of)
-        yield _counted(Topic.DEPTHWISE, "depthwise convolution", which, cost, remedy, detail, proof)
+        noun = "depthwise convolution"
+        yield _counted(Topic.DEPTHWISE, noun, which, members, cost_of, remedy, detail)
 
 
 def _counted(
     topic: Topic,
     noun: str,
     which: str,
-    cost: Cost,
+    members: Sequence[OperatorProfile],
+    cost_of: CostOf,
     remedy: str,
     detail: str = "",
-    proof: str = "",
 ) -> Finding:
     """A finding about a noun that stands behind its number; ``which`` follows the noun."""
     what, one = (f"{word} {which}".strip() for word in (several(2, noun), noun))
-    return Finding(topic, what, cost, remedy, detail, evidence=proof, one=one)
+    proof = "" if topic is Topic.UNPROVEN else _proof(members, cost_of)
+    return Finding(topic, what, cost_of(members), remedy, detail, evidence=proof, one=one)
 
 
 def _proof(members: Sequence[OperatorProfile], cost_of: CostOf) -> str:
@@ -376,32 +369,6 @@ def _unknown(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
             cost_of([member for member in profile.operators if not member.operator.known]),
             f"they are counted as {Category.OTHER}; place them with a rule: the ini value "
             "sme2_categories, or --rule",
-        )
-
-
-def _grouped(
-    topic: Topic, members: Iterable[tuple[str, str, OperatorProfile]], cost_of: CostOf
-) -> Iterator[Finding]:
-    """One finding for all operators of the same name and remedy."""
-    groups: dict[tuple[str, str], list[OperatorProfile]] = {}
-    for what, remedy, member in members:
-        groups.setdefault((what, remedy), []).append(member)
-    for (what, remedy), found in groups.items():
-        shapes = shapes_text(
-            (member.shapes, cost_of([member]).share) for member in found if member.operator.matrix
-        )
-        proof = _proof(found, cost_of) if topic is Topic.MISSED else ""
-        is_transposed = found[0].operator.operation == "Deconvolution"
-        rewrite = rewrite_for("aten.conv_transpose2d", constant=False) if is_transposed else None
-        yield Finding(
-            topic,
-            what,
-            cost_of(found),
-            remedy if rewrite is None else f"{rewrite.why}; {rewrite.remedy}",
-            shapes,
-            place_text(found) if rewrite else "",
-            rewrite.name if rewrite else "",
-            proof,
         )
 
 
@@ -446,34 +413,17 @@ def _overhead(profile: Profile) -> Iterator[Finding]:
 
 def _pointwise(profile: Profile, timed: bool) -> Iterator[Finding]:
     """XNNPACK runs 1x1 convolutions as Fully Connected; people miss them among the convolutions."""
-    certain = possible = 0
-    calls: dict[int, list[OperatorProfile]] = {}
-    for member in profile.operators:
-        calls.setdefault(member.call, []).append(member)
-    for members in calls.values():
-        operations = Counter(member.operator.operation for member in members)
-        if any(member.shapes is not None for member in members):
-            certain += sum(
-                member.shapes is not None
-                and member.operator.operation == "Fully Connected"
-                and is_pointwise(member.shapes)
-                for member in members
-            )
-            continue
-        linear = operations["Fully Connected"]
-        convolutions = sum(operations[name] for name in _CONVOLUTIONS)
-        aten = members[0].aten
-        if aten:
-            wanted = sum(name.startswith(_ATEN_CONVOLUTIONS) for name in aten)
-            certain += max(0, min(linear, wanted - convolutions))
-        elif convolutions:
-            possible += linear
-    if certain or possible:
-        number = f"{certain}" if certain else f"up to {possible}"
-        noun = several(certain + possible, "pointwise (1x1) convolution")
+    number = sum(
+        member.operator.operation == "Fully Connected"
+        and member.shapes is not None
+        and is_pointwise(member.shapes)
+        for member in profile.operators
+    )
+    if number:
+        convolutions = count(number, "pointwise (1x1) convolution")
         counted = "their time is" if timed else "they are counted"
         yield Finding(
-            Topic.NOTE, f"XNNPACK ran {number} {noun} as Fully Connected, so {counted} under GEMM"
+            Topic.NOTE, f"XNNPACK ran {convolutions} as Fully Connected, so {counted} under GEMM"
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.version import Version
@@ -49,13 +49,8 @@ def read_matrix(path: Path) -> KernelMatrix:
     schema = document.get("schema") if isinstance(document, Mapping) else None
     if schema != SCHEMA:
         raise UsageError(f"{path} has schema {schema!r}, this version reads {SCHEMA}. {_REMEDY}")
-    matrix: KernelMatrix = decode(
-        document.get("matrix", None),
-        KernelMatrix,
-        path,
-        remedy=_REMEDY,
-        error=UsageError,
-    )
+    stored = document.get("matrix")
+    matrix: KernelMatrix = decode(stored, KernelMatrix, path, remedy=_REMEDY, error=UsageError)
     return matrix
 
 
@@ -66,11 +61,6 @@ def write_matrix(matrix: KernelMatrix, path: Path) -> None:
     rows = ",\n".join(json.dumps(answer, sort_keys=True) for answer in answers)
     fields = json.dumps(header, sort_keys=True)[:-1]
     write_text(path, f'{{"schema": {SCHEMA}, "matrix": {fields}, "answers": [\n{rows}\n]}}}}\n')
-
-
-def find_answer(matrix: KernelMatrix, cell: Cell) -> CellAnswer | None:
-    """The answer to one cell; None where the matrix does not have it."""
-    return matrix.by_cell.get(cell)
 
 
 @dataclass(frozen=True)
@@ -87,13 +77,11 @@ def changes(
     old: KernelMatrix, new: KernelMatrix, *, growth: float = 0.01
 ) -> tuple[CellChange, ...]:
     """The cells that both have, and that do not behave alike; ``growth`` is of instructions."""
-    pairs = ((old.by_cell.get(answer.cell), answer) for answer in new.answers)
-    found = []
-    for before, after in pairs:
-        what = "" if before is None else _difference(before, after, growth)
-        if before is not None and what:
-            found.append(CellChange(before, after, what))
-    return tuple(found)
+    pairs = (
+        (old.by_cell[answer.cell], answer) for answer in new.answers if answer.cell in old.by_cell
+    )
+    found = (CellChange(*pair, _difference(*pair, growth)) for pair in pairs)
+    return tuple(change for change in found if change.what)
 
 
 def _difference(before: CellAnswer, after: CellAnswer, growth: float) -> str:
@@ -176,12 +164,9 @@ def cell_of(
 
 def known_family(operator: Operator, shapes: OperatorShapes | None) -> str:
     """``sme2``, ``neon`` or ``portable`` as in the newest matrix; empty where it is not known."""
-    versions = shipped_versions()
-    if shapes is None or not versions:
-        return ""
-    matrix = shipped_matrix(versions[-1])
+    matrix = shipped_matrix(shipped_versions()[-1])
     cell = cell_of(operator, shapes, cells_of(matrix))
-    answer = None if cell is None else find_answer(matrix, cell)
+    answer = None if cell is None else matrix.by_cell.get(cell)
     return "" if answer is None else answer.family
 
 
@@ -194,41 +179,39 @@ def _operator(shapes: OperatorShapes) -> str:
         return _OPERATIONS.get(shapes.operation, "")
     if is_pointwise(shapes):
         return "convolution 1x1"
-    return (
-        "convolution 3x3"
-        if shapes.inputs[0][-1] == shapes.inputs[-1][-1]
-        else ("grouped convolution")
-    )
+    grouped = shapes.inputs[0][-1] != shapes.inputs[-1][-1]
+    return "grouped convolution" if grouped else "convolution 3x3"
+
+
+# By the first type, which is the input's.
+_DATA_TYPES = {
+    "BF16": "bf16",
+    **dict.fromkeys(("F16", "PF16"), "fp16"),
+    **dict.fromkeys(("F32", "PF32"), "fp32"),
+    **dict.fromkeys(("QD8", "QP8"), "dynamic int8"),
+    **dict.fromkeys(("QS8", "QC8", "PQS8"), "int8 per channel"),
+}
 
 
 def _data_type(operator: Operator) -> str:
     types = operator.data_types
-    if not types:
-        return ""
     if "QB4W" in types:
         return "int4 per group"
     if "QC4W" in types:
         return "int4 per channel"
-    if types[0] in ("QD8", "QP8"):
-        return "dynamic int8"
     if has_per_tensor_weights(operator):
         return "int8 per tensor"
-    plain = {"F32": "fp32", "PF32": "fp32", "F16": "fp16", "PF16": "fp16", "BF16": "bf16"}
-    quantized = dict.fromkeys(("QS8", "QC8", "PQS8"), "int8 per channel")
-    return {**plain, **quantized}.get(types[0], "")
+    return _DATA_TYPES.get("".join(types[:1]), "")
 
 
 def evidence(operator: Operator, shapes: OperatorShapes | None) -> str:
     """What the matrix of the newest version says of this operator, in other data types as well."""
-    versions = shipped_versions()
-    if not versions:
-        return ""
-    matrix = shipped_matrix(versions[-1])
+    matrix = shipped_matrix(shipped_versions()[-1])
     head = f"kernel matrix of ExecuTorch {matrix.executorch}"
     cell = cell_of(operator, shapes, cells_of(matrix))
     if cell is None:
         return f"{head}: no cell for it, so what would run on SME2 is not known"
-    answer = find_answer(matrix, cell)
+    answer = matrix.by_cell.get(cell)
     if answer is None or not answer.family:
         here = f"{cell} is not known"
     else:
@@ -250,7 +233,7 @@ def _elsewhere(matrix: KernelMatrix, cell: Cell) -> str:
     )
     covered, unknown = [], []
     for data_type in data_types:
-        found = find_answer(matrix, Cell(cell.operator, data_type, cell.rows, cell.size))
+        found = matrix.by_cell.get(replace(cell, data_type=data_type))
         if found is None or not found.family:
             unknown.append(data_type)
         elif found.family == "sme2":
@@ -264,8 +247,6 @@ def _elsewhere(matrix: KernelMatrix, cell: Cell) -> str:
 
 def _upstream(cell: Cell) -> str:
     reference = _UPSTREAM.get((cell.operator, cell.data_type))
-    answers = {
-        version: find_answer(shipped_matrix(version), cell) for version in shipped_versions()
-    }
-    seen = [version for version, found in answers.items() if found and found.family == "neon"]
+    answers = ((each, shipped_matrix(each).by_cell.get(cell)) for each in shipped_versions())
+    seen = [version for version, found in answers if found and found.family == "neon"]
     return f"; {reference}, seen in {' and '.join(seen)}" if reference and seen else ""

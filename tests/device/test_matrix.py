@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.profile.kernel_matrix import find_answer, read_matrix
+from pytest_sme2.profile.kernel_matrix import read_matrix
 from pytest_sme2.results import Cell
 from tools.matrix.__main__ import main
 
@@ -21,8 +21,8 @@ def test_a_matrix_names_the_kernel_behind_every_cell(
     words = ["--only", "linear-int8_per_*-m32-regular", "--out", str(path)]
     assert main(words) == 0, capsys.readouterr().err
     matrix = read_matrix(path)
-    channel = find_answer(matrix, Cell("linear", "int8 per channel", 32, "regular"))
-    tensor = find_answer(matrix, Cell("linear", "int8 per tensor", 32, "regular"))
+    channel = matrix.by_cell[Cell("linear", "int8 per channel", 32, "regular")]
+    tensor = matrix.by_cell[Cell("linear", "int8 per tensor", 32, "regular")]
     assert (channel.family, tensor.family) == ("sme2", "neon")
     assert "sme2_mopa" in channel.kernel
     assert (channel.sme1, tensor.sme1) == ("sme1", "neon")

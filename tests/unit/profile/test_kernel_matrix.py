@@ -10,7 +10,6 @@ import pytest
 from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.kernel_matrix import (
     changes,
-    find_answer,
     read_matrix,
     select,
     shipped_matrix,
@@ -65,8 +64,8 @@ def test_a_version_without_a_matrix_is_refused_with_those_that_have_one() -> Non
 
 
 def test_what_is_not_in_the_matrix_is_unknown() -> None:
-    assert find_answer(MATRIX, LINEAR) == MATRIX.answers[0]
-    assert find_answer(MATRIX, replace(LINEAR, rows=5)) is None
+    assert MATRIX.by_cell[LINEAR] == MATRIX.answers[0]
+    assert replace(LINEAR, rows=5) not in MATRIX.by_cell
 
 
 @pytest.mark.parametrize(

@@ -129,8 +129,3 @@ def test_where_the_matrix_has_a_layer(
     name: str, shapes: OperatorShapes | None, family: str
 ) -> None:
     assert known_family(classify(name), shapes) == family
-
-
-def test_a_package_without_a_matrix_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_matrix, "shipped_versions", lambda: ())
-    assert evidence(classify("native_call_mm.out"), LINEAR) == ""

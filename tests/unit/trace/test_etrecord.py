@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from pytest_sme2.errors import EtdumpError
-from pytest_sme2.report.findings import profile_findings
 from pytest_sme2.session.analysis import analyze_file
 from pytest_sme2.trace import etrecord as reader
 from pytest_sme2.trace.etrecord import read_attribution
@@ -50,11 +49,6 @@ def test_calls_carry_their_aten_operators_and_modules() -> None:
     assert conv.modules == ("first", "pointwise")
     assert by_label["native_call_cumsum.out"].aten == ("aten.cumsum.default",)
     assert profile.operators[-1].modules == ("last",)
-
-
-def test_with_an_etrecord_pointwise_convolutions_are_counted() -> None:
-    text = " ".join(profile_findings(analyze_file(ETDUMP, etrecord=ETRECORD).profile))
-    assert "XNNPACK ran 1 pointwise (1x1) convolution as Fully Connected" in text
 
 
 def test_torch_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
