@@ -11,15 +11,15 @@ Which events are operators is decided in ``operators.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pytest_sme2.errors import EtdumpError
-from pytest_sme2.profile.categories import DELEGATE_CALL, OPERATOR_CALL, Rule, plain_name
+from pytest_sme2.profile.categories import DELEGATE_CALL, OPERATOR_CALL, Rule
 from pytest_sme2.profile.coverage import NAMES, NAMES_AND_KERNELS, coverage, settled
 from pytest_sme2.profile.operators import LONGEST, Rows, Selection, distinct, durations, select
 from pytest_sme2.profile.origins import match_origins
@@ -59,8 +59,6 @@ def outliers(values: NDArray[np.float64]) -> NDArray[np.bool_]:
 def robust_stats(values: Iterable[float]) -> RobustStats:
     """Statistics that a few bad values cannot bend, beside those that they can."""
     known = values if isinstance(values, np.ndarray) else np.fromiter(values, dtype=np.float64)
-    if not known.size:
-        raise ValueError("an empty series has no statistics")
     return robust_stats_of_each(known[np.newaxis])[0]
 
 
@@ -75,29 +73,21 @@ def robust_stats_of_each(series: ArrayLike) -> list[RobustStats]:
     median = np.median(ordered, axis=1)
     mean = ordered.mean(axis=1)
     deviation = ordered.std(axis=1, ddof=1) if size > 1 else np.zeros(len(rows))
-    columns = {
-        "median": median,
-        "mean": mean,
-        "trimmed_mean": ordered[:, cut : size - cut].mean(axis=1),
-        "mad": np.median(np.abs(ordered - median[:, np.newaxis]), axis=1),
-        "minimum": ordered[:, 0],
-        "maximum": ordered[:, -1],
-        **dict(
-            zip(
-                ("p5", "p25", "p75", "p95", "p99"),
-                np.percentile(ordered, [5, 25, 75, 95, 99], axis=1),
-                strict=True,
-            )
-        ),
-        "standard_deviation": deviation,
-        "cv": np.divide(deviation, mean, out=np.zeros(len(rows)), where=mean != 0),
-    }
-    found = zip(*(column.tolist() for column in columns.values()), strict=True)
-    counted = outliers(rows).sum(axis=1).tolist()
-    return [
-        RobustStats(count=size, outliers=number, **dict(zip(columns, values, strict=True)))
-        for values, number in zip(found, counted, strict=True)
+    # In the order of the fields of RobustStats.
+    columns = [
+        np.full(len(rows), size),
+        median,
+        mean,
+        ordered[:, cut : size - cut].mean(axis=1),
+        np.median(np.abs(ordered - median[:, np.newaxis]), axis=1),
+        ordered[:, 0],
+        ordered[:, -1],
+        *np.percentile(ordered, [5, 25, 75, 95, 99], axis=1),
+        deviation,
+        np.divide(deviation, mean, out=np.zeros(len(rows)), where=mean != 0),
+        outliers(rows).sum(axis=1),
     ]
+    return [RobustStats(*row) for row in zip(*(each.tolist() for each in columns), strict=True)]
 
 
 Key = TypeVar("Key", bound=Hashable)
@@ -153,10 +143,10 @@ def leave_out(chosen: Profile, others: Sequence[Profile]) -> Profile:
     if not others:
         return chosen
     left_out = sum(other.runs for other in others)
-    total = chosen.runs + left_out
+    runs = count(chosen.runs + left_out, "run")
     counts = ", ".join(str(len(other.operators)) for other in others)
     note = (
-        f"left out: {left_out} of {count(total, 'run')} executed other operators ({counts} of them "
+        f"left out: {left_out} of {runs} executed other operators ({counts} of them "
         f"instead of {len(chosen.operators)}): another method, or control flow that depends "
         "on the input"
     )
@@ -191,31 +181,27 @@ def build_profiles(
             )
     load_ns = _load_times(dumps)
     groups = _groups(selections)
-    notes = (*_notes(selections), *_left_out(groups[MOST_METHODS:]))
+    notes = tuple(_notes(selections, groups[MOST_METHODS:]))
     return tuple(
         _profile(group, load_ns, notes, census=census, attribution=attribution, shapes=shapes)
         for group in groups[:MOST_METHODS]
     )
 
 
-def _left_out(groups: Sequence[_Group]) -> tuple[str, ...]:
-    if not groups:
-        return ()
-    runs = sum(group.end_to_end.size for group in groups)
-    return (
-        f"the runs executed {MOST_METHODS + len(groups)} different sets of operators; the "
-        f"{MOST_METHODS} most frequent are shown, and {count(runs, 'run')} left out",
-    )
-
-
-def _notes(selections: Sequence[Selection]) -> tuple[str, ...]:
-    excess = max((selection.excess for selection in selections), default=0.0)
-    if excess <= NOTABLE_EXCESS:
-        return ()
-    return (
-        f"the operators of a delegate call took up to {excess:.0%} longer than the call itself: "
-        "they overlap or count time in another unit; they were scaled to the call's time",
-    )
+def _notes(selections: Sequence[Selection], left_out: Sequence[_Group]) -> Iterator[str]:
+    excess = max(selection.excess for selection in selections)
+    if excess > NOTABLE_EXCESS:
+        yield (
+            f"the operators of a delegate call took up to {excess:.0%} longer than the call "
+            "itself: they overlap or count time in another unit; they were scaled to the call's "
+            "time"
+        )
+    if left_out:
+        runs = sum(group.end_to_end.size for group in left_out)
+        yield (
+            f"the runs executed {MOST_METHODS + len(left_out)} different sets of operators; the "
+            f"{MOST_METHODS} most frequent are shown, and {count(runs, 'run')} left out"
+        )
 
 
 def _load_times(dumps: Sequence[Columns]) -> Mapping[str, float]:
@@ -262,10 +248,7 @@ def _pieces(selection: Selection, shared: Rows) -> Iterable[tuple[bytes, _Group]
         instruction = columns.instruction[rows].astype(np.int64) & 0xFFFF_FFFF
         keys = (shared[columns.name[rows]] << 32) | instruction
         for which in _equal_rows(keys):
-            yield (
-                keys[which[0]].tobytes(),
-                _group(selection, members[which], places[which]),
-            )
+            yield keys[which[0]].tobytes(), _group(selection, members[which], places[which])
 
 
 def _equal_rows(keys: Rows) -> list[Rows]:
@@ -325,14 +308,11 @@ def _overhead(
 
 
 def _joined(parts: list[_Group]) -> _Group:
-    if len(parts) == 1:
-        return parts[0]
-    return replace(
-        parts[0],
-        end_to_end=np.concatenate([part.end_to_end for part in parts]),
-        matrix=np.concatenate([part.matrix for part in parts]),
-        overhead=np.concatenate([part.overhead for part in parts]),
-    )
+    names = ("end_to_end", "matrix", "overhead")
+    series: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in names
+    }
+    return replace(parts[0], **series)
 
 
 # --- a group to a profile -------------------------------------------------------------------------
@@ -354,6 +334,9 @@ def _profile(
     shares = group.matrix[typical].sum(axis=0, dtype=np.float64) * scale
     overhead = group.overhead[typical].sum(axis=0) * scale * end_to_end.median
     operators = _operators(group, shares, end_to_end.median, census, attribution, shapes)
+    category_ns, category_counts = _parts(operators, lambda found: found.category, Category)
+    kind_ns, kind_counts = _parts(operators, lambda found: (found.category, found.kind))
+    executor_ns, executor_counts = _parts(operators, lambda found: found.executor, Executor)
     return Profile(
         method=group.method,
         runs=group.end_to_end.size,
@@ -361,22 +344,20 @@ def _profile(
         end_to_end=end_to_end,
         end_to_end_ns=tuple(group.end_to_end.tolist()),
         operators=operators,
-        category_ns=_times(operators, lambda operator: operator.category, tuple(Category)),
-        kind_ns=_times(operators, lambda operator: (operator.category, operator.kind)),
-        executor_ns=_times(operators, lambda operator: operator.executor, tuple(Executor)),
+        category_ns=category_ns,
+        kind_ns=kind_ns,
+        executor_ns=executor_ns,
         overhead_ns=float(overhead.sum()),
         overhead_parts_ns=dict(zip(OVERHEAD_PARTS, overhead.tolist(), strict=True)),
-        category_counts=_counts(operators, lambda operator: operator.category, tuple(Category)),
-        kind_counts=_counts(operators, lambda operator: (operator.category, operator.kind)),
-        executor_counts=_counts(operators, lambda operator: operator.executor, tuple(Executor)),
+        category_counts=category_counts,
+        kind_counts=kind_counts,
+        executor_counts=executor_counts,
         coverage=coverage(operators, source=NAMES if census is None else NAMES_AND_KERNELS),
         load_ns=load_ns,
         unknown=tuple(
-            dict.fromkeys(
-                profile.operator.name for profile in operators if not profile.operator.known
-            )
+            dict.fromkeys(each.operator.name for each in operators if not each.operator.known)
         ),
-        notes=(*_group_notes(group, operators), *notes),
+        notes=(*_group_notes(group), *notes),
     )
 
 
@@ -417,46 +398,34 @@ def _operators(
     )
 
 
-def _times(
+def _parts(
     operators: Sequence[OperatorProfile],
     key: Callable[[Operator], Key],
-    always: tuple[Key, ...] = (),
-) -> dict[Key, float]:
+    always: Iterable[Key] = (),
+) -> tuple[dict[Key, float], dict[Key, int]]:
+    """Time and number of the operators with the same key."""
     times: dict[Key, float] = dict.fromkeys(always, 0.0)
-    for profile in operators:
-        place = key(profile.operator)
-        times[place] = times.get(place, 0.0) + profile.time_ns
-    return times
-
-
-def _counts(
-    operators: Sequence[OperatorProfile],
-    key: Callable[[Operator], Key],
-    always: tuple[Key, ...] = (),
-) -> dict[Key, int]:
     counts: dict[Key, int] = dict.fromkeys(always, 0)
     for profile in operators:
         place = key(profile.operator)
+        times[place] = times.get(place, 0.0) + profile.time_ns
         counts[place] = counts.get(place, 0) + 1
-    return counts
+    return times, counts
 
 
-def _group_notes(group: _Group, operators: Sequence[OperatorProfile]) -> list[str]:
-    notes = []
-    names = [plain_name(profile.label) for profile in operators]
-    opaque, unnamed = names.count(DELEGATE_CALL), names.count(OPERATOR_CALL)
-    if opaque:
-        notes.append(
+def _group_notes(group: _Group) -> Iterator[str]:
+    names = [operator.name for operator in group.operators]
+    if opaque := names.count(DELEGATE_CALL):
+        yield (
             f"{opaque} delegate call(s) hold no operators: the delegate was built without "
             "profiling, so their categories and SME2 coverage are not known"
         )
-    if unnamed:
-        notes.append(
+    if unnamed := names.count(OPERATOR_CALL):
+        yield (
             f"{unnamed} operator call(s) name no kernel: ExecuTorch's scalar operators, or "
             "kernels that were registered by hand"
         )
-    if not operators:
-        notes.append("the runs hold no operators at all: all time is overhead")
+    if not names:
+        yield "the runs hold no operators at all: all time is overhead"
     if not group.end_to_end.any():
-        notes.append("Method::execute took no time on the device's clock, so there are no shares")
-    return notes
+        yield "Method::execute took no time on the device's clock, so there are no shares"

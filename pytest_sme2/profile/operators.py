@@ -105,8 +105,10 @@ def _sorted_out(
     first, length = _alike(columns)
     if length:
         part = slice(first, first + length)
-        one = {name: getattr(columns, name)[part] for name in _EVENT_COLUMNS}
-        one["parent"] = np.where(one["parent"] < 0, -1, one["parent"] - first)
+        # What is asked for below.
+        one = {name: getattr(columns, name)[part] for name in ("name", "run", "depth")}
+        parent = columns.parent[part]
+        one["parent"] = np.where(parent < 0, -1, parent - first)
         found = _sorted_out(replace(columns, runs=1, **one), operators)
         start = first + length * np.arange(columns.runs, dtype=np.int64)[:, None]
         role = np.full(columns.name.size, OUTSIDE, dtype=np.int8)
@@ -117,12 +119,6 @@ def _sorted_out(
     role = _roles(columns, operators, execute)
     rows = np.flatnonzero(role == OPERATOR)
     return execute, role, rows, _calls(columns, rows)
-
-
-_EVENT_COLUMNS = (
-    "name", "block", "run", "start", "end", "instruction", "chain", "delegate_id",
-    "delegate_name", "depth", "parent",
-)  # fmt: skip
 
 
 def _alike(columns: Columns) -> tuple[int, int]:
@@ -137,17 +133,14 @@ def _alike(columns: Columns) -> tuple[int, int]:
     if runs < 2 or not total or total % runs:
         return 0, 0
     first, length = int(inside.argmax()), total // runs
-    part = slice(first, first + total)
+    run, parent, name, depth = (
+        column[first : first + total].reshape(runs, length)
+        for column in (columns.run, columns.parent, columns.name, columns.depth)
+    )
     number = np.arange(runs)[:, None]
-    parent = columns.parent[part].reshape(runs, length)
     steps = np.where(parent < 0, -1, parent - number * length)
-    alike = (columns.run[part].reshape(runs, length) == number).all() and all(
-        bool((table == table[0]).all())
-        for table in (
-            steps,
-            columns.name[part].reshape(runs, length),
-            columns.depth[part].reshape(runs, length),
-        )
+    alike = (run == number).all() and all(
+        bool((table == table[0]).all()) for table in (steps, name, depth)
     )
     return (first, length) if alike else (0, 0)
 
@@ -264,15 +257,15 @@ def structure_of(profile: Profile) -> Structure:
     """What the program is made of."""
     counts: dict[tuple[str, Executor], OperatorCount] = {}
     for entry in profile.operators:
-        operator = entry.operator
-        one = OperatorCount(
-            _name(operator), operator.category, operator.kind, operator.executor,
-            operator.matrix, operator.sme2, 1, operator.unproven, operator.sme1,
+        found = entry.operator
+        key = _name(found), found.executor
+        if key in counts:
+            counts[key] = replace(counts[key], count=counts[key].count + 1)
+            continue
+        counts[key] = OperatorCount(
+            key[0], found.category, found.kind, found.executor,
+            found.matrix, found.sme2, 1, found.unproven, found.sme1,
         )  # fmt: skip
-        before = counts.get((one.name, one.executor))
-        counts[(one.name, one.executor)] = (
-            one if before is None else replace(before, count=before.count + 1)
-        )
     return sort_structure(counts.values())
 
 
@@ -286,8 +279,4 @@ def _name(operator: Operator) -> str:
 
 def sort_structure(counts: Iterable[OperatorCount]) -> Structure:
     """Sorted by name, as two structures are compared and written."""
-
-    def order(entry: OperatorCount) -> tuple[str, str]:
-        return entry.name, entry.executor.value
-
-    return Structure(tuple(sorted(counts, key=order)))
+    return Structure(tuple(sorted(counts, key=lambda entry: (entry.name, entry.executor.value))))

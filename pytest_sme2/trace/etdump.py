@@ -72,7 +72,11 @@ def depths(parent: NDArray[np.int64]) -> NDArray[np.int32]:
 
 
 def _calls_of_delegated(events: Events) -> Rows:
-    """The row of the call that each delegated event belongs to; -1 for all others."""
+    """The row of the call that each delegated event belongs to; -1 for all others.
+
+    A delegate writes its events before the runtime writes the call. What does not fit the next call
+    goes by its time.
+    """
     parent = np.full(events.block.size, -1, dtype=np.int64)
     calls = np.flatnonzero((events.role == DELEGATE_CALL) & ~events.delegated)
     rows = np.flatnonzero(events.delegated)
@@ -86,37 +90,7 @@ def _calls_of_delegated(events: Events) -> Rows:
         & (events.instruction[candidate] == events.instruction[rows])
     )
     parent[rows[matches]] = candidate[matches]
-    if not matches.all():
-        strays = rows[~matches]
-        parent[strays] = _search_calls(events, calls, strays)
     return parent
-
-
-def _search_calls(events: Events, calls: Rows, rows: Rows) -> Rows:
-    """For events that the next call does not fit: the next that does, else the last, else -1."""
-    both = np.concatenate([calls, rows])
-    order = np.lexsort((both, events.instruction[both], events.chain[both], events.block[both]))
-    ordered = both[order]
-    is_call = order < calls.size
-    new = np.ones(ordered.size, dtype=bool)
-    new[1:] = (
-        (np.diff(events.block[ordered]) != 0)
-        | (events.chain[ordered][1:] != events.chain[ordered][:-1])
-        | (events.instruction[ordered][1:] != events.instruction[ordered][:-1])
-    )
-    place = np.arange(ordered.size)
-    key = np.cumsum(new)
-    call_at = np.where(is_call, place, ordered.size)
-    following = np.minimum.accumulate(call_at[::-1])[::-1]
-    preceding = np.maximum.accumulate(np.where(is_call, place, -1))
-    found = np.full(ordered.size, -1, dtype=np.int64)
-    for position in (preceding, following):
-        valid = (position >= 0) & (position < ordered.size)
-        valid[valid] = key[position[valid]] == key[valid]
-        found[valid] = ordered[position[valid]]
-    answer = np.empty(both.size, dtype=np.int64)
-    answer[order] = found
-    return answer[calls.size :]
 
 
 def _ended_order(
@@ -270,10 +244,6 @@ LARGEST_FILE = 2 << 30
 LONGEST_NAME = 1000
 """Letters of an operator's name; the longest that XNNPACK and ExecuTorch have are below 100."""
 
-# Where a clock has 32 bits, an event can end at a smaller number than it began. Inspector adds
-# this much, one less than the clock's period, and we agree with it.
-_WRAP = np.uint64(2**32 - 1)
-
 
 def read_etdump(source: Path | bytes) -> Columns:
     """The profiling events of an ETDump, in file order.
@@ -294,7 +264,8 @@ def read_etdump(source: Path | bytes) -> Columns:
     block = block[profiled]
     del profiled, profile_at
 
-    start, end, wrapped = _times(buffer, profile)
+    start, end = profile.uint64(_START), profile.uint64(_END)
+    buffer.refuse(start > end, profile.at, "an event ends before it starts")
     chain = profile.int32(_CHAIN, 0)
     instruction = profile.int32(_INSTRUCTION, -1)
     delegate_id = profile.int32(_DELEGATE_ID, -1)
@@ -309,9 +280,7 @@ def read_etdump(source: Path | bytes) -> Columns:
     texts = tuple(names)
     del names
     run, count = _inferences(block, executes, len(block_names))
-    depth, parent = nest(
-        Events(block, chain, instruction, role, delegated, *_unwrapped(block, start, end, wrapped))
-    )
+    depth, parent = nest(Events(block, chain, instruction, role, delegated, start, end))
     return Columns(
         names=texts,
         name=name,
@@ -391,33 +360,6 @@ def _refuse_overlap(buffer: Buffer, length: Positions, size: int, what: str) -> 
     total = int(length.sum())
     if total * size > buffer.size:
         raise buffer.error(f"{total} {what} are claimed, more than {buffer.size} bytes can hold")
-
-
-def _times(
-    buffer: Buffer, profile: Tables
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.bool_]]:
-    """Start and end, the end never before the start; and where a 32-bit clock began anew."""
-    start, end = profile.uint64(_START), profile.uint64(_END)
-    wrapped = start > end
-    buffer.refuse(wrapped & (start > _WRAP), profile.at, "an event ends before it starts")
-    end[wrapped] += _WRAP
-    return start, end, wrapped
-
-
-def _unwrapped(
-    block: NDArray[np.int32],
-    start: NDArray[np.uint64],
-    end: NDArray[np.uint64],
-    wrapped: NDArray[np.bool_],
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Start and end as they would be, had the clock not begun anew inside of an event."""
-    if not wrapped.any():
-        return start, end
-    earliest = np.zeros(int(block[-1]) + 1, dtype=np.uint64)
-    earliest[block[wrapped]] = _WRAP
-    np.minimum.at(earliest, block[wrapped], start[wrapped])
-    shift = np.where(start < earliest[block], _WRAP, np.uint64(0))
-    return start + shift, end + shift
 
 
 def _names(

@@ -232,46 +232,6 @@ def test_a_delegates_events_belong_to_a_call_and_to_nothing_else_of_its_instruct
     assert read_etdump(build_etdump([Block(block)])).parent.tolist() == [2, 2, -1]
 
 
-# --- a clock of 32 bits ---------------------------------------------------------------------------
-
-TOP = 2**32 - 1
-
-
-def test_clock_that_wraps_around_inside_an_event() -> None:
-    plain = [Profiling("a", 3, 5), Profiling("b", 5, 5)]
-    columns = read_etdump(build_etdump([Block(plain), Block([Profiling("c", TOP, 3)])]))
-    assert columns.start.tolist() == [3, 5, TOP]
-    assert columns.end.tolist() == [5, 5, TOP + 3]
-
-
-def test_events_around_the_wrap_are_inside_the_event() -> None:
-    around = [
-        Profiling("before", TOP - 20, TOP - 10),
-        Profiling("after", 0, 5),
-        Profiling("all", TOP - 20, 5),
-    ]
-    alone = [Profiling("inner", 2, 4), Profiling("outer", 1, 9)]
-    columns = read_etdump(build_etdump([Block(alone), Block(around), Block(alone)]))
-    assert columns.parent.tolist() == [1, -1, 4, 4, -1, 6, -1]
-    # As Inspector has it: what does not hold the moment keeps its times.
-    assert columns.start.tolist() == [2, 1, TOP - 20, 0, TOP - 20, 2, 1]
-    assert columns.end.tolist() == [4, 9, TOP - 10, 5, TOP + 5, 4, 9]
-
-
-@pytest.mark.parametrize(
-    "block",
-    [
-        # Of no duration, at the tick at which another begins: beside it, as ever.
-        [Profiling("empty", 3, 3), Profiling("next", 3, 7), Profiling("all", TOP - 20, 9)],
-        # The outer one begins at the clock's last tick, the inner ones at its first.
-        [Profiling("inner", 0, 4), Profiling("inner", 4, 5), Profiling("outer", TOP, 5)],
-    ],
-    ids=lambda block: block[0].name,
-)
-def test_behind_that_moment_events_nest_as_before_it(block: list[Profiling]) -> None:
-    assert read_etdump(build_etdump([Block(block)])).parent.tolist() == [2, 2, -1]
-
-
 def test_no_runs() -> None:
     columns = read_etdump(build_etdump([]))
     assert (columns.runs, columns.names, columns.name.size) == (0, (), 0)
@@ -347,8 +307,10 @@ def test_every_truncation_is_refused() -> None:
             check(read_etdump(fitted))
 
 
-def test_an_event_that_ends_before_it_starts_is_refused() -> None:
-    data = build_etdump([Block([Profiling("A", 2**40, 2**40 - 1)])])
+@pytest.mark.parametrize("start", [2**32 - 1, 2**40])
+def test_an_event_that_ends_before_it_starts_is_refused(start: int) -> None:
+    """As on a clock of 32 bits, too, which no chip with SME has."""
+    data = build_etdump([Block([Profiling("A", start, start - 1)])])
     with pytest.raises(EtdumpError, match=r"ends before it starts at offset \d+"):
         read_etdump(data)
 
@@ -460,9 +422,9 @@ def test_the_smallest_runs_stay_within_the_memory_promised() -> None:
 def test_mutated_dumps_are_refused_or_read() -> None:
     dumps = [path.read_bytes() for path in REAL]
     random = Random(20_261_115)
-    outcomes = [read(mutate(random, dumps)) for _ in range(2_000)]
+    outcomes = [read(mutate(random, dumps)) for _ in range(1_000)]
     # Neither a reader that refuses all nor one that checks nothing would do.
-    assert 200 < sum(outcome is None for outcome in outcomes) < 1_500
+    assert 100 < sum(outcome is None for outcome in outcomes) < 750
 
 
 @pytest.mark.slow

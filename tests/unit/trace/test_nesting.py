@@ -17,8 +17,6 @@ from tests.support.etdump_builder import (
     Tree,
     build_etdump,
     delegate_call,
-    inference,
-    operator_call,
 )
 
 
@@ -183,18 +181,6 @@ def test_overlapping_events_are_not_nested() -> None:
 def test_blocks_do_not_enclose_each_other() -> None:
     blocks = [Block([Profiling("A", 10, 20)]), Block([Profiling("Method::execute", 0, 100)])]
     assert read_etdump(build_etdump(blocks)).parent.tolist() == [-1, -1]
-
-
-def test_32_bit_clock_that_wraps_around() -> None:
-    top = 2**32 - 1
-    call = operator_call(0, 5, 9, "add.out")
-    before = operator_call(1, top - 20, top - 10, "mul.out")
-    block = inference([before, call], start=top - 30, end=12)
-    columns = read_etdump(build_etdump([block]))
-    assert columns.parent.tolist() == [1, 4, 3, 4, -1]
-    # As Inspector has it: one less than the clock's period is added.
-    assert int(columns.end[4] - columns.start[4]) == 42
-    assert columns.start.tolist()[4] == top - 30
 
 
 @pytest.mark.parametrize("shape", ["chain", "comb", "siblings"])
