@@ -24,6 +24,13 @@ _TEXT = {
     "vocab_size": VOCABULARY,
 }
 _DECODER = {**_TEXT, "num_key_value_heads": 2, "max_position_embeddings": 64, "use_cache": False}
+_SOUND = {
+    **_TEXT,
+    "conv_dim": (32, 32, 32),
+    "conv_kernel": (10, 3, 3),
+    "conv_stride": (5, 2, 2),
+    "num_feat_extract_layers": 3,
+}
 VARIANTS = ("fp32", "fp16")
 
 
@@ -35,8 +42,8 @@ def words() -> tuple[torch.Tensor, ...]:
     return (torch.randint(0, VOCABULARY, (1, WORDS)),)
 
 
-def sound(length: int) -> Callable[[], tuple[torch.Tensor, ...]]:
-    return lambda: (torch.randn(1, length),)
+def sound() -> tuple[torch.Tensor, ...]:
+    return (torch.randn(1, 2000),)
 
 
 class Network:
@@ -46,6 +53,16 @@ class Network:
 
     def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
         return type(self).inputs()
+
+
+class ByName(Network):
+    """Made by a library that knows its name."""
+
+    name: str
+    options: dict[str, Any]
+
+    def __init_subclass__(cls, name: str = "", **options: Any) -> None:
+        cls.name, cls.options = name, options
 
 
 class First(nn.Module):
@@ -81,12 +98,27 @@ def _vision() -> Any:
     return models
 
 
-def _timm(name: str, **options: Any) -> nn.Module:
-    import_torchvision()
-    import timm
+class Timm(ByName):
+    """A network of the library timm."""
 
-    made: nn.Module = timm.create_model(name, pretrained=False, **options)
-    return made
+    def get_eager_model(self) -> nn.Module:
+        import_torchvision()
+        import timm
+
+        made: nn.Module = timm.create_model(
+            self.name, pretrained=False, num_classes=10, **self.options
+        )
+        return made
+
+
+class Transformer(ByName):
+    """A model of Hugging Face's library; the options are those of its configuration."""
+
+    def get_eager_model(self) -> nn.Module:
+        import transformers
+
+        made = getattr(transformers, self.name)
+        return First(made(made.config_class(**self.options)))
 
 
 # --- images ---------------------------------------------------------------------------------------
@@ -195,50 +227,36 @@ class FcosModel(Network):
 
 
 @register_model("mobilevit_v2", variants=VARIANTS)
-class MobilevitV2Model(Network):
+class MobilevitV2Model(Timm, name="mobilevitv2_050"):
     inputs = staticmethod(image(64))
-
-    def get_eager_model(self) -> nn.Module:
-        return _timm("mobilevitv2_050", num_classes=10)
 
 
 @register_model("efficientformer", variants=VARIANTS)
-class EfficientformerModel(Network):
+class EfficientformerModel(
+    Timm, name="efficientformer_l1", depths=(1, 1, 1, 2), embed_dims=(16, 32, 48, 64), num_vit=1
+):
     inputs = staticmethod(image(224))
-
-    def get_eager_model(self) -> nn.Module:
-        return _timm(
-            "efficientformer_l1", depths=(1, 1, 1, 2), embed_dims=(16, 32, 48, 64), num_classes=10,
-            num_vit=1,
-        )  # fmt: skip
 
 
 @register_model("efficientvit", variants=VARIANTS)
-class EfficientvitModel(Network):
+class EfficientvitModel(Timm, name="efficientvit_b0"):
     inputs = staticmethod(image(64))
-
-    def get_eager_model(self) -> nn.Module:
-        return _timm("efficientvit_b0", num_classes=10)
 
 
 @register_model("dpt", variants=VARIANTS)
-class DptModel(Network):
+class DptModel(
+    Transformer,
+    name="DPTForDepthEstimation",
+    **{name: value for name, value in _TEXT.items() if name != "vocab_size"}
+    | {"num_hidden_layers": 4},
+    image_size=32,
+    patch_size=8,
+    backbone_out_indices=[0, 1, 2, 3],
+    neck_hidden_sizes=[16, 32, 48, 64],
+    fusion_hidden_size=32,
+    reassemble_factors=[4, 2, 1, 0.5],
+):
     inputs = staticmethod(image(32))
-
-    def get_eager_model(self) -> nn.Module:
-        from transformers import DPTConfig, DPTForDepthEstimation
-
-        text = {name: value for name, value in _TEXT.items() if name != "vocab_size"}
-        config = DPTConfig(
-            **{**text, "num_hidden_layers": 4},
-            image_size=32,
-            patch_size=8,
-            backbone_out_indices=[0, 1, 2, 3],
-            neck_hidden_sizes=[16, 32, 48, 64],
-            fusion_hidden_size=32,
-            reassemble_factors=[4, 2, 1, 0.5],
-        )
-        return First(DPTForDepthEstimation(config))
 
 
 @register_model("unet", variants=VARIANTS)
@@ -280,41 +298,25 @@ class UnetModel(Network):
 
 
 @register_model("wav2vec2", variants=VARIANTS)
-class Wav2vec2Model(Network):
-    inputs = staticmethod(sound(2000))
-
-    def get_eager_model(self) -> nn.Module:
-        from transformers import Wav2Vec2Config, Wav2Vec2Model
-
-        config = Wav2Vec2Config(
-            **_TEXT,
-            conv_dim=(32, 32, 32),
-            conv_kernel=(10, 3, 3),
-            conv_stride=(5, 2, 2),
-            num_feat_extract_layers=3,
-            num_conv_pos_embeddings=16,
-            num_conv_pos_embedding_groups=4,
-        )
-        return First(Wav2Vec2Model(config))
+class Wav2vec2Model(
+    Transformer,
+    name="Wav2Vec2Model",
+    **_SOUND,
+    num_conv_pos_embeddings=16,
+    num_conv_pos_embedding_groups=4,
+):
+    inputs = staticmethod(sound)
 
 
 @register_model("conformer", variants=VARIANTS)
-class ConformerModel(Network):
-    inputs = staticmethod(sound(2000))
-
-    def get_eager_model(self) -> nn.Module:
-        from transformers import Wav2Vec2ConformerConfig, Wav2Vec2ConformerModel
-
-        config = Wav2Vec2ConformerConfig(
-            **_TEXT,
-            conv_dim=(32, 32, 32),
-            conv_kernel=(10, 3, 3),
-            conv_stride=(5, 2, 2),
-            num_feat_extract_layers=3,
-            conv_depthwise_kernel_size=7,
-            position_embeddings_type="rotary",
-        )
-        return First(Wav2Vec2ConformerModel(config))
+class ConformerModel(
+    Transformer,
+    name="Wav2Vec2ConformerModel",
+    **_SOUND,
+    conv_depthwise_kernel_size=7,
+    position_embeddings_type="rotary",
+):
+    inputs = staticmethod(sound)
 
 
 @register_model("speech", variants=VARIANTS)
@@ -334,58 +336,37 @@ class SpeechModel(Network):
 
 
 @register_model("distilbert", variants=VARIANTS)
-class DistilbertModel(Network):
+class DistilbertModel(
+    Transformer, name="DistilBertModel", dim=64, hidden_dim=128, n_layers=2, n_heads=4,
+    vocab_size=VOCABULARY, max_position_embeddings=64,
+):  # fmt: skip
     inputs = staticmethod(words)
-
-    def get_eager_model(self) -> nn.Module:
-        from transformers import DistilBertConfig, DistilBertModel
-
-        config = DistilBertConfig(
-            dim=64, hidden_dim=128, n_layers=2, n_heads=4, vocab_size=VOCABULARY,
-            max_position_embeddings=64,
-        )  # fmt: skip
-        return First(DistilBertModel(config))
 
 
 @register_model("llama", variants=VARIANTS)
-class LlamaModel(Network):
+class LlamaModel(Transformer, name="LlamaForCausalLM", **_DECODER):
     inputs = staticmethod(words)
-
-    def get_eager_model(self) -> nn.Module:
-        from transformers import LlamaConfig, LlamaForCausalLM
-
-        return First(LlamaForCausalLM(LlamaConfig(**_DECODER)))
 
 
 @register_model("mistral", variants=VARIANTS)
-class MistralModel(Network):
+class MistralModel(Transformer, name="MistralForCausalLM", **_DECODER, sliding_window=8):
     inputs = staticmethod(words)
-
-    def get_eager_model(self) -> nn.Module:
-        from transformers import MistralConfig, MistralForCausalLM
-
-        return First(MistralForCausalLM(MistralConfig(**_DECODER, sliding_window=8)))
 
 
 @register_model("gemma", variants=VARIANTS)
-class GemmaModel(Network):
+class GemmaModel(Transformer, name="GemmaForCausalLM", **_DECODER, head_dim=16):
     inputs = staticmethod(words)
-
-    def get_eager_model(self) -> nn.Module:
-        from transformers import GemmaConfig, GemmaForCausalLM
-
-        return First(GemmaForCausalLM(GemmaConfig(**_DECODER, head_dim=16)))
 
 
 @register_model("mixtral", variants=VARIANTS)
-class MixtralModel(Network):
+class MixtralModel(
+    Transformer,
+    name="MixtralForCausalLM",
+    **_DECODER,
+    num_local_experts=4,
+    num_experts_per_tok=2,
+):
     inputs = staticmethod(words)
-
-    def get_eager_model(self) -> nn.Module:
-        from transformers import MixtralConfig, MixtralForCausalLM
-
-        config = MixtralConfig(**_DECODER, num_local_experts=4, num_experts_per_tok=2)
-        return First(MixtralForCausalLM(config))
 
 
 @register_model("t5", variants=VARIANTS)
@@ -395,17 +376,11 @@ class T5Model(Network):
     def get_eager_model(self) -> nn.Module:
         from transformers import T5Config, T5ForConditionalGeneration
 
-        inner = T5ForConditionalGeneration(
-            T5Config(
-                d_model=64,
-                d_kv=16,
-                d_ff=128,
-                num_layers=2,
-                num_heads=4,
-                vocab_size=VOCABULARY,
-                use_cache=False,
-            )
-        )
+        config = T5Config(
+            d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, vocab_size=VOCABULARY,
+            use_cache=False,
+        )  # fmt: skip
+        inner = T5ForConditionalGeneration(config)
 
         class Both(nn.Module):
             """Encoder and decoder, which gets the same words."""
