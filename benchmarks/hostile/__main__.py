@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from benchmarks.harness import clean_claims, finish, parser_of
 from benchmarks.hostile import attacks, disks, fuzz, fuzz_outside, kills, surroundings
-from benchmarks.hostile.stage import Row, count, enter_namespace
+from benchmarks.hostile.stage import count, enter_namespace
 
 SUBJECTS = (
     *fuzz.SUBJECTS,
@@ -52,15 +52,11 @@ def main(words: Sequence[str] | None = None) -> int:
             numbers = range(arguments.trial, arguments.trial + 1)
         row = count(subject, numbers, arguments.seed, lambda line: print(line, flush=True))
         rows.append(row)
-        print(line_of(row), flush=True)
-    kept = [row.document() for row in rows]
-    details = {"seed": arguments.seed, "quick": arguments.quick, "rows": kept}
-    return finish(clean_claims(kept), arguments.json, details)
-
-
-def line_of(row: Row) -> str:
-    line = f"{f'{row.name}: {row.what}':<60} {row.trials:>6} {row.clean:>6} {row.seconds:>8.1f}"
-    return f"{line}  not possible here: {row.not_possible}" if row.not_possible else line
+        counts = f"{row['trials']:>6} {row['clean']:>6} {row['seconds']:>8.1f}"
+        missing = f"  not possible here: {row['not_possible']}" if "not_possible" in row else ""
+        print(f"{f'{subject.name}: {subject.what}':<60} {counts}{missing}", flush=True)
+    details = {"seed": arguments.seed, "quick": arguments.quick, "rows": rows}
+    return finish(clean_claims(rows), arguments.json, details)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import tarfile
 from pathlib import Path
 from random import Random
 
-from benchmarks.hostile.stage import Ending, NotPossibleError, Stage, Subject, expect, make_stage
+from benchmarks.hostile.stage import NotPossibleError, Stage, Subject, expect, make_stage
 
 PRECIOUS = "keep me\n"
 MEMORY_BYTES = 3 << 30
@@ -25,6 +25,16 @@ MEMORY_BYTES = 3 << 30
 
 
 # --- links ----------------------------------------------------------------------------------------
+
+
+def _readers(stage: Stage) -> list[list[str]]:
+    """What reads a run directory and writes to it."""
+    return [
+        stage.sme2("report", stage.out, "--html", stage.out / "report.html"),
+        stage.sme2("report", "validate", stage.out),
+        stage.sme2("report", "analyze", stage.out),
+        stage.measure(),
+    ]
 
 
 def links(chance: Random, folder: Path) -> None:
@@ -41,12 +51,7 @@ def links(chance: Random, folder: Path) -> None:
             path.symlink_to(precious)
         else:
             path.hardlink_to(precious)
-    for words in (
-        stage.sme2("report", stage.out, "--html", stage.out / "report.html"),
-        stage.sme2("report", "validate", stage.out),
-        stage.sme2("report", "analyze", stage.out),
-        stage.measure(),
-    ):
+    for words in _readers(stage):
         stage.run(words).expect_plain()
     expect(precious.read_text() == PRECIOUS, f"{precious} was overwritten")
 
@@ -54,13 +59,7 @@ def links(chance: Random, folder: Path) -> None:
 def backup(chance: Random, folder: Path) -> None:
     """Every file of a run directory has a second name: nothing is changed under that one."""
     stage = make_stage(folder)
-    page = stage.out / "report.html"
-    commands = [
-        stage.sme2("report", stage.out, "--html", page),
-        stage.sme2("report", "validate", stage.out),
-        stage.sme2("report", "analyze", stage.out),
-        stage.measure(),
-    ]
+    commands = _readers(stage)
     stage.run(stage.measure()).expect_success("a measurement")
     stage.run(commands[0]).expect_success("a report")
     kept = folder / "kept"
@@ -89,8 +88,8 @@ def paths(chance: Random, folder: Path) -> None:
         with contextlib.suppress(ValueError):
             text = json.dumps(_with_paths(json.loads(path.read_text()), evil, chance))
             path.write_text(text)
-    for words in (("report",), ("report", "validate"), ("report", "analyze")):
-        stage.run(stage.sme2(*words, stage.out)).expect_plain()
+    for words in _readers(stage)[:3]:
+        stage.run(words).expect_plain()
     expect(not list(outside.iterdir()), "something was written outside")
 
 
@@ -169,10 +168,6 @@ def terminal(chance: Random, folder: Path) -> None:
         words = stage.sme2("run", "toy_cnn", "--device", "android", "--serial", evil)
     ending = stage.run(words)
     ending.expect_plain()
-    _expect_printable(ending, place)
-
-
-def _expect_printable(ending: Ending, place: str) -> None:
     # A carriage return in front of a line feed is how some tools end their lines.
     raw = {letter for letter in ending.said.replace("\r\n", "\n") if letter in "\x1b\x07\x08\x9b\r"}
     expect(not raw, f"raw letters {raw} were printed ({place}):\n{ending.said[-2000:]!r}")
@@ -232,20 +227,14 @@ def _size(folder: Path) -> int:
 
 # --- several workers ------------------------------------------------------------------------------
 
-MODES = ("load", "loadscope", "loadfile", "loadgroup", "worksteal", "each")
-
 
 def workers(chance: Random, folder: Path) -> None:
     """Every way of spreading tests over workers: a case is made by one process at a time."""
     stage = make_stage(folder)
-    mode = chance.choice(MODES)
+    mode = chance.choice(("load", "loadscope", "loadfile", "loadgroup", "worksteal", "each"))
     ending = stage.run(stage.pytest("-n", "2", "--dist", mode))
     ending.expect_success(f"a run with --dist {mode}")
     stage.check_whole()
-    _whole_records(stage)
-
-
-def _whole_records(stage: Stage) -> None:
     for path in stage.out.rglob("metrics.json"):
         json.loads(path.read_text())
 

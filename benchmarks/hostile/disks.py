@@ -9,23 +9,21 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
 from benchmarks.hostile.stage import (
-    DEVICE,
+    Attempt,
     Stage,
     Subject,
     expect,
     fill_cache,
     make_stage,
     merging,
-    merging_words,
     resize_disk,
     small_disk,
 )
-from pytest_sme2.system.cache import mark_cache
 
 PLENTY = 1 << 30
 _REMEDY = re.compile(r"make room|free space|disk is not full", re.IGNORECASE)
@@ -62,108 +60,101 @@ def _try_and_heal(stage: Stage, disk: Path, command: Sequence[str], free: int) -
     stage.check_whole()
 
 
-def export(chance: Random, folder: Path) -> None:
-    stage = make_stage(folder, exports=False)
-    disk = folder / "disk"
-    with small_disk(disk, PLENTY):
-        stage.cache = disk / "cache"
-        mark_cache(stage.cache)
-        _try_and_heal(stage, disk, stage.export(), chance.randrange(1_500_000))
+def on_a_disk(attempt: Callable[[Random, Stage, Path], None]) -> Attempt:
+    """A stage, and beside it a disk whose size can be changed."""
+
+    def prepared(chance: Random, folder: Path) -> None:
+        with small_disk(folder / "disk", PLENTY):
+            attempt(chance, make_stage(folder), folder / "disk")
+
+    return prepared
 
 
-def build(chance: Random, folder: Path) -> None:
-    stage = make_stage(folder)
-    disk = folder / "disk"
-    with small_disk(disk, PLENTY):
-        stage.cache = disk / "cache"
-        fill_cache(stage.cache, exports=True, runners=False)
-        _try_and_heal(stage, disk, stage.measure(), chance.randrange(20_000_000))
+@on_a_disk
+def export(chance: Random, stage: Stage, disk: Path) -> None:
+    stage.cache = disk / "cache"
+    fill_cache(stage.cache, exports=False, runners=False)
+    _try_and_heal(stage, disk, stage.export(), chance.randrange(1_500_000))
 
 
-def measure(chance: Random, folder: Path) -> None:
+@on_a_disk
+def build(chance: Random, stage: Stage, disk: Path) -> None:
+    stage.cache = disk / "cache"
+    fill_cache(stage.cache, exports=True, runners=False)
+    _try_and_heal(stage, disk, stage.measure(), chance.randrange(20_000_000))
+
+
+@on_a_disk
+def measure(chance: Random, stage: Stage, disk: Path) -> None:
     """The run directory fills up; now and then the folder for temporary files instead."""
-    stage = make_stage(folder)
-    temporary = chance.random() < 0.4
-    disk = folder / "tmp" if temporary else folder / "disk"
-    with small_disk(disk, PLENTY):
-        if not temporary:
-            stage.out = disk / "out"
-        device = chance.choice(("emulated", DEVICE)) if DEVICE == "linux" else DEVICE
-        free = chance.randrange(8_000_000 if temporary else 150_000)
-        _try_and_heal(stage, disk, stage.measure(device), free)
-
-
-def update(chance: Random, folder: Path) -> None:
-    stage = make_stage(folder)
-    disk = folder / "disk"
-    with small_disk(disk, PLENTY):
-        stage.run([*stage.update(), f"--sme2-baseline-dir={disk}"]).expect_success(
-            "the first update"
-        )
-        (path,) = disk.glob("*/*.json")
-        path.write_text(path.read_text().replace('"random', '"once random'))
-        before = _files(disk)
-        _leave(disk, chance.randrange(8_192))
-        ending = stage.run([*stage.update(), f"--sme2-baseline-dir={disk}"])
-        if ending.code != 0:
-            ending.expect_refusal(_FULL, str(disk))
-            expect(_files(disk) == before, "the old baseline was changed")
-        _try_and_heal(stage, disk, [*stage.update(), f"--sme2-baseline-dir={disk}"], 0)
-        expect('"weights": "random' in path.read_text(), "the baseline was not updated")
-
-
-def report(chance: Random, folder: Path) -> None:
-    stage = make_stage(folder)
-    disk = folder / "disk"
-    with small_disk(disk, PLENTY):
+    most = 150_000
+    if chance.random() < 0.4:
+        stage.extra, most = {"TMPDIR": str(disk)}, 8_000_000
+    else:
         stage.out = disk / "out"
-        stage.run(stage.measure()).expect_success("a measurement")
-        place = disk / "report.html" if chance.random() < 0.5 else folder / "report.html"
-        command = stage.sme2("report", stage.out, "--html", place)
-        _try_and_heal(stage, disk, command, chance.randrange(60_000))
+    command = chance.choice((stage.measure(), stage.emulate()))
+    _try_and_heal(stage, disk, command, chance.randrange(most))
 
 
-def conclusion(chance: Random, folder: Path) -> None:
+@on_a_disk
+def update(chance: Random, stage: Stage, disk: Path) -> None:
+    command = [*stage.update(), f"--sme2-baseline-dir={disk}"]
+    stage.run(command).expect_success("the first update")
+    (path,) = disk.glob("*/*.json")
+    path.write_text(path.read_text().replace('"random', '"once random'))
+    before = _files(disk)
+    _leave(disk, chance.randrange(8_192))
+    ending = stage.run(command)
+    if ending.code != 0:
+        ending.expect_refusal(_FULL, str(disk))
+        expect(_files(disk) == before, "the old baseline was changed")
+    _try_and_heal(stage, disk, command, 0)
+    expect('"weights": "random' in path.read_text(), "the baseline was not updated")
+
+
+@on_a_disk
+def report(chance: Random, stage: Stage, disk: Path) -> None:
+    stage.out = disk / "out"
+    stage.run(stage.measure()).expect_success("a measurement")
+    place = chance.choice((disk, stage.root)) / "report.html"
+    command = stage.sme2("report", stage.out, "--html", place)
+    _try_and_heal(stage, disk, command, chance.randrange(60_000))
+
+
+@on_a_disk
+def conclusion(chance: Random, stage: Stage, disk: Path) -> None:
     """The same where a test run ends: the table is still printed, and the run fails."""
-    stage = make_stage(folder)
-    disk = folder / "disk"
-    with small_disk(disk, PLENTY):
-        stage.out = disk / "out"
-        command = stage.pytest(f"--sme2-report={disk / 'report.html'}")
-        _try_and_heal(stage, disk, command, chance.randrange(400_000))
+    stage.out = disk / "out"
+    command = stage.pytest(f"--sme2-report={disk / 'report.html'}")
+    _try_and_heal(stage, disk, command, chance.randrange(400_000))
 
 
-def merge(chance: Random, folder: Path) -> None:
-    stage, _ = merging(folder)
-    disk = folder / "disk"
-    with small_disk(disk, PLENTY):
-        stage.out = disk / "out"
-        command = merging_words(stage)
-        free = chance.randrange(200_000)
-        _leave(disk, free)
-        ending = stage.run(command)
-        if ending.code != 0:
-            ending.expect_refusal(_FULL, str(disk))
-            expect(not _files(disk), f"left over: {list(_files(disk))[:3]}")
-            resize_disk(disk, PLENTY)
-            stage.run(command).expect_success("the same command once there was room")
-
-
-def history(chance: Random, folder: Path) -> None:
-    stage, command = merging(folder)
-    disk = folder / "disk"
-    with small_disk(disk, PLENTY):
-        kept = disk / "history"
-        command += ["--history", str(kept)]
-        _leave(disk, chance.randrange(100_000))
-        ending = stage.run(command)
-        if ending.code != 0:
-            ending.expect_plain()
-            expect(str(disk) in ending.said, f"the folder is not named:\n{ending.said[-2000:]}")
+@on_a_disk
+def merge(chance: Random, stage: Stage, disk: Path) -> None:
+    stage.out = disk / "out"
+    command = merging(stage)
+    _leave(disk, chance.randrange(200_000))
+    ending = stage.run(command)
+    if ending.code != 0:
+        ending.expect_refusal(_FULL, str(disk))
+        expect(not _files(disk), f"left over: {list(_files(disk))[:3]}")
         resize_disk(disk, PLENTY)
-        shutil.rmtree(stage.out, ignore_errors=True)
         stage.run(command).expect_success("the same command once there was room")
-        stage.run(stage.sme2("history", kept)).expect_success("its history")
+
+
+@on_a_disk
+def history(chance: Random, stage: Stage, disk: Path) -> None:
+    kept = disk / "history"
+    command = [*merging(stage), "--history", str(kept)]
+    _leave(disk, chance.randrange(100_000))
+    ending = stage.run(command)
+    if ending.code != 0:
+        ending.expect_plain()
+        expect(str(disk) in ending.said, f"the folder is not named:\n{ending.said[-2000:]}")
+    resize_disk(disk, PLENTY)
+    shutil.rmtree(stage.out, ignore_errors=True)
+    stage.run(command).expect_success("the same command once there was room")
+    stage.run(stage.sme2("history", kept)).expect_success("its history")
 
 
 SUBJECTS = (

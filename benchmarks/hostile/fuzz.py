@@ -18,14 +18,13 @@ import signal
 import sys
 import tarfile
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from types import FrameType
-from typing import Any
 
 from benchmarks.hostile.damage import damaged_bytes, damaged_json, damaged_text
-from benchmarks.hostile.stage import NotCleanError, Subject, expect
+from benchmarks.hostile.stage import Attempt, NotCleanError, Subject, expect
 from pytest_sme2.cli.experiment_file import read_plan, template
 from pytest_sme2.errors import EtdumpError, Sme2Error
 from pytest_sme2.export.store import load_artifact
@@ -94,6 +93,21 @@ def read_within_bounds(
             expect(len(text) <= LONGEST_MESSAGE, f"a message of {len(text)} letters: {text[:300]}")
 
 
+def damaged_file(name: str, content: str | bytes, read: Callable[[Path], object]) -> Attempt:
+    """One file that is read as it is; bytes are text with lines, other text is JSON."""
+
+    def attempt(chance: Random, folder: Path) -> None:
+        path = folder / name
+        path.write_bytes(
+            damaged_json(chance, content)
+            if isinstance(content, str)
+            else damaged_text(chance, content)
+        )
+        read_within_bounds(lambda: read(path), path.name)
+
+    return attempt
+
+
 # --- ETDump ---------------------------------------------------------------------------------------
 
 
@@ -128,23 +142,12 @@ def etdump_file(chance: Random, folder: Path) -> None:
 
 # --- JSON -----------------------------------------------------------------------------------------
 
-RUNNER_JSON: dict[str, Any] = {
-    "schema": 1,
-    "executorch": "1.5.1",
-    "platform": "linux-aarch64",
-    "sme2": {"requested": "on", "effective": True, "source": "getauxval"},
-    "cpu_features": ["asimd", "sme", "sme2"],
-    "threads": 1,
-    "load_ns": 149136316,
-    "warmup_wall_ns": [497053127],
-    "wall_ns": [397053127, 398053127],
-    "cpu_ns": [238963550, 238963551],
-    "peak_rss_load_bytes": 23732224,
-    "peak_rss_bytes": 24879104,
-    "outputs": [
-        {"dtype": "float32", "shape": [1, 1], "sha256": "96", "has_nan": False, "file": "o.bin"}
-    ],
-}
+RUNNER_JSON = """{"schema":1,"executorch":"1.5.1","platform":"linux-aarch64",
+"sme2":{"requested":"on","effective":true,"source":"getauxval"},
+"cpu_features":["asimd","sme","sme2"],"threads":1,"load_ns":149136316,
+"warmup_wall_ns":[497053127],"wall_ns":[397053127,398053127],"cpu_ns":[238963550,238963551],
+"peak_rss_load_bytes":23732224,"peak_rss_bytes":24879104,
+"outputs":[{"dtype":"float32","shape":[1,1],"sha256":"96","has_nan":false,"file":"o.bin"}]}"""
 
 
 def runner_result(chance: Random, folder: Path) -> None:
@@ -152,21 +155,16 @@ def runner_result(chance: Random, folder: Path) -> None:
     from pytest_sme2.timing.processes import interference
 
     result = folder / "runner.json"
-    result.write_bytes(damaged_json(chance, json.dumps(RUNNER_JSON)))
+    result.write_bytes(damaged_json(chance, RUNNER_JSON))
     (folder / "o.bin").write_bytes(bytes(4))
     artifact = Artifact("toy", "fp32", folder, folder / "toy.pte", "", (), ())
     request = RunRequest(artifact, Arm.ON, runs=2, warmup=1)
 
     def read() -> None:
         run = Sme2Runner("wheel", "linux-aarch64", "1.5.1", folder).read_result(
-            request,
-            target="emulated",
-            emulated=True,
-            result=result,
-            etdump=None,
-            outputs=folder,
+            request, target="emulated", emulated=True, result=result, etdump=None, outputs=folder,
             log=folder / "runner.log",
-        )
+        )  # fmt: skip
         interference(run)
         expect(all(value > 0 for value in run.wall_ns), f"times that cannot be: {run.wall_ns}")
 
@@ -286,7 +284,9 @@ def bundle(chance: Random, folder: Path) -> None:
     else:
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             members = [(member, _content(archive, member)) for member in archive]
-        data = _packed(chance.choice(_BUNDLES)(chance, members))
+        data = _packed(
+            chance.choice((_changed_manifest, _changed_record, _strange_members))(chance, members)
+        )
     path = folder / "b.tar.gz"
     path.write_bytes(data)
     before = {item for item in folder.rglob("*") if "cache" not in item.parts}
@@ -353,13 +353,6 @@ def _strange_members(chance: Random, members: _Members) -> _Members:
     return members
 
 
-_BUNDLES: Sequence[Callable[[Random, _Members], _Members]] = (
-    _changed_manifest,
-    _changed_record,
-    _strange_members,
-)
-
-
 @functools.cache
 def _swollen_header() -> bytes:
     """An archive of a megabyte that begins with a header of a quarter of a gigabyte."""
@@ -385,15 +378,12 @@ Debug (XNNPACK): running operator 10:0 (Softmax (NC, F32))
 """
 
 
-def xnnpack_log(chance: Random, folder: Path) -> None:
-    path = folder / "runner.log"
-    path.write_bytes(damaged_text(chance, XNNPACK_LOG * chance.choice((1, 1, 50))))
+def _read_xnnpack_log(path: Path) -> None:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        census_from_xnnpack_log(file, Arm.ON)
 
-    def read() -> None:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            census_from_xnnpack_log(file, Arm.ON)
 
-    read_within_bounds(read, path.name)
+xnnpack_log = damaged_file("runner.log", XNNPACK_LOG * 9, _read_xnnpack_log)
 
 
 def qemu_log(chance: Random, folder: Path) -> None:
@@ -454,17 +444,10 @@ linux | toy-fp32 | output 0 = 4629b3809d22: 0.29916 0.0118713 0.344971 ± 0.0911
 """.encode()
 
 
-def limits_file(chance: Random, folder: Path) -> None:
-    path = folder / "limits.toml"
-    path.write_bytes(damaged_text(chance, LIMITS))
-    read_within_bounds(lambda: limits.resolve("fp16@256", files=[path]), path.name)
-
-
-def contract_file(chance: Random, folder: Path) -> None:
-    path = folder / contract.FILE_NAME
-    path.write_bytes(damaged_text(chance, CONTRACT))
-    read_within_bounds(lambda: contract.load(folder), path.name)
-
+limits_file = damaged_file(
+    "limits.toml", LIMITS, lambda path: limits.resolve("fp16@256", files=[path])
+)
+contract_file = damaged_file(contract.FILE_NAME, CONTRACT, lambda path: contract.load(path.parent))
 
 SUBJECTS = (
     Subject("fuzz-etdump", "damaged ETDumps (a hundred a trial)", 100, 3, etdump),

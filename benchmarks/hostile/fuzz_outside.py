@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.hostile.damage import damaged_bytes, damaged_json, damaged_text
-from benchmarks.hostile.fuzz import read_within_bounds
+from benchmarks.hostile.fuzz import damaged_file, read_within_bounds
 from benchmarks.hostile.stage import Subject, expect
 from pytest_sme2.cli.commands.history import history_lines
 from pytest_sme2.export.discovery import discover
@@ -133,11 +133,7 @@ TESTS = """{"schema":1,"exit_code":0,"tests":{"test_it.py::test_it":{"outcome":"
 "seconds":1.5}},"found":["test_it.py::test_it"],"number":1,"of":2}"""
 
 
-def tests_of_shard(chance: Random, folder: Path) -> None:
-    path = folder / shard.TESTS
-    path.write_bytes(damaged_json(chance, TESTS))
-    read_within_bounds(lambda: shard.read_shard(folder), path.name)
-
+tests_of_shard = damaged_file(shard.TESTS, TESTS, lambda path: shard.read_shard(path.parent))
 
 # --- files beside an ETDump, and those of a model's folder ----------------------------------------
 
@@ -147,9 +143,8 @@ SHAPES_TEXT = """{"schema":1,"methods":[{"name":"forward","calls":{"0":[{"operat
 
 def shapes(chance: Random, folder: Path) -> None:
     etdump = folder / "run.etdump"
-    path = beside(etdump, SHAPES)
-    path.write_bytes(damaged_json(chance, SHAPES_TEXT.replace('"schema":1', f'"schema":{SCHEMA}')))
-    read_within_bounds(lambda: kept_shapes(etdump), path.name)
+    text = SHAPES_TEXT.replace('"schema":1', f'"schema":{SCHEMA}')
+    damaged_file(beside(etdump, SHAPES).name, text, lambda _: kept_shapes(etdump))(chance, folder)
 
 
 WEIGHTS = b"""\
@@ -165,10 +160,8 @@ MODEL = "from pytest_sme2 import register_model\n@register_model('net')\nclass M
 
 def weights(chance: Random, folder: Path) -> None:
     (folder / "model.py").write_text(MODEL, "utf-8")
-    path = folder / "weights.toml"
-    path.write_bytes(damaged_text(chance, WEIGHTS))
     entry = discover([folder], entry_points=False).get("net")
-    read_within_bounds(lambda: upstream_of(entry), path.name)
+    damaged_file("weights.toml", WEIGHTS, lambda _: upstream_of(entry))(chance, folder)
 
 
 # --- the machine's archives -----------------------------------------------------------------------
@@ -278,8 +271,7 @@ def origins(chance: Random, folder: Path) -> None:
     etdump = folder / "run.etdump"
     keep_origins(etdump, DATA / "etrecords" / "toy.etrecord", lambda line: None)
     path = beside(etdump, ORIGINS)
-    path.write_bytes(damaged_json(chance, path.read_text("utf-8")))
-    read_within_bounds(lambda: kept_origins(etdump), path.name)
+    damaged_file(path.name, path.read_text("utf-8"), lambda _: kept_origins(etdump))(chance, folder)
 
 
 def kernel_matrix(chance: Random, folder: Path) -> None:
@@ -287,8 +279,7 @@ def kernel_matrix(chance: Random, folder: Path) -> None:
     cell = Cell("linear", "fp32", 32, "regular")
     answer = CellAnswer(cell, "sme2", "kernel", ("Fully Connected",), 4096, 900, 60.0)
     write_matrix(KernelMatrix("1.5.1", "2.13.0", "0.18.0", "max", (answer,)), path)
-    path.write_bytes(damaged_json(chance, path.read_text("utf-8")))
-    read_within_bounds(lambda: read_matrix(path), path.name)
+    damaged_file(path.name, path.read_text("utf-8"), read_matrix)(chance, folder)
 
 
 def sweep_results(chance: Random, folder: Path) -> None:
@@ -297,9 +288,8 @@ def sweep_results(chance: Random, folder: Path) -> None:
     batch = BatchResult(0, "fp16", 8, 30.0, 12, 8, ("a program: why",), (seen,))
     wanted = SweepResults(0, "1.5.1", "11.1.2", ("strict",))
     write_results(replace(wanted, batches=(batch,)), folder)
-    path = folder / SWEEP
-    path.write_bytes(damaged_json(chance, path.read_text("utf-8")))
-    read_within_bounds(lambda: read_results(folder, wanted), path.name)
+    text = (folder / SWEEP).read_text("utf-8")
+    damaged_file(SWEEP, text, lambda _: read_results(folder, wanted))(chance, folder)
 
 
 CLAIM_TEXT = '{"host": "lab", "user": "me", "pid": 812, "lock": "lab:1:2", "token": "0a"}'
@@ -369,17 +359,13 @@ OBSERVED = (
 )
 
 
-def observer(chance: Random, folder: Path) -> None:
+def _read_observed(path: Path) -> None:
     """What a runner of language models printed: no time is negative or without end."""
-    path = folder / "llama.log"
-    path.write_bytes(damaged_text(chance, OBSERVED.encode()))
+    for found in read_observed(path):
+        expect(all(0 <= time <= 1e9 for time in found.token_ms.values()), "impossible times")
 
-    def read() -> None:
-        for found in read_observed(path):
-            expect(all(0 <= time <= 1e9 for time in found.token_ms.values()), "impossible times")
 
-    read_within_bounds(read, path.name)
-
+observer = damaged_file("llama.log", OBSERVED.encode(), _read_observed)
 
 SUBJECTS = (
     Subject("fuzz-observer", "damaged output of llama_main", 500, 30, observer),
@@ -431,38 +417,27 @@ READERS = {
     "verdict/contract": "fuzz-contract",
     "verdict/limits": "fuzz-limits",
 }
-# Modules that read as well, and why nothing of theirs is damaged here.
-NOT_FUZZED = {
-    "cli/commands/advise": "adds to a comment, which it does not read",
-    "cli/commands/export": "prints a record that the store has checked",
-    "cli/commands/init": "reads files of this package",
-    "cli/commands/run": "prints a record that the same process has written",
-    "export/artifacts": "reads what its own child process says",
-    "export/editing": "reads a file of this package, and the user's own Python files",
-    "export/discovery": "reads the user's own Python files, which are run as well",
-    "export/forking": "reads the request of its own parent process",
-    "export/lowering": "reads the request of its own parent process",
-    "export/server": "reads what its own child process says",
-    "fake_phone/lab": "reads what its own supervisor says",
-    "fake_phone/root": "reads files of this package",
-    "fake_phone/supervisor": "reads what its own lab says",
-    "session/trials": "reads the user's own Python file, which is run as well",
-    "plugin/hooks": "reads what a worker of the same run reports",
-    "cli/experiments": "adds to documents that the same process has written",
-    "report/html": "reads files of this package",
-    "report/matrix_page": "reads files of this package",
-    "report/writing": "makes a manifest anew that it cannot read",
-    "runners/sdk": "unpacks a wheel that pip has checked",
-    "runners/source_build": "looks for words in a source tree that is built and run as well",
-    "session/run_lock": "compares a name that has no meaning",
-    "system/confine": "reads what its own child process says",
-    "system/locks": "reads a holder's name; tested with nonsense in tests/unit/system",
-    "system/platforms": "reads a file of the kernel; tested with nonsense in tests/unit/system",
-    "system/reading": "is what the others read with",
-    "system/shared_store": "what is damaged or made up there is tested in tests/unit/system",
-    "targets/labgrid": "reads a file of the kernel",
-    "targets/local": "reads the kernel's own files",
-    "targets/census": "a damaged run in the cache is made again",
-    "timing/selfcheck": "reads the kernel's own files",
-    "verdict/numerics": "reads numbers of any value as they are",
-}
+# Why nothing is damaged here of these modules, which read as well.
+_REASONS = {
+    "reads files of this package": (
+        "cli/commands/init", "fake_phone/root", "report/html", "report/matrix_page",
+    ),
+    "reads what this package, its parent or its child has just written": (
+        "cli/commands/advise", "cli/commands/export", "cli/commands/run", "cli/experiments",
+        "export/artifacts", "export/forking", "export/lowering", "export/server", "fake_phone/lab",
+        "fake_phone/supervisor", "plugin/hooks", "system/confine",
+    ),
+    "reads the user's own Python files or sources, which are run as well": (
+        "export/discovery", "export/editing", "runners/source_build", "session/trials",
+    ),
+    "reads the kernel's own files": ("targets/labgrid", "targets/local", "timing/selfcheck"),
+    "nonsense there is tested in tests/unit/system": (
+        "system/locks", "system/platforms", "system/shared_store",
+    ),
+    "what is damaged is made anew": ("report/writing", "targets/census"),
+    "unpacks a wheel that pip has checked": ("runners/sdk",),
+    "compares a name that has no meaning": ("session/run_lock",),
+    "is what the others read with": ("system/reading",),
+    "reads numbers of any value as they are": ("verdict/numerics",),
+}  # fmt: skip
+NOT_FUZZED = {module for modules in _REASONS.values() for module in modules}

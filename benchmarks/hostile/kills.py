@@ -11,13 +11,16 @@ import functools
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from benchmarks.hostile.stage import (
-    DEVICE,
+    Attempt,
     Stage,
     Subject,
     descendants,
@@ -25,7 +28,6 @@ from benchmarks.hostile.stage import (
     finish,
     make_stage,
     merging,
-    usual_seconds,
 )
 
 
@@ -33,8 +35,8 @@ def _strike(chance: Random, stage: Stage, command: list[str], seconds: float) ->
     """Start the command, and kill one of its processes at some moment."""
     moment, whom = chance.random(), chance.random()
     process = stage.start(command)
-    with contextlib.suppress(TimeoutError):
-        _sleep(moment * seconds, process.pid)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(moment * seconds)
     below = descendants(process.pid)
     # The main one half of the time: it is the one whose death nobody is left to handle.
     victim = process.pid if whom < 0.5 or not below else below[int(whom * 1e6) % len(below)]
@@ -46,15 +48,6 @@ def _strike(chance: Random, stage: Stage, command: list[str], seconds: float) ->
         expect(ending.code in (0, 1, 2, 3), f"ended with {ending.code}:\n{ending.said[-2000:]}")
 
 
-def _sleep(seconds: float, pid: int) -> None:
-    """Until then, or until the process has ended."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if not Path(f"/proc/{pid}").exists():
-            raise TimeoutError
-        time.sleep(0.01)
-
-
 def _again(stage: Stage, command: list[str]) -> None:
     stage.check_whole()
     stage.run(command).expect_success("the same command afterwards")
@@ -62,31 +55,34 @@ def _again(stage: Stage, command: list[str]) -> None:
     stage.check_no_leftovers()
 
 
-def export(chance: Random, folder: Path) -> None:
-    stage = make_stage(folder, exports=False)
-    _strike(chance, stage, stage.export(), usual_seconds("export"))
-    _again(stage, stage.export())
+def killed(words: Callable[[Stage], list[str]], **missing: Any) -> Attempt:
+    """A command whose parts are not made yet."""
+
+    @functools.cache
+    def seconds() -> float:
+        with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
+            stage = make_stage(Path(folder), **missing)
+            return _seconds(stage, words(stage))
+
+    def attempt(chance: Random, folder: Path) -> None:
+        stage = make_stage(folder, **missing)
+        _strike(chance, stage, words(stage), seconds())
+        _again(stage, words(stage))
+
+    return attempt
 
 
-def build(chance: Random, folder: Path) -> None:
-    stage = make_stage(folder, runners=False)
-    _strike(chance, stage, stage.measure(), usual_seconds("build"))
-    _again(stage, stage.measure())
-
-
-def measure(chance: Random, folder: Path) -> None:
-    stage = make_stage(folder)
-    command = stage.measure("emulated" if DEVICE == "linux" else DEVICE)
-    _strike(chance, stage, command, usual_seconds("measure"))
-    _again(stage, command)
+def _seconds(stage: Stage, command: list[str]) -> float:
+    """How long a command takes when nothing disturbs it, to place a kill inside of it."""
+    started = time.monotonic()
+    stage.run(command).expect_success("an undisturbed run")
+    return time.monotonic() - started
 
 
 def update(chance: Random, folder: Path) -> None:
     """An update over an old baseline, which must still be there, or the new one."""
     stage = make_stage(folder)
-    started = time.monotonic()
-    stage.run(stage.update()).expect_success("the first update")
-    seconds = time.monotonic() - started
+    seconds = _seconds(stage, stage.update())
     (path,) = (stage.checkout / "baselines").glob("*/*.json")
     # Something that the next update changes, so that old and new differ.
     old = path.read_text().replace('"weights": "random', '"weights": "once random')
@@ -100,7 +96,8 @@ def update(chance: Random, folder: Path) -> None:
 
 def merge(chance: Random, folder: Path) -> None:
     """Two parts of a run; the merged folder is there as a whole, or not at all."""
-    stage, command = merging(folder)
+    stage = make_stage(folder)
+    command = merging(stage)
     seconds, whole = _whole_merge()
     _strike(chance, stage, command, seconds)
     found = _names(stage.out) if stage.out.exists() else whole
@@ -111,7 +108,8 @@ def merge(chance: Random, folder: Path) -> None:
 
 def history(chance: Random, folder: Path) -> None:
     """A run is added to a history, which can be read whenever that ends."""
-    stage, command = merging(folder)
+    stage = make_stage(folder)
+    command = merging(stage)
     kept = folder / "history"
     command += ["--history", str(kept)]
     _strike(chance, stage, command, _whole_merge()[0])
@@ -126,15 +124,18 @@ def history(chance: Random, folder: Path) -> None:
 def _whole_merge() -> tuple[float, frozenset[str]]:
     """How long one takes, and the files that it leaves."""
     with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
-        stage, command = merging(Path(folder))
-        started = time.monotonic()
-        stage.run(command).expect_success("a merge")
-        return time.monotonic() - started, frozenset(_names(stage.out))
+        stage = make_stage(Path(folder))
+        command = merging(stage)
+        return _seconds(stage, command), frozenset(_names(stage.out))
 
 
 def _names(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
+
+export = killed(Stage.export, exports=False)
+build = killed(Stage.measure, runners=False)
+measure = killed(Stage.emulate)
 
 SUBJECTS = (
     Subject("kill-export", "kill -9 during an export", 200, 1, export),

@@ -41,6 +41,10 @@ class NotPossibleError(Exception):
     """This machine cannot stage the fault; the text says what it lacks."""
 
 
+Attempt = Callable[[Random, Path], None]
+"""One trial, with its dice and an empty folder."""
+
+
 @dataclass(frozen=True)
 class Subject:
     """One kind of trial: what it is called, how often it is done, and what one of them does."""
@@ -51,24 +55,8 @@ class Subject:
     """How many trials a full run has."""
     quick: int
     """0 where one takes so long that a quick run goes without."""
-    attempt: Callable[[Random, Path], None]
+    attempt: Attempt
     """Raises NotCleanError; anything else that it raises is not a clean ending either."""
-
-
-@dataclass
-class Row:
-    """The count of one subject."""
-
-    name: str
-    what: str
-    trials: int = 0
-    clean: int = 0
-    seconds: float = 0.0
-    not_possible: str = ""
-
-    def document(self) -> dict[str, Any]:
-        counted = {**vars(self), "seconds": round(self.seconds, 1)}
-        return {name: value for name, value in counted.items() if value != ""}
 
 
 def expect(condition: object, problem: str) -> None:
@@ -77,23 +65,21 @@ def expect(condition: object, problem: str) -> None:
         raise NotCleanError(problem)
 
 
-def chance_of(seed: int, name: str, number: int) -> Random:
-    """The dice of one trial: the same for the same three, whatever ran before."""
-    return Random(f"{seed}/{name}/{number}")
-
-
-def count(subject: Subject, numbers: Iterable[int], seed: int, say: Callable[[str], None]) -> Row:
+def count(
+    subject: Subject, numbers: Iterable[int], seed: int, say: Callable[[str], None]
+) -> dict[str, Any]:
     """Do the trials with these numbers; what was not clean is said at once, with how to repeat."""
-    row = Row(subject.name, subject.what)
+    row: dict[str, Any] = {"name": subject.name, "what": subject.what, "trials": 0, "clean": 0}
     started = time.monotonic()
     for number in numbers:
-        row.trials += 1
+        # The same dice for the same trial, whatever ran before.
+        chance = Random(f"{seed}/{subject.name}/{number}")
         with tempfile.TemporaryDirectory(prefix="hostile-", ignore_cleanup_errors=True) as folder:
             try:
-                subject.attempt(chance_of(seed, subject.name, number), Path(folder).resolve())
+                subject.attempt(chance, Path(folder).resolve())
+                row["clean"] += 1
             except NotPossibleError as reason:
-                row.trials -= 1
-                row.not_possible = str(reason)
+                row["not_possible"] = str(reason)
                 break
             except Exception as error:
                 problem = str(error)
@@ -103,9 +89,8 @@ def count(subject: Subject, numbers: Iterable[int], seed: int, say: Callable[[st
                     f"NOT CLEAN: {problem}\n  again: python -m benchmarks.hostile "
                     f"--only {subject.name} --seed {seed} --trial {number}"
                 )
-            else:
-                row.clean += 1
-    row.seconds = time.monotonic() - started
+        row["trials"] += 1
+    row["seconds"] = round(time.monotonic() - started, 1)
     return row
 
 
@@ -195,6 +180,10 @@ class Stage:
             "--models-folder", "models", "--out", self.out,
         )  # fmt: skip
 
+    def emulate(self) -> list[str]:
+        """A measurement with more files and processes, where there is an emulator."""
+        return self.measure("emulated" if DEVICE == "linux" else DEVICE)
+
     def pytest(self, *words: str | Path) -> list[str]:
         chosen = ("-p", "no:cacheprovider", f"--device={DEVICE}", "--sme2-models=toy_cnn",
                   "--sme2-variants=fp32", f"--sme2-out={self.out}")  # fmt: skip
@@ -223,11 +212,15 @@ class Stage:
         """Nothing half made, no lock held, nobody left behind."""
         expect_no_strays()
         for folder in {self.root, *([self.cache] if self.cache else [])}:
-            for lock in folder.rglob("*.lock"):
-                with_lock(lock)
+            for path in folder.rglob("*.lock"):
+                try:
+                    with filelock.FileLock(path, timeout=5):
+                        pass
+                except filelock.Timeout:
+                    raise NotCleanError(f"the lock {path} is still held") from None
         for path in (self.checkout / "baselines").glob("*/*.json"):
             expect(baselines.read(path) is not None, f"{path} is gone")
-        for folder in self._artifacts():
+        for folder in self.cache.glob("exports/*_xnnpack_*") if self.cache else ():
             load_artifact(folder)
 
     def check_no_leftovers(self) -> None:
@@ -236,14 +229,9 @@ class Stage:
         for folder in (self.cache, self.out, self.checkout):
             for path in folder.rglob("*") if folder and folder.exists() else ():
                 expect(not any(mark in path.name for mark in marks), f"left over: {path}")
-        left = [path.name for path in (self.root / "tmp").iterdir() if "sme2" in path.name]
+        temporary = Path(self.environment()["TMPDIR"])
+        left = [path.name for path in temporary.iterdir() if "sme2" in path.name]
         expect(not left, f"left over in the folder for temporary files: {left}")
-
-    def _artifacts(self) -> Iterator[Path]:
-        if self.cache is not None and (self.cache / "exports").is_dir():
-            for folder in (self.cache / "exports").iterdir():
-                if "_xnnpack_" in folder.name:
-                    yield folder
 
 
 def finish(process: subprocess.Popen[bytes]) -> Ending:
@@ -257,15 +245,6 @@ def finish(process: subprocess.Popen[bytes]) -> Ending:
             f"hung for {TIMEOUT_SECONDS} s: {said.decode(errors='replace')[-2000:]}"
         ) from None
     return Ending(process.returncode, said.decode(errors="replace"))
-
-
-def with_lock(path: Path) -> None:
-    lock = filelock.FileLock(path)
-    try:
-        lock.acquire(timeout=5)
-    except filelock.Timeout:
-        raise NotCleanError(f"the lock {path} is still held") from None
-    lock.release()
 
 
 # --- making one -----------------------------------------------------------------------------------
@@ -295,19 +274,12 @@ def make_stage(
     checkout: str = "checkout",
 ) -> Stage:
     """A checkout with one model and two tests; caches filled as asked."""
-    provided = _provided()
     become_reaper()
     _OURS.update(descendants(os.getpid()))
-    stage = Stage(
-        root=folder,
-        cache=folder / "cache",
-        checkout=folder / checkout,
-        home=folder / home,
-        out=folder / "out",
-    )
+    stage = Stage(folder, folder / "cache", folder / checkout, folder / home, folder / "out")
     (folder / home).mkdir()
     (folder / "tmp").mkdir()
-    fill_cache(folder / "cache", provided, exports=exports, runners=runners)
+    fill_cache(folder / "cache", exports=exports, runners=runners)
     shutil.copytree(TOY, stage.checkout / "models" / "toy_cnn",
                     ignore=shutil.ignore_patterns("__pycache__"))  # fmt: skip
     (stage.checkout / "pytest.ini").write_text("[pytest]\nsme2_models = models\n")
@@ -315,10 +287,8 @@ def make_stage(
     return stage
 
 
-def fill_cache(
-    cache: Path, provided: Mapping[str, Path] | None = None, *, exports: bool, runners: bool
-) -> None:
-    provided = provided or _provided()
+def fill_cache(cache: Path, *, exports: bool, runners: bool) -> None:
+    provided = _provided()
     mark_cache(cache)
     if exports:
         shutil.copytree(provided["exports"], cache / "exports" / provided["exports"].name)
@@ -332,12 +302,11 @@ def fill_cache(
         tool.symlink_to(provided["qemu"])
 
 
-def merging(folder: Path) -> tuple[Stage, list[str]]:
-    """A stage with two parts of one run, and the command that merges them."""
-    stage = make_stage(folder)
-    shutil.copytree(_parts().name, folder / "parts")
-    stage.out = folder / "merged"
-    return stage, merging_words(stage)
+def merging(stage: Stage) -> list[str]:
+    """Put two parts of one run beside the stage; the command that merges them."""
+    shutil.copytree(_parts().name, stage.root / "parts")
+    parts = [stage.root / "parts" / part for part in _PARTS]
+    return stage.sme2("merge", *parts, "--out", stage.out)
 
 
 @functools.cache
@@ -349,28 +318,6 @@ def _parts() -> tempfile.TemporaryDirectory[str]:
             stage.out = Path(made.name, part)
             stage.run(stage.pytest("-k", part)).expect_success(f"the part of {part}")
     return made
-
-
-def merging_words(stage: Stage) -> list[str]:
-    parts = [stage.root / "parts" / part for part in _PARTS]
-    return stage.sme2("merge", *parts, "--out", stage.out)
-
-
-@functools.cache
-def usual_seconds(command: str) -> float:
-    """How long a command takes when nothing disturbs it, to place faults inside of it."""
-    with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
-        stage = make_stage(
-            Path(folder), exports=command != "export", runners=command not in ("build", "export")
-        )
-        words = {
-            "export": stage.export(),
-            "build": stage.measure(),
-            "measure": stage.measure("emulated" if DEVICE == "linux" else DEVICE),
-        }[command]
-        started = time.monotonic()
-        stage.run(words).expect_success(command)
-        return time.monotonic() - started
 
 
 # --- processes ------------------------------------------------------------------------------------
@@ -442,51 +389,41 @@ def enter_namespace() -> None:
             os.execvpe("unshare", words, {**os.environ, MOUNTS: kind})  # noqa: S606 - no shell meant
 
 
-def require_mounts() -> None:
+@contextlib.contextmanager
+def mounted(place: Path, *words: str | Path, then: Sequence[str] = ()) -> Iterator[None]:
+    """Something in the place of a folder, by these words of ``mount``, and then by those."""
     if MOUNTS not in os.environ:
         raise NotPossibleError("nothing can be mounted here: unshare --mount does not work")
-
-
-@contextlib.contextmanager
-def small_disk(folder: Path, size: int) -> Iterator[None]:
-    """A file system of this many bytes in place of a folder, which must be empty."""
-    require_mounts()
-    folder.mkdir(parents=True, exist_ok=True)
-    _mount("-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder))
+    place.mkdir(parents=True, exist_ok=True)
+    _mount(*words, place)
     try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=False)
-
-
-def resize_disk(folder: Path, size: int) -> None:
-    _mount("-o", f"remount,size={size}", str(folder))
-
-
-@contextlib.contextmanager
-def read_only(folder: Path) -> Iterator[None]:
-    require_mounts()
-    _mount("--bind", str(folder), str(folder))
-    try:
-        _mount("-o", "remount,ro,bind", str(folder))
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=False)
-
-
-@contextlib.contextmanager
-def also_at(folder: Path, place: Path) -> Iterator[None]:
-    """The folder in a second place, whoever may not enter the first."""
-    require_mounts()
-    place.mkdir()
-    _mount("--bind", str(folder), str(place))
-    try:
+        if then:
+            _mount(*then, place)
         yield
     finally:
         subprocess.run(["umount", "--lazy", str(place)], check=False)
 
 
-def _mount(*words: str) -> None:
-    done = subprocess.run(["mount", *words], capture_output=True, text=True, check=False)
+def small_disk(folder: Path, size: int) -> contextlib.AbstractContextManager[None]:
+    """A file system of this many bytes in place of a folder, which must be empty."""
+    return mounted(folder, "-t", "tmpfs", "-o", f"size={size}", "tmpfs")
+
+
+def resize_disk(folder: Path, size: int) -> None:
+    _mount("-o", f"remount,size={size}", folder)
+
+
+def read_only(folder: Path) -> contextlib.AbstractContextManager[None]:
+    return mounted(folder, "--bind", folder, then=("-o", "remount,ro,bind"))
+
+
+def also_at(folder: Path, place: Path) -> contextlib.AbstractContextManager[None]:
+    """The folder in a second place, whoever may not enter the first."""
+    return mounted(place, "--bind", folder)
+
+
+def _mount(*words: str | Path) -> None:
+    command = ["mount", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise NotPossibleError(f"mount {' '.join(words)}: {done.stderr.strip()}")
+        raise NotPossibleError(f"{' '.join(command)}: {done.stderr.strip()}")

@@ -6,12 +6,11 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import site
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -22,8 +21,6 @@ from benchmarks.hostile.stage import (
     Stage,
     Subject,
     also_at,
-    command_line,
-    descendants,
     expect,
     fill_cache,
     finish,
@@ -173,15 +170,10 @@ def two_runs(chance: Random, folder: Path) -> None:
     """The same command twice at once in one checkout: both work, or one says why it does not."""
     way = chance.choice(("export", "build", "update", "update", "update"))
     stage = make_stage(folder, exports=way != "export", runners=way != "build")
-    commands = {"export": stage.export(), "build": stage.measure(), "update": stage.update()}
-    stages = [stage, Stage(**vars(stage))]
-    if way == "build":
-        # Only the runner is shared here: the run directories are apart.
-        stages[1].out = folder / "other"
-        other = stages[1].measure()
-    else:
-        other = commands[way]
-    processes = [stage.start(commands[way]), stages[1].start(other)]
+    command = {"export": Stage.export, "build": Stage.measure, "update": Stage.update}[way]
+    # Only the runner is shared where it is built: the run directories are apart.
+    other = replace(stage, out=folder / "other") if way == "build" else stage
+    processes = [one.start(command(one)) for one in (stage, other)]
     endings = [finish(process) for process in processes]
     refused = [ending for ending in endings if ending.code != 0]
     expect(
@@ -251,14 +243,22 @@ def home_with_spaces(chance: Random, folder: Path) -> None:
     stage.check_whole()
 
 
+AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+
+
+def _python_for_others() -> str:
+    """The system's: this interpreter may lie in somebody's home."""
+    if os.environ.get(MOUNTS) != "root" or shutil.which("setpriv") is None:
+        raise NotPossibleError("only root can become another user")
+    python = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+    if not Path(python).exists():
+        raise NotPossibleError(f"there is no {python} for another user")
+    return python
+
+
 @contextlib.contextmanager
-def _usable_python(stage: Stage) -> Iterator[None]:
-    """The system's Python, and our packages where any user may read them: this interpreter and its
-    environment may lie in somebody's home.
-    """
-    stage.python = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
-    if not Path(stage.python).exists():
-        raise NotPossibleError(f"there is no {stage.python} for another user")
+def _readable_packages(stage: Stage) -> Iterator[None]:
+    """Our packages where any user may read them: the environment may lie in somebody's home."""
     folders = [ROOT, *map(Path, site.getsitepackages())]
     places = [stage.root / f"packages-{index}" for index in range(len(folders))]
     stage.extra = {"PYTHONPATH": os.pathsep.join(map(str, places))}
@@ -270,8 +270,7 @@ def _usable_python(stage: Stage) -> Iterator[None]:
 
 def no_home(chance: Random, folder: Path) -> None:
     """A user without an entry in the system's list of users, as containers have them."""
-    if os.environ.get(MOUNTS) != "root" or shutil.which("setpriv") is None:
-        raise NotPossibleError("only root can become another user")
+    python = _python_for_others()
     way = chance.choice(("cache given", "nothing given", "home gone", "home not ours"))
     stage = make_stage(folder)
     homes = {"home gone": Path("/nonexistent/home"), "home not ours": Path("/root")}
@@ -279,10 +278,10 @@ def no_home(chance: Random, folder: Path) -> None:
     folder.chmod(0o755)
     for path in (folder, *folder.rglob("*")):
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-    stage.prefix = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+    stage.prefix, stage.python = AS_NOBODY, python
     if way != "cache given":
         stage.cache = None
-    with _usable_python(stage):
+    with _readable_packages(stage):
         ending, updated = (stage.run(words) for words in (stage.measure(), stage.update()))
     if way == "cache given":
         ending.expect_success("a measurement without a home")
@@ -343,27 +342,6 @@ def low_limits(chance: Random, folder: Path) -> None:
     stage.check_whole()
 
 
-def others_lock(chance: Random, folder: Path) -> None:
-    """A lock that belongs to somebody else, or is a folder or a link: named, and left alone."""
-    stage = make_stage(folder)
-    assert stage.cache is not None
-    stage.run(stage.measure()).expect_success("a measurement")
-    locks = sorted(stage.cache.rglob("*.lock"))
-    expect(locks, "no lock was found in the cache")
-    lock = chance.choice(locks)
-    victim = folder / "victim"
-    victim.write_text("theirs")
-    lock.unlink()
-    way = chance.choice(("folder", "link"))
-    lock.mkdir() if way == "folder" else lock.symlink_to(victim)
-    shutil.rmtree(stage.out)
-    ending = stage.run(stage.measure())
-    ending.expect_plain()
-    if ending.code != 0:
-        ending.expect_refusal(str(lock))
-    expect(victim.read_text() == "theirs", f"what the link {lock} leads to was changed")
-
-
 _RACER = """
 import os, sys
 folder, victim = sys.argv[1:]
@@ -379,18 +357,13 @@ while True:
 
 def temporary_races(chance: Random, folder: Path) -> None:
     """Somebody lays links beside every file in the folder for temporary files that all share."""
-    if os.environ.get(MOUNTS) != "root" or shutil.which("setpriv") is None:
-        raise NotPossibleError("only root can become another user")
+    python = _python_for_others()
     stage = make_stage(folder)
     victim = folder / "victim"
     victim.write_text("mine")
     (folder / "tmp").chmod(0o1777)
     folder.chmod(0o711)
-    words = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
-    python = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
-    if not Path(python).exists():
-        raise NotPossibleError(f"there is no {python} for another user")
-    racer = subprocess.Popen([*words, python, "-c", _RACER, str(folder / "tmp"), str(victim)])
+    racer = subprocess.Popen([*AS_NOBODY, python, "-c", _RACER, str(folder / "tmp"), str(victim)])
     try:
         command = chance.choice((stage.measure("emulated"), stage.pytest(), stage.export()))
         stage.run(command).expect_success("a command beside somebody who lays links")
@@ -404,33 +377,12 @@ def temporary_races(chance: Random, folder: Path) -> None:
     stage.check_whole()
 
 
-def export_server(chance: Random, folder: Path) -> None:
-    """The process that exports dies: its case fails in plain words, or is exported again."""
-    stage = make_stage(folder, exports=False)
-    process = stage.start(stage.export())
-    deadline = time.monotonic() + chance.uniform(1, 8)
-    while process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    for pid in descendants(process.pid):
-        if "pytest_sme2.export" in command_line(pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-    ending = finish(process)
-    if ending.code != 0:
-        ending.expect_refusal("toy_cnn")
-    stage.check_whole()
-    stage.run(stage.export()).expect_success("an export afterwards")
-    stage.check_whole()
-
-
 SUBJECTS = (
     Subject("read-only", "a read-only checkout", 5, 1, read_only_checkout),
     Subject("no-shm", "no shared memory", 3, 1, no_shared_memory),
     Subject("read-only-home", "a home that cannot be written", 6, 1, read_only_home),
     Subject("low-limits", "few files, processes, memory or bytes", 15, 1, low_limits),
-    Subject("others-lock", "locks that are folders, or links to others' files", 8, 1, others_lock),
     Subject("tmp-races", "links laid beside temporary files", 5, 1, temporary_races),
-    Subject("export-server", "the exporting process is killed", 10, 1, export_server),
     Subject("clock", "the wall clock jumps by years", 3, 1, clock),
     Subject("two-runs", "two runs at once in one checkout", 6, 1, two_runs),
     Subject("names", "folders with names that are not UTF-8, or odd", 8, 1, odd_names),

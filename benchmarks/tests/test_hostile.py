@@ -23,7 +23,7 @@ FUZZED = [*fuzz.SUBJECTS, *fuzz_outside.SUBJECTS]
 def test_damaged_files_end_clean(subject: Subject) -> None:
     said: list[str] = []
     row = count(subject, range(TRIALS.get(subject.name, 20)), 1, said.append)
-    assert row.clean == row.trials > 0, "\n".join(said)
+    assert row["clean"] == row["trials"] > 0, "\n".join(said)
 
 
 def test_every_module_that_reads_from_outside_is_fuzzed_or_says_why_not() -> None:
@@ -70,7 +70,7 @@ def test_what_is_not_clean_is_counted_and_can_be_repeated() -> None:
     subject = Subject("dice", "dice", 4, 4, attempt)
     said: list[str] = []
     row = count(subject, range(4), 7, said.append)
-    assert (row.trials, row.clean) == (4, 2)
+    assert (row["trials"], row["clean"]) == (4, 2)
     assert "something is left over" in said[0]
     assert said[0].endswith("--only dice --seed 7 --trial 1")
     assert "ZeroDivisionError" in said[1]
@@ -85,7 +85,7 @@ def test_what_cannot_be_staged_is_not_a_trial() -> None:
         raise NotPossibleError("no root here")
 
     row = count(Subject("x", "x", 3, 3, attempt), range(3), 0, print)
-    assert (row.trials, row.clean, row.not_possible) == (0, 0, "no root here")
+    assert (row["trials"], row["clean"], row["not_possible"]) == (0, 0, "no root here")
 
 
 def test_the_counts_are_written_for_a_program(
