@@ -45,50 +45,23 @@ from pytest_sme2.timing.processes import rounds_log_ratio
 from pytest_sme2.timing.sampling import SamplingPlan
 
 Process = Sequence[int]
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One comparison's samples: process i of one list is the partner of process i of the other."""
-
-    reference: tuple[Process, ...]
-    candidate: tuple[Process, ...]
-    turn: int | None = None
-    """Runs a turn where partners took turns; None where one ran after the other."""
-
-    def pairs(self) -> list[Trial]:
-        """Every pair as a comparison of its own, for rules that take one process a side."""
-        return [
-            Trial((reference,), (candidate,), self.turn)
-            for reference, candidate in zip(self.reference, self.candidate, strict=True)
-        ]
-
-
-def log_ratios(trial: Trial) -> list[float]:
-    """One a pair, as the product itself takes them."""
-    return [
-        math.log(statistics.median(candidate) / statistics.median(reference))
-        if trial.turn is None
-        else rounds_log_ratio(reference, candidate, trial.turn)
-        for reference, candidate in zip(trial.reference, trial.candidate, strict=True)
-    ]
-
-
-def pytest_benchmark_fails(field: str, limit_percent: float) -> Callable[[Trial], bool]:
-    """``--benchmark-compare-fail=FIELD:N%`` by pytest-benchmark's own code, on all runs."""
-    check = PercentageRegressionCheck(field, limit_percent)
-
-    def figures(process: Process) -> dict[str, float]:
-        return {"min": min(process), "mean": statistics.fmean(process)}
-
-    def rule(trial: Trial) -> bool:
-        return bool(check.fails(figures(trial.candidate[0]), figures(trial.reference[0])))
-
-    return rule
-
+"""The times of its runs."""
 
 PEER = "pytest-benchmark, mean:5%"
-PEER_FAILS = pytest_benchmark_fails("mean", 5)
+_PEER_CHECK = PercentageRegressionCheck("mean", 5)
+
+
+def peer_fails(reference: Process, candidate: Process) -> bool:
+    """``--benchmark-compare-fail=mean:5%`` by pytest-benchmark's own code, on all runs."""
+    means = ({"mean": statistics.fmean(process)} for process in (candidate, reference))
+    return bool(_PEER_CHECK.fails(*means))
+
+
+def log_ratio(reference: Process, candidate: Process, turn: int | None) -> float:
+    """As the product itself takes it; ``turn`` is None where one ran after the other."""
+    if turn is None:
+        return math.log(statistics.median(candidate) / statistics.median(reference))
+    return rounds_log_ratio(reference, candidate, turn)
 
 
 BASE_LAYERS = 100
@@ -99,19 +72,6 @@ WEIGHTS = {0: 10, 3: 1, 5: 1}
 FEWEST_VERDICTS = 300
 MOST_ALARMS, MOST_INCONCLUSIVE = 0.01, 0.05
 LEAST_CAUGHT_3, LEAST_CAUGHT_5 = 0.80, 0.95
-
-RULES = f"""\
-Rules, set before any sample was taken
-  programs   {BASE_LAYERS} equal convolution layers; the candidate has 0, 3 or 5 layers more
-  plan       looks after {", ".join(map(str, stats.USUAL_LOOKS))} … pairs of fresh processes, \
-tolerated slowdown {stats.TOLERATED_SLOWDOWN:.0%}, one-sided error \
-{stats.FALSE_ALARM_RATE:.0%} in all
-  A/A        at least {FEWEST_VERDICTS} verdicts on an idle machine: REGRESSED <= \
-{MOST_ALARMS:.0%}, INCONCLUSIVE <= {MOST_INCONCLUSIVE:.0%}
-  +3 %       caught (REGRESSED) >= {LEAST_CAUGHT_3:.0%}
-  +5 %       caught (REGRESSED) >= {LEAST_CAUGHT_5:.0%}
-"""
-
 
 # --- collecting -----------------------------------------------------------------------------------
 
@@ -166,7 +126,7 @@ def next_extra(records: Sequence[Mapping[str, Any]]) -> int:
 
 @contextlib.contextmanager
 def prepared_target(device: str) -> Iterator[tuple[Target, Callable[[int, str], Job]]]:
-    """The target, and what makes the job of a process with so many extra layers."""
+    """The target, and what makes the job of a process; those of B have so many extra layers."""
     target = choose_target(Settings(device=parse_device(device)))
     capabilities = target.capabilities()
     if not capabilities.timing:
@@ -177,7 +137,8 @@ def prepared_target(device: str) -> Iterator[tuple[Target, Callable[[int, str], 
     with tempfile.TemporaryDirectory() as folder:
 
         def make_job(extra: int, label: str) -> Job:
-            return Job(runner, RunRequest(artifacts[extra], arm), Path(folder, label))
+            artifact = artifacts[extra if label == "B" else 0]
+            return Job(runner, RunRequest(artifact, arm), Path(folder, label))
 
         try:
             target.prepare()
@@ -187,23 +148,17 @@ def prepared_target(device: str) -> Iterator[tuple[Target, Callable[[int, str], 
             target.restore()
 
 
-def _job_of(make_job: Callable[[int, str], Job], layers: Mapping[str, int], label: str) -> Job:
-    return make_job(layers[label], label)
-
-
 def collect(arguments: argparse.Namespace) -> int:
-    print(RULES)
     records = read_records(arguments.samples)
     longest = 0.0
-    with prepared_target(arguments.device) as (target, job):
+    with prepared_target(arguments.device) as (target, make_job):
         deadline = time.monotonic() + 60 * arguments.minutes
         while time.monotonic() + longest < deadline:
             begun = time.monotonic()
             extra = next_extra(records)
-            layers = {"A": 0, "B": extra}
             plan = SamplingPlan(seed=len(records), budget_seconds=arguments.budget)
             entry: dict[str, Any] = {"condition": "idle", "extra": extra, "layers": BASE_LAYERS}
-            entry |= record(target, functools.partial(_job_of, job, layers), plan)
+            entry |= record(target, functools.partial(make_job, extra), plan)
             records.append(append_record(arguments.samples, entry))
             longest = max(longest, time.monotonic() - begun)
             print(
@@ -218,41 +173,31 @@ def collect(arguments: argparse.Namespace) -> int:
 # --- reporting ------------------------------------------------------------------------------------
 
 
-def trial_of(entry: Mapping[str, Any]) -> Trial:
-    """The kept pairs, in the order in which they were measured."""
-    by_pair: dict[tuple[int, str], list[int]] = {
-        (process["pair"], process["arm"]): process["wall_ns"] for process in entry["processes"]
-    }
-    return Trial(
-        tuple(by_pair[pair, "A"] for pair in entry["kept"]),
-        tuple(by_pair[pair, "B"] for pair in entry["kept"]),
-        entry["turn"],
-    )
-
-
 @dataclass(frozen=True)
 class Scenario:
-    """All verdicts with one amount of extra work."""
+    """All verdicts with one amount of extra work, and what the peer said of each pair."""
 
-    trials: tuple[Trial, ...]
-    outcomes: tuple[Outcome, ...]
+    outcomes: Sequence[Outcome]
+    peer: Sequence[bool]
 
     def share(self, outcome: Outcome) -> float:
-        return _share(self.outcomes.count(outcome), len(self.outcomes))
+        return self.outcomes.count(outcome) / len(self.outcomes) if self.outcomes else math.nan
 
     def peer_share(self) -> float:
-        single = [pair for trial in self.trials for pair in trial.pairs()]
-        return _share(sum(map(PEER_FAILS, single)), len(single))
-
-
-def _share(count: int, trials: int) -> float:
-    return count / trials if trials else math.nan
+        return statistics.fmean(self.peer) if self.peer else math.nan
 
 
 def make_scenario(records: Sequence[Mapping[str, Any]], extra: int) -> Scenario:
-    trials = tuple(trial_of(entry) for entry in records if entry["extra"] == extra)
-    outcomes = tuple(stats.decide_ratio(log_ratios(trial)).outcome for trial in trials)
-    return Scenario(trials, outcomes)
+    """Decided anew, from the kept pairs in the order in which they were measured."""
+    outcomes, peer = [], []
+    for entry in records:
+        if entry["extra"] == extra:
+            times = {(one["pair"], one["arm"]): one["wall_ns"] for one in entry["processes"]}
+            pairs = [(times[pair, "A"], times[pair, "B"]) for pair in entry["kept"]]
+            ratios = [log_ratio(*pair, entry["turn"]) for pair in pairs]
+            outcomes.append(stats.decide_ratio(ratios).outcome)
+            peer += [peer_fails(*pair) for pair in pairs]
+    return Scenario(outcomes, peer)
 
 
 def claims(scenarios: Mapping[int, Scenario]) -> list[Claim]:
@@ -283,7 +228,6 @@ def claims(scenarios: Mapping[int, Scenario]) -> list[Claim]:
 def report(arguments: argparse.Namespace) -> int:
     records = [entry for entry in read_records(arguments.samples) if entry["condition"] == "idle"]
     scenarios = {extra: make_scenario(records, extra) for extra in EXTRA_LAYERS}
-    print(RULES)
     details = {
         str(extra): {"verdicts": Counter(map(str, scenario.outcomes))}
         for extra, scenario in scenarios.items()

@@ -12,14 +12,13 @@ imports.
 
 from __future__ import annotations
 
-import argparse
-import json
+import multiprocessing
 import resource
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ GREATEST_GROWTH = 2.0
 
 INSPECTOR_READINGS = 3
 READINGS = 300
+PEER = "ExecuTorch's Inspector"
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
@@ -52,12 +52,8 @@ def frame(path: Path) -> Any:
     return Inspector(etdump_path=str(path)).to_dataframe()
 
 
-SIDES: dict[str, Callable[[Path], Any]] = {"reader": categories, "inspector": frame}
-
-
-def measure(side: str, path: Path, warm: Path, repeats: int) -> dict[str, float]:
+def measure(call: Callable[[Path], Any], path: Path, warm: Path, repeats: int) -> dict[str, float]:
     """In a child: the quickest of ``repeats``, and how far memory rose above the imports."""
-    call = SIDES[side]
     call(warm)
     imported = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds = []
@@ -75,30 +71,7 @@ def measure(side: str, path: Path, warm: Path, repeats: int) -> dict[str, float]
     }
 
 
-def in_child(side: str, path: Path, warm: Path, repeats: int) -> dict[str, float]:
-    options = ["--dump", str(path), "--warm", str(warm), "--repeats", str(repeats)]
-    answer: dict[str, float] = json.loads(child(side, *options).splitlines()[-1])
-    return answer
-
-
-def child(side: str, *options: str) -> str:
-    """The output of this command in a process of its own.
-
-    This one stays small: a child's peak memory is counted from what its parent had.
-    """
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.etdump", "--child", side]
-    process = subprocess.run(
-        [*command, *options], check=True, stdout=subprocess.PIPE, text=True, timeout=3600
-    )
-    return process.stdout
-
-
-def write_dump(path: Path, runs: int) -> Path:
-    child("trace", "--dump", str(path), "--runs", str(runs))
-    return path
-
-
-def trace(path: Path, runs: int) -> None:
+def trace(path: Path, runs: int) -> Path:
     """In a child: the ETDump of so many inferences, by ExecuTorch's Python runtime."""
     from tests.support import etdump_programs
 
@@ -106,22 +79,32 @@ def trace(path: Path, runs: int) -> None:
     if not program.exists():
         program.write_bytes(etdump_programs.export("toy", "fp32"))
     path.write_bytes(etdump_programs.trace(program.read_bytes(), ["forward"] * runs))
+    return path
+
+
+def in_child(call: Callable[..., Any], *words: Any) -> Any:
+    """What it returns in a process of its own.
+
+    This one stays small: a child's peak memory is counted from what its parent had.
+    """
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(call, *words).result()
 
 
 def compare(runs: int, largest_mb: float, repeats: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        warm = write_dump(folder / "warm.etdump", 2)
-        path = write_dump(folder / "runs.etdump", runs)
+        warm = in_child(trace, folder / "warm.etdump", 2)
+        path = in_child(trace, folder / "runs.etdump", runs)
         size_mb = path.stat().st_size / 1e6
-        inspector = in_child("inspector", path, warm, INSPECTOR_READINGS)
-        reader = in_child("reader", path, warm, READINGS)
-        counts = [round(runs * largest_mb / size_mb * part) for part in (0.01, 0.1, 0.3, 1.0)]
+        inspector = in_child(measure, frame, path, warm, INSPECTOR_READINGS)
+        reader = in_child(measure, categories, path, warm, READINGS)
         growth = []
-        for count in counts:
-            larger = write_dump(folder / "larger.etdump", count)
+        for part in (0.01, 0.1, 0.3, 1.0):
+            count = round(runs * largest_mb / size_mb * part)
+            larger = in_child(trace, folder / "larger.etdump", count)
             megabytes = larger.stat().st_size / 1e6
-            growth.append({"mb": megabytes, **in_child("reader", larger, warm, repeats)})
+            growth.append({"mb": megabytes, **in_child(measure, categories, larger, warm, repeats)})
     # The smallest is all fixed cost and says nothing about growth. The reader is one thread, so
     # its CPU time is its time, whatever else the machine does.
     rates = [row["cpu_seconds"] / row["mb"] for row in growth[1:]]
@@ -139,42 +122,22 @@ def compare(runs: int, largest_mb: float, repeats: int) -> dict[str, Any]:
 def claims(result: dict[str, Any]) -> list[Claim]:
     """The limits are for dumps of the sizes they were set for; smaller ones are all fixed cost."""
     reader, inspector = result["reader"], result["inspector"]
-    whole = result["runs"] >= FEWEST_RUNS
     dump = f"a dump of {result['runs']:,} runs ({result['mb']:.1f} MB)"
+    largest = f"{result['growth'][-1]['mb']:.0f} MB"
+
+    def limit(value: float) -> float | None:
+        return value if result["runs"] >= FEWEST_RUNS else None
+
     return [
-        Claim(
-            "speedup",
-            f"reading {dump}: how many times faster than Inspector",
-            result["speedup"],
-            "x",
-            limit=LEAST_SPEEDUP if whole else None,
-            least=True,
-        ),
-        Claim(
-            "seconds",
-            f"reading {dump}",
-            reader["seconds"],
-            "s",
-            peer="ExecuTorch's Inspector",
-            peer_value=inspector["seconds"],
-        ),
-        Claim(
-            "memory",
-            f"memory for {dump}",
-            reader["rss_mb"],
-            "MB",
-            limit=GREATEST_PEAK_MB if whole else None,
-            peer="ExecuTorch's Inspector",
-            peer_value=inspector["rss_mb"],
-        ),
-        Claim(
-            "growth",
-            f"time a megabyte, largest over smallest, up to {result['growth'][-1]['mb']:.0f} MB",
-            result["growth_ratio"],
-            "x",
-            limit=GREATEST_GROWTH if whole else None,
-        ),
-    ]
+        Claim("speedup", f"reading {dump}: how many times faster than Inspector",
+              result["speedup"], "x", limit=limit(LEAST_SPEEDUP), least=True),
+        Claim("seconds", f"reading {dump}", reader["seconds"], "s",
+              peer=PEER, peer_value=inspector["seconds"]),
+        Claim("memory", f"memory for {dump}", reader["rss_mb"], "MB",
+              limit=limit(GREATEST_PEAK_MB), peer=PEER, peer_value=inspector["rss_mb"]),
+        Claim("growth", f"time a megabyte, largest over smallest, up to {largest}",
+              result["growth_ratio"], "x", limit=limit(GREATEST_GROWTH)),
+    ]  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -182,16 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=10_000, help="of 12 events each")
     parser.add_argument("--largest-mb", type=float, default=100.0, help="where growth ends")
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--child", choices=[*SIDES, "trace"], help=argparse.SUPPRESS)
-    parser.add_argument("--dump", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--warm", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.child == "trace":
-        trace(options.dump, options.runs)
-        return 0
-    if options.child:
-        print(json.dumps(measure(options.child, options.dump, options.warm, options.repeats)))
-        return 0
     result = compare(options.runs, options.largest_mb, options.repeats)
     return finish(claims(result), options.json, result)
 

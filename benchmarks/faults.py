@@ -25,6 +25,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -48,29 +49,43 @@ from tests.support.sleep_runner import make_sleep_runner
 
 RUN_SECONDS = 0.15
 MODEL_BYTES = 12 << 20
-TIMEOUT_SECONDS = {"hang": 3.0}
-"""How long a run may take, by fault; a minute where nothing is meant to hang."""
 OUTAGE_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is measured, and where its files go."""
+    """What is measured, and where its files go; the stored baseline is among them."""
 
     runner: Sme2Runner
     artifact: Artifact
     out: Path
     timeout_seconds: float = 60.0
 
+    def measure(self, target: AndroidTarget) -> None:
+        """A traced pair, redone where the connection was lost; what was seen is stored last."""
+        asked = RunRequest(
+            self.artifact, Arm.ON, runs=2, traced=True, timeout_seconds=self.timeout_seconds
+        )
 
-@dataclass(frozen=True)
-class Session:
-    """What a trial works with."""
+        def pair() -> list[Run]:
+            return [
+                target.run(self.runner, replace(asked, arm=arm), self.out / str(arm))
+                for arm in PAIR
+            ]
 
-    phone: FakePhone
-    work: Work
-    baseline: Path
-    """Stored before the trial, and brought up to date at its end."""
+        try:
+            target.prepare()
+            runs = redo_when_lost(target, pair, patience_seconds=60)
+            write_text(self.out / "summary.json", json.dumps([str(run.etdump) for run in runs]))
+            self.store("second", [run.wall_ns for run in runs])
+        finally:
+            target.restore()
+
+    def store(self, session: str, runs_ns: Sequence[Sequence[float]]) -> None:
+        """Bring the baseline up to date: the example's, with the times that were seen."""
+        medians = {arm: (median(times),) for arm, times in zip(PAIR, runs_ns, strict=True)}
+        now = gate_examples.measured(session=session, medians_ns=medians)
+        baselines.store(self.out / "baselines", now)
 
 
 @dataclass(frozen=True)
@@ -79,34 +94,6 @@ class Ending:
 
     outcome: str
     problems: tuple[str, ...]
-
-
-def measure(target: AndroidTarget, work: Work) -> None:
-    """A traced pair, redone where the connection was lost; what was seen is stored last."""
-
-    def pair() -> list[Run]:
-        asked = RunRequest(
-            work.artifact, Arm.ON, runs=2, traced=True, timeout_seconds=work.timeout_seconds
-        )
-        return [
-            target.run(work.runner, replace(asked, arm=arm), work.out / str(arm)) for arm in PAIR
-        ]
-
-    try:
-        target.prepare()
-        runs = redo_when_lost(target, pair, patience_seconds=60)
-        write_text(work.out / "summary.json", json.dumps([str(run.etdump) for run in runs]))
-        store(work, "second", [run.wall_ns for run in runs])
-    finally:
-        target.restore()
-
-
-def store(work: Work, session: str, runs_ns: Sequence[Sequence[float]]) -> Path:
-    """Bring the baseline up to date: the example's, with the times that were seen."""
-    medians = {arm: (median(times),) for arm, times in zip(PAIR, runs_ns, strict=True)}
-    now = gate_examples.measured(session=session, medians_ns=medians)
-    path, _ = baselines.store(work.out / "baselines", now)
-    return path
 
 
 # --- faults: each strikes once and is healed by the end of its block ----------------------------
@@ -158,15 +145,7 @@ def clock_capped(phone: FakePhone, over: threading.Event) -> None:
     phone.write(cap, usual)
 
 
-def runner_killed(phone: FakePhone, over: threading.Event) -> None:
-    _signal_runner(phone, over, signal.SIGKILL)
-
-
-def shell_hangs(phone: FakePhone, over: threading.Event) -> None:
-    _signal_runner(phone, over, signal.SIGSTOP)
-
-
-def _signal_runner(phone: FakePhone, over: threading.Event, number: signal.Signals) -> None:
+def signal_runner(number: signal.Signals, phone: FakePhone, over: threading.Event) -> None:
     while not over.is_set():
         for pid, words in phone.processes().items():
             # As it is started; `ls` of its file, while it is pushed, is not the runner.
@@ -204,69 +183,50 @@ def cut_in_the_push(target: AndroidTarget, phone: FakePhone, moment: float) -> N
     target.device.push = cut  # type: ignore[method-assign]
 
 
-FAULTS: dict[str, Fault] = {
-    "adbd": adbd_killed,
-    "server": server_killed,
-    "storage": storage_full,
-    "runner": runner_killed,
-    "hang": shell_hangs,
-    "wiped": files_wiped,
-    "capped": clock_capped,
-    "maker": adbd_killed,
-}
+# A push that is cut, and Ctrl-C, are not things that a phone can be struck with.
+FAULTS: dict[str, tuple[str, Fault | None]] = {
+    "adbd": ("the phone's adbd is killed and comes back", adbd_killed),
+    "server": ("the adb server is killed and comes back", server_killed),
+    "storage": ("the phone's storage is full for a while", storage_full),
+    "runner": ("the runner is killed on the phone", partial(signal_runner, signal.SIGKILL)),
+    "hang": ("the runner hangs on the phone", partial(signal_runner, signal.SIGSTOP)),
+    "wiped": ("the files that were pushed are removed from the phone", files_wiped),
+    "capped": (
+        "the highest clock is lowered for a while, without a word about heat", clock_capped
+    ),
+    "maker": (
+        "adbd is killed on a phone that refuses settings, and whose thermal service hangs",
+        adbd_killed,
+    ),
+    "push": ("the connection is cut while a model is pushed", None),
+    "interrupt": ("Ctrl-C", None),
+}  # fmt: skip
 
 
-# Besides those that anything can be struck with: a push that is cut, and Ctrl-C.
-NAMES = (*FAULTS, "push", "interrupt")
-WHAT = {
-    "adbd": "the phone's adbd is killed and comes back",
-    "server": "the adb server is killed and comes back",
-    "storage": "the phone's storage is full for a while",
-    "runner": "the runner is killed on the phone",
-    "hang": "the runner hangs on the phone",
-    "wiped": "the files that were pushed are removed from the phone",
-    "capped": "the highest clock is lowered for a while, without a word about heat",
-    "maker": "adbd is killed on a phone that refuses settings, and whose thermal service hangs",
-    "push": "the connection is cut while a model is pushed",
-    "interrupt": "Ctrl-C",
-}
-
-
-def trial(fault: str, session: Session, moment: float) -> Ending:
+def trial(fault: str, phone: FakePhone, work: Work, moment: float) -> Ending:
     """``moment`` is a share of what a whole, undisturbed trial takes; for a push, of the push."""
-    session = replace(
-        session,
-        work=replace(session.work, timeout_seconds=TIMEOUT_SECONDS.get(fault, 60.0)),
-    )
-    before = settings_of(session.phone)
+    before = settings_of(phone)
+    strike = FAULTS[fault][1]
     if fault == "interrupt":
-        outcome = interrupted(session, moment)
-    elif fault == "push":
-        outcome = ending_of(session, lambda target: cut_in_the_push(target, session.phone, moment))
+        outcome = interrupted(phone, work, moment)
     else:
-        with struck(FAULTS[fault], session.phone, moment * 1.2):
-            outcome = ending_of(session)
-    return Ending(outcome, tuple(problems(session, before)))
+        mode = "keep" if phone.phone.settings_refused else "boost"
+        target = fake_target(phone, power_mode=mode)
+        if fault == "push":
+            cut_in_the_push(target, phone, moment)
+        with struck(strike, phone, moment * 1.2) if strike else contextlib.nullcontext():
+            try:
+                work.measure(target)
+                outcome = "result"
+            except Sme2Error as error:
+                outcome = type(error).__name__
+    return Ending(outcome, tuple(problems(phone, work, before)))
 
 
-def ending_of(
-    session: Session, arrange: Callable[[AndroidTarget], None] = lambda target: None
-) -> str:
-    refused = session.phone.phone.settings_refused
-    target = fake_target(session.phone, power_mode="keep" if refused else "boost")
-    arrange(target)
-    try:
-        measure(target, session.work)
-    except Sme2Error as error:
-        return type(error).__name__
-    return "result"
-
-
-def interrupted(session: Session, moment: float) -> str:
+def interrupted(phone: FakePhone, work: Work, moment: float) -> str:
     """Ctrl-C in a process of its own."""
-    lab = session.phone.lab
-    arguments = [lab.address, session.phone.serial, str(session.work.runner.folder),
-                 str(session.work.artifact.pte), str(session.work.out)]  # fmt: skip
+    arguments = [phone.lab.address, phone.serial, str(work.runner.folder), str(work.artifact.pte),
+                 str(work.out)]  # fmt: skip
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.faults", "--session", *arguments],
         stdout=subprocess.PIPE,
@@ -294,7 +254,7 @@ def run_session(arguments: list[str]) -> int:
     target = AndroidTarget(device, power_mode="boost", emulated=True)
     try:
         print("ready", flush=True)
-        measure(target, Work(runner, make_artifact(Path(pte)), Path(out)))
+        Work(runner, make_artifact(Path(pte)), Path(out)).measure(target)
     except KeyboardInterrupt:
         return 130
     finally:
@@ -306,9 +266,8 @@ def run_session(arguments: list[str]) -> int:
 # --- judging --------------------------------------------------------------------------------------
 
 
-def problems(session: Session, before: dict[str, str | None]) -> Iterator[str]:
+def problems(phone: FakePhone, work: Work, before: dict[str, str | None]) -> Iterator[str]:
     """What is not as it should be after a trial; a second look gives processes time to end."""
-    phone = session.phone
     after = settings_of(phone)
     if after != before:
         yield f"settings not restored: {after}"
@@ -325,10 +284,11 @@ def problems(session: Session, before: dict[str, str | None]) -> Iterator[str]:
         time.sleep(0.1)
     yield from (f"still running on the phone: {words}" for words in left)
     usual = {baselines.LOCK_NAME, ".gitignore"}
-    here = {path.name for path in session.work.out.rglob(".*")} - usual
+    here = {path.name for path in work.out.rglob(".*")} - usual
     yield from (f"half written here: {name}" for name in sorted(here))
-    summary = session.work.out / "summary.json"
-    stored = baselines.read(session.baseline)
+    summary = work.out / "summary.json"
+    (path,) = work.out.glob("baselines/*/*.json")
+    stored = baselines.read(path)
     sessions = [] if stored is None else [entry.session for entry in stored.sessions]
     if sessions not in (["first"], ["first", "second"]):
         yield f"the baseline holds the sessions {sessions}"
@@ -341,32 +301,31 @@ def problems(session: Session, before: dict[str, str | None]) -> Iterator[str]:
                 yield f"{name} is not whole"
 
 
-def run_trials(faults: list[str], trials: int, seed: int = 0) -> dict[str, list[Ending]]:
-    """Every fault ``trials`` times, each on a phone of its own."""
+def run_trials(fault: str, trials: int, seed: int = 0) -> list[Ending]:
+    """Each on a phone of its own."""
     chance = random.Random(seed)
-    endings: dict[str, list[Ending]] = {}
+    endings = []
     with tempfile.TemporaryDirectory() as name, FakeLab() as lab:
         runner = make_sleep_runner(Path(name) / "runner", RUN_SECONDS)
-        for fault in faults:
-            endings[fault] = []
-            for index in range(trials):
-                out = Path(name) / f"{fault}-{index}"
-                out.mkdir()
-                # Big enough for the push to take a while, different so that it is pushed.
-                pte = out / "model.pte"
-                pte.write_bytes(chance.randbytes(1024) * (MODEL_BYTES // 1024))
-                likeness = HOSTILE.likeness if fault == "maker" else {"storage_bytes": 64 << 20}
-                phone = lab.add(**likeness)
-                work = Work(runner, make_artifact(pte), out)
-                session = Session(phone, work, store(work, "first", [(1,)] * len(PAIR)))
-                endings[fault].append(trial(fault, session, chance.random()))
+        for index in range(trials):
+            out = Path(name) / f"{fault}-{index}"
+            out.mkdir()
+            # Big enough for the push to take a while, different so that it is pushed.
+            pte = out / "model.pte"
+            pte.write_bytes(chance.randbytes(1024) * (MODEL_BYTES // 1024))
+            likeness = HOSTILE.likeness if fault == "maker" else {"storage_bytes": 64 << 20}
+            phone = lab.add(**likeness)
+            # What is meant to hang must not take a minute.
+            work = Work(runner, make_artifact(pte), out, 3.0 if fault == "hang" else 60.0)
+            work.store("first", [(1,)] * len(PAIR))
+            endings.append(trial(fault, phone, work, chance.random()))
     return endings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = parser_of(__doc__)
     parser.add_argument("--trials", type=int, default=50, help="of each fault")
-    parser.add_argument("--fault", action="append", choices=NAMES, help="only this one")
+    parser.add_argument("--fault", action="append", choices=FAULTS, help="only this one")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--session", nargs=5, help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
@@ -375,9 +334,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = []
     print(f"seed {arguments.seed}")
     print(f"{'fault':<10} {'trials':>6} {'clean':>6}  outcomes")
-    for fault in arguments.fault or NAMES:
+    for fault in arguments.fault or FAULTS:
         started = time.monotonic()
-        endings = run_trials([fault], arguments.trials, arguments.seed)[fault]
+        endings = run_trials(fault, arguments.trials, arguments.seed)
         clean = sum(not ending.problems for ending in endings)
         outcomes = Counter(ending.outcome for ending in endings)
         told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
@@ -388,7 +347,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows.append(
             {
                 "name": fault,
-                "what": WHAT[fault],
+                "what": FAULTS[fault][0],
                 "trials": len(endings),
                 "clean": clean,
                 "seconds": round(time.monotonic() - started, 1),

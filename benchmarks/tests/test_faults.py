@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.faults import NAMES, run_trials
+from benchmarks.faults import FAULTS, run_trials
 from tests.support.phones import start_lab
 
 # What each fault may lead to; a result where the retries got through.
@@ -22,9 +22,9 @@ OUTCOMES = {
 }
 
 
-@pytest.mark.parametrize("fault", NAMES)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_trials_end_clean(fault: str) -> None:
     start_lab().close()
-    (ending,) = run_trials([fault], 1, seed=7)[fault]
+    (ending,) = run_trials(fault, 1, seed=7)
     assert ending.problems == ()
     assert ending.outcome in OUTCOMES[fault]
