@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.findings import ARCHITECTURES as KEPT
 from benchmarks.findings import LEAST, best_of
-from benchmarks.harness import ROOT
+from benchmarks.harness import ROOT, Rows
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.rewrites import NAMES
@@ -145,26 +145,14 @@ def names_the_best(row: dict[str, Any]) -> bool:
     return best_of(row, row["named"])[1] >= best_of(row)[1] - LEAST
 
 
-def kept() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(KEPT.read_text("utf-8")) if KEPT.is_file() else {}
-    return found
+ROWS = Rows(KEPT, discover(FOLDERS).names, measured)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    known = discover(FOLDERS).names
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(known))
-    options = parser.parse_args(arguments)
-    unknown = [name for name in options.names if name not in known]
-    if unknown:
-        parser.error(f"{unknown[0]!r} is not one of: {', '.join(known)}.")
-    for name in options.names or known:
-        print(name, flush=True)
-        found = {**kept(), name: measured(name)}
-        ordered = {model: found[model] for model in known if model in found}
-        KEPT.write_text(json.dumps(ordered, indent=1) + "\n", "utf-8")
-        print(json.dumps(found[name]), flush=True)
-    rows = [row for row in kept().values() if "problem" not in row]
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(ROWS.known))
+    ROWS.run(parser.parse_args(arguments).names, parser)
+    rows = [row for row in ROWS.kept().values() if "problem" not in row]
     print(f"advice names the best rewrite in {sum(map(names_the_best, rows))} of {len(rows)}")
     return 0
 

@@ -222,6 +222,31 @@ def table_lines(*rows: Sequence[str], numbers: Sequence[int] = ()) -> list[str]:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """What is measured row by row, and kept in a file as soon as it is known."""
+
+    path: Path
+    known: Sequence[str]
+    measure: Callable[[str], Any]
+
+    def kept(self) -> dict[str, Any]:
+        """In the order of the rows."""
+        found = json.loads(self.path.read_text("utf-8"))
+        return {name: found[name] for name in self.known if name in found}
+
+    def run(self, names: Sequence[str], parser: argparse.ArgumentParser) -> None:
+        """Those that are named, or all."""
+        for name in names:
+            if name not in self.known:
+                parser.error(f"{name!r} is not one of: {', '.join(self.known)}.")
+        for name in names or self.known:
+            print(name, flush=True)
+            row = self.measure(name)
+            print(json.dumps(row), flush=True)
+            write_json(self.path, {**self.kept(), name: row})
+
+
+@dataclass(frozen=True)
 class Table:
     """Lines that a command makes, the page they stand in, and their name between its marks."""
 

@@ -9,16 +9,15 @@ the table into the page.
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from benchmarks.harness import ROOT, Table, table_lines
+from benchmarks.harness import ROOT, Rows, Table, table_lines
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Arm, Artifact, Executor, Run, RunRequest
 from pytest_sme2.runners.sme2 import wheel_runner
@@ -32,50 +31,25 @@ from pytest_sme2.timing.sampling import SamplingPlan
 from pytest_sme2.verdict.numerics import compare_reference
 from tests.support.recorded_runs import ARCHITECTURES
 
-KEPT = ROOT / "benchmarks" / "results" / "rewrites.json"
 # A small model that has everything that a rewrite is known for.
 SPLITTING = ROOT / "tests" / "support" / "splitting"
 
 
-@dataclass(frozen=True)
-class Row:
-    """A model, and what is rewritten in it."""
-
-    model: str
-    rewrites: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return "+".join((self.model, *self.rewrites))
-
-
-# All that the advice on a model names: the rows of the page.
+# A model and what is rewritten in it: all that the advice on it names. The rows of the page.
 ADVISED = (
-    Row("efficientnet", ("silu",)),
-    Row("detector", ("silu", "chunk", "constant")),
-    Row("vit", ("gelu", "sdpa", "layer_norm", "constant")),
-    Row("bert", ("gelu", "sdpa", "layer_norm", "constant")),
-    Row("qwen2", ("silu", "sdpa", "unsqueeze", "expand", "mean", "conversion", "constant")),
-    Row("gpt2", ("pow", "sdpa", "layer_norm", "constant")),
+    "efficientnet+silu",
+    "detector+silu+chunk+constant",
+    "vit+gelu+sdpa+layer_norm+constant",
+    "bert+gelu+sdpa+layer_norm+constant",
+    "qwen2+silu+sdpa+unsqueeze+expand+mean+conversion+constant",
+    "gpt2+pow+sdpa+layer_norm+constant",
 )
-ROWS = (
-    *ADVISED,
-    # One at a time.
-    Row("vit", ("gelu",)),
-    Row("vit", ("sdpa",)),
-    Row("vit", ("layer_norm",)),
-    Row("vit", ("constant",)),
-    Row("detector", ("chunk",)),
-    Row("gpt2", ("pow",)),
-    Row("qwen2", ("unsqueeze",)),
-    Row("qwen2", ("expand",)),
-    Row("qwen2", ("mean",)),
-    Row("qwen2", ("conversion",)),
-    Row("splitting", ("select",)),
-    Row("splitting", ("group_norm",)),
-    Row("splitting", ("hardsigmoid",)),
-    Row("splitting", ("transposed",)),
-    Row("splitting", ("conv1d",)),
-)
+# One at a time.
+SINGLE = (
+    "vit+gelu", "vit+sdpa", "vit+layer_norm", "vit+constant", "detector+chunk", "gpt2+pow",
+    "qwen2+unsqueeze", "qwen2+expand", "qwen2+mean", "qwen2+conversion", "splitting+select",
+    "splitting+group_norm", "splitting+hardsigmoid", "splitting+transposed", "splitting+conv1d",
+)  # fmt: skip
 HEADINGS = (
     "model", "rewrites", "instructions before", "after", "change", "outside of the delegate",
     "signal over noise", "faster (interval)",
@@ -109,32 +83,27 @@ def timed(before: Artifact, after: Artifact) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         plan = SamplingPlan(threshold=None, budget_seconds=20)
         found = measure_pairs(run_arm, "before", "after", plan)
-    low, high = found.interval or (None, None)
-    medians = (
-        sorted(getattr(pair, f"{side}_ns") for pair in found.pairs)[len(found.pairs) // 2]
-        for side in ("reference", "candidate")
-    )
+    sides = ("reference", "candidate")
+    medians = [median(getattr(pair, f"{side}_ns") for pair in found.pairs) for side in sides]
     return {
         "machine": platform.machine(),
         "pairs": len(found.pairs),
-        "median_ms": [round(median / 1e6, 3) for median in medians],
+        "median_ms": [round(one / 1e6, 3) for one in medians],
         "faster": round(1 / found.ratio, 2),
-        "interval": None
-        if low is None or high is None
-        else [round(1 / high, 2), round(1 / low, 2)],
+        "interval": found.interval and [round(1 / one, 2) for one in reversed(found.interval)],
     }
 
 
-def measured(row: Row) -> dict[str, Any]:
+def measured(row: str) -> dict[str, Any]:
     """The model as it is written, and rewritten."""
-    rewritten = "+".join(("fp16", *row.rewrites))
+    model, _, rewrites = row.partition("+")
     with tempfile.TemporaryDirectory() as out:
         session = Session(
             Settings(
                 device="emulated",
-                models=(row.model,),
+                models=(model,),
                 model_folders=(ARCHITECTURES, SPLITTING),
-                variants=(parse_variant("fp16"), parse_variant(rewritten)),
+                variants=(parse_variant("fp16"), parse_variant(f"fp16+{rewrites}")),
                 out=Path(out),
             ),
             print,
@@ -146,25 +115,23 @@ def measured(row: Row) -> dict[str, Any]:
     return found
 
 
-def kept() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(KEPT.read_text("utf-8")) if KEPT.is_file() else {}
-    return found
+ROWS = Rows(ROOT / "benchmarks" / "results" / "rewrites.json", ADVISED + SINGLE, measured)
 
 
 def table() -> list[str]:
-    found = kept()
-    rows = [_cells(row, found[str(row)]) for row in ADVISED if str(row) in found]
+    rows = [_cells(name, row) for name, row in ROWS.kept().items() if name in ADVISED]
     return table_lines(HEADINGS, *rows, numbers=range(2, len(HEADINGS)))
 
 
-def _cells(row: Row, found: dict[str, Any]) -> tuple[str, ...]:
+def _cells(name: str, found: dict[str, Any]) -> tuple[str, ...]:
     before, after, time = found["before"], found["after"], found["time"]
     change = after["instructions"] / before["instructions"] - 1
     interval = time["interval"]
+    model, *rewrites = name.split("+")
     certain = "" if interval is None else f" ({interval[0]} to {interval[1]})"
     return (
-        f"`{row.model}`",
-        ", ".join(row.rewrites),
+        f"`{model}`",
+        ", ".join(rewrites),
         f"{before['instructions']:,}",
         f"{after['instructions']:,}",
         f"{change * 100:+.1f} %",
@@ -181,19 +148,13 @@ TABLE = Table(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("rows", nargs="*", metavar="MODEL+REWRITE…", help=", ".join(map(str, ROWS)))
+    parser.add_argument("rows", nargs="*", metavar="MODEL+REWRITE…", help=", ".join(ROWS.known))
     parser.add_argument("--write", action="store_true", help="write the table into its page")
     options = parser.parse_args(arguments)
-    known = {str(row): row for row in ROWS}
-    unknown = [name for name in options.rows if name not in known]
-    if unknown:
-        parser.error(f"{unknown[0]!r} is not one of: {', '.join(known)}.")
     if options.write:
         TABLE.write()
-        return 0
-    for name in options.rows or known:
-        found = {**kept(), name: measured(known[name])}
-        KEPT.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", "utf-8")
+    else:
+        ROWS.run(options.rows, parser)
     return 0
 
 

@@ -1,29 +1,26 @@
 """What the installed plugin adds to the start of pytest, beside what pytest-benchmark adds.
 
-`pytest --collect-only` in an empty folder, in fresh processes: with no plugin, with this plugin
-alone, with pytest-benchmark alone. The three are interleaved in random order, so that a slow
-spell of the machine hits all of them alike. Medians over the quieter half of the rounds, told by
-all three starts of a round together and so blind to which was slow, and the cost over pytest alone
-as a ratio to pytest-benchmark's cost from the same run.
-
     python -m benchmarks.startup [--rounds 40] [--json FILE]
 
-Fair, because all three are the same pytest with the same options, and each plugin alone is loaded
-by name: what one of them imports, none of the others pays. CPU time is counted, since each is one
-thread that waits for nothing.
+`pytest --collect-only` in an empty folder, in fresh processes: with no plugin, with this plugin
+alone, with pytest-benchmark alone, in random order, so that a slow spell of the machine hits all
+alike. Medians over the quieter half of the rounds, told by all three starts of a round together and
+so blind to which was slow. Fair, because all three are the same pytest with the same options, and
+each plugin alone is loaded by name: what one of them imports, none of the others pays. CPU time is
+counted: each is one thread that waits for nothing, so it is what a user waits on an idle machine.
 """
 
 from __future__ import annotations
 
 import os
 import random
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 
+from benchmarks.first_run import _cpu_seconds as children_cpu_seconds
 from benchmarks.harness import Claim, finish, parser_of
 
 MOST_MILLISECONDS = 30.0
@@ -36,44 +33,25 @@ ARMS = {
 
 
 def one_start(arguments: list[str], folder: str) -> float:
-    """Seconds of CPU time of one fresh pytest that collects nothing.
-
-    It is one thread that waits for nothing, so this is what a user waits on an idle machine;
-    wall time would add whatever else the machine does.
-    """
+    """Seconds of CPU time of one fresh pytest that collects nothing."""
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    words = ["-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments]
+    before = children_cpu_seconds()
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "--collect-only",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            *arguments,
-        ],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        check=False,
+        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, check=False
     )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    elapsed = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
     # 5: no tests were collected, which is what an empty folder holds.
     if done.returncode != 5:
         raise SystemExit(done.stdout.decode() + done.stderr.decode())
-    return elapsed
+    return children_cpu_seconds() - before
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args(argv)
-    order = random.Random(arguments.seed)
+    order = random.Random(0)
     rounds: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as folder:
         for words in ARMS.values():
