@@ -56,45 +56,44 @@ class Done:
     census: KernelCensus | None = None
 
 
-@dataclass(frozen=True)
-class Given:
-    """What a case is made of: one experiment, or a pair of them."""
-
-    arms: Mapping[Arm, Done]
-    folder: Path
-
-
 class ExperimentSession(Session):
     """Its cases ran already, each arm as its experiment says; all else is as in any session."""
 
     def __init__(self, settings: Settings, say: Say) -> None:
         super().__init__(settings, say)
-        self._given: dict[Case, Given] = {}
+        self._given: dict[Case, Mapping[Arm, Done]] = {}
 
-    def add(self, case: Case, given: Given, done: Mapping[Key, Done]) -> None:
-        """Make runs a case. The kernels are those of an experiment that logged them."""
-        self._given[case] = given
+    def add(self, case: Case, arms: Mapping[Arm, Done], done: Mapping[Key, Done]) -> None:
+        """Make one experiment, or a pair, a case. The kernels are of one that logged them."""
+        self._given[case] = arms
         processes = {}
-        for arm, found in given.arms.items():
-            run = found.traced
-            if run is not None and run.etdump is not None:
-                run = replace(run, etdump=_inside(given.folder, run.etdump))
-            census = _census(done, arm, found.experiment.threads)
-            self._made["trace", case, arm] = Traced(cast("Run", run), census)
+        for arm, found in arms.items():
+            run = cast("Run", found.traced)
+            if run.etdump is not None:
+                run = replace(run, etdump=_inside(self.folder(case), run.etdump))
+            logged = (
+                other.census
+                for other in done.values()
+                if (other.experiment.arm, other.experiment.threads)
+                == (arm, found.experiment.threads)
+            )
+            census = next((census for census in logged if census is not None), None)
+            self._made["trace", case, arm] = Traced(run, census)
             if found.untraced is not None:
                 processes[arm] = (found.untraced,)
         self._made["timing", case] = Timing(processes, None)
 
     def arms(self, case: Case) -> tuple[Arm, ...]:
-        return tuple(self._given[case].arms)
+        return tuple(self._given[case])
 
     def runtime(self, case: Case) -> tuple[str, str]:
-        runners = [found.runner for found in self._given[case].arms.values()]
+        runners = [found.runner for found in self._given[case].values()]
         hashes = {runner.sha256 for runner in runners}
         return runners[0].executorch, hashes.pop() if len(hashes) == 1 else ""
 
     def folder(self, case: Case) -> Path:
-        return self._given[case].folder
+        """The first case has the run directory itself."""
+        return self.out / PAIRS / case.label if case.label else self.out
 
     def retry_on_one_device(self, measure: Callable[[], _Value]) -> _Value:
         """What ran is not run again elsewhere."""
@@ -151,15 +150,13 @@ def _written(
     done: Mapping[Key, Done],
     command: str,
 ) -> tuple[Path, CaseRecord]:
-    """One case's folder with all its files; the first case has the run directory itself."""
-    folder, first = session.out, next(iter(arms.values()))
+    """One case's folder with all its files."""
     if number:
         names = "_".join(found.experiment.name for found in arms.values())
-        threads = first.experiment.threads
-        folder = folder / PAIRS / (names if threads == 1 else f"{names}_t{threads}")
-        case = replace(case, label=folder.name)
-    session.add(case, Given(arms, folder), done)
-    session.keep(case, session.measured(case, timed=False), ())
+        threads = next(iter(arms.values())).experiment.threads
+        case = replace(case, label=names if threads == 1 else f"{names}_t{threads}")
+    session.add(case, arms, done)
+    folder = session.keep(case, session.measured(case, timed=False), ())
     record = replace(read_record(folder), reproduce=command)
     write_record(folder, record)
     write_case(folder, record)
@@ -186,15 +183,13 @@ def _runner(experiment: Experiment, bench: Bench) -> Runner:
     if experiment.runner_path is None:
         return bench.runner
     path = experiment.runner_path.expanduser().absolute()
-    in_checkout = Path("executorch", experiment.runner_path).absolute()
-    if not path.is_file() and in_checkout.is_file():
-        path = in_checkout
-    if not path.is_file():
-        raise UsageError(
-            f"runner_path of the experiment {experiment.name!r}: there is no {str(path)!r}. "
-            "Build it with `sme2 build`, or use the wheel's runner with --wheel-runner."
-        )
-    return single_runner(path)
+    for place in (path, Path("executorch", experiment.runner_path).absolute()):
+        if place.is_file():
+            return single_runner(place)
+    raise UsageError(
+        f"runner_path of the experiment {experiment.name!r}: there is no {str(path)!r}. "
+        "Build it with `sme2 build`, or use the wheel's runner with --wheel-runner."
+    )
 
 
 def _run(session: Session, case: Case, experiment: Experiment) -> Done:
@@ -222,7 +217,11 @@ def _run(session: Session, case: Case, experiment: Experiment) -> Done:
         census = bench.kernels(request, place, runner)
         write_json(folder / f"{stem}_kernels.json", encode(census))
         return Done(experiment, runner, census=census)
-    traced = _named(bench.run(request, place, runner), folder, stem)
+    traced = bench.run(request, place, runner)
+    # The names by which people look for them.
+    etdump = traced.etdump and traced.etdump.replace(folder / f"{stem}{SUFFIX}")
+    log = traced.log and traced.log.replace(folder / f"{stem}.log")
+    traced = replace(traced, etdump=etdump, log=log)
     if traced.etdump is not None:
         keep_shapes(traced.etdump, artifact.pte, session.say, artifact.method or FORWARD)
     untraced = None
@@ -232,12 +231,6 @@ def _run(session: Session, case: Case, experiment: Experiment) -> Done:
         always = runner.traces(bare)
         untraced = traced if always else bench.run(bare, place / "untraced", runner)
     return Done(experiment, runner, traced, untraced)
-
-
-def _named(run: Run, folder: Path, stem: str) -> Run:
-    """The run's files under the names by which people look for them."""
-    etdump = run.etdump and run.etdump.replace(folder / f"{stem}{SUFFIX}")
-    return replace(run, etdump=etdump, log=run.log and run.log.replace(folder / f"{stem}.log"))
 
 
 def _pairs(plan: ExperimentPlan, done: Mapping[Key, Done]) -> list[dict[Arm, Done]]:
@@ -255,16 +248,6 @@ def _pairs(plan: ExperimentPlan, done: Mapping[Key, Done]) -> list[dict[Arm, Don
     return pairs
 
 
-def _census(done: Mapping[Key, Done], arm: Arm, threads: int) -> KernelCensus | None:
-    """The kernels of the trace experiment of this arm, if there was one."""
-    fitting = (
-        found.census
-        for found in done.values()
-        if found.experiment.arm is arm and found.experiment.threads == threads
-    )
-    return next((census for census in fitting if census is not None), None)
-
-
 # --- the account of a whole file ------------------------------------------------------------------
 
 
@@ -275,7 +258,11 @@ def rewrite_experiments(root: Path, cases: Sequence[tuple[Path, CaseRecord]]) ->
     if not isinstance(results, list) or not cases:
         return
     records = [record for _, record in cases]
-    told = {"config": metrics.get("config"), "results": results, "cases": _places(root, cases)}
+    places = [
+        {"case": record.id, "folder": Path(os.path.relpath(folder, root)).as_posix()}
+        for folder, record in cases
+    ]
+    told = {"config": metrics.get("config"), "results": results, "cases": places}
     _extend(root / MANIFEST, told)
     stem = model_stem(records[0])
     runs = [pipeline_summary(record) for record in records]
@@ -295,13 +282,6 @@ def _dumps(results: Sequence[Any]) -> Iterator[str]:
         name = metrics.get("etdump") if isinstance(metrics, dict) else None
         if isinstance(name, str):
             yield name
-
-
-def _places(root: Path, cases: Sequence[tuple[Path, CaseRecord]]) -> list[dict[str, str]]:
-    return [
-        {"case": record.id, "folder": Path(os.path.relpath(folder, root)).as_posix()}
-        for folder, record in cases
-    ]
 
 
 def _result(root: Path, done: Done) -> dict[str, Any]:

@@ -38,38 +38,29 @@ def run(arguments: argparse.Namespace) -> int:
     path: Path = arguments.path
     rules = parse_rules(arguments.rule)
     problems: list[str] = []
+    etrecord, program, out = arguments.etrecord, arguments.program, arguments.out
     if path.is_dir():
-        if arguments.etrecord is not None:
-            raise UsageError("--etrecord belongs to one ETDump. Give the file, not the directory.")
-        if arguments.program is not None:
-            raise UsageError("--program belongs to one ETDump. Give the file, not the directory.")
+        if etrecord is not None or program is not None:
+            option = "--program" if etrecord is None else "--etrecord"
+            raise UsageError(f"{option} belongs to one ETDump. Give the file, not the directory.")
         analyses = analyze_folder(path, rules=rules, problems=problems)
-        if arguments.emulated:
-            analyses = [replace(analysis, timed=False) for analysis in analyses]
-        _write(analyses, path, arguments.out)
+        out = out or path
     elif path.is_file():
-        analyses = [
-            analyze_file(path, rules=rules, etrecord=arguments.etrecord, program=arguments.program)
-        ]
-        if arguments.emulated:
-            analyses = [replace(analyses[0], timed=False)]
-        if arguments.out is not None:
-            write_experiment(analyses[0], arguments.out)
-            write_summary(analyses, arguments.out)
+        analyses = [analyze_file(path, rules=rules, etrecord=etrecord, program=program)]
     else:
         raise UsageError(f"{str(path)!r} does not exist. Give an ETDump or a run directory.")
+    if arguments.emulated:
+        analyses = [replace(analysis, timed=False) for analysis in analyses]
+    if out is not None:
+        for analysis in analyses:
+            # In a run directory, each beside its ETDump.
+            place = analysis.path.parent.relative_to(path) if path.is_dir() else Path()
+            write_experiment(analysis, out / place)
+        write_summary(analyses, out)
     print(json_text(run_summary(analyses)) if arguments.json else _text(analyses))
     for problem in problems:
         print(f"sme2: {problem}", file=sys.stderr)
     return 1 if problems else 0
-
-
-def _write(analyses: list[Analysis], folder: Path, out: Path | None) -> None:
-    for analysis in analyses:
-        beside = analysis.path.parent
-        target = beside if out is None else out / beside.relative_to(folder)
-        write_experiment(analysis, target)
-    write_summary(analyses, out or folder)
 
 
 def _text(analyses: list[Analysis]) -> str:

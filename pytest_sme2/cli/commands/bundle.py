@@ -17,7 +17,6 @@ from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.registry import Registry
 from pytest_sme2.export.variant import parse_variants
 from pytest_sme2.results import Artifact
-from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.bundle import (
     PACKAGE,
@@ -54,9 +53,10 @@ ARGUMENTS: Arguments = {
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.wheel:
-        return _write_wheel(arguments)
-    check_name(arguments.out)
+    if arguments.wheel and not arguments.phone:
+        raise UsageError("--wheel needs --phone: only the runner for phones is a package.")
+    if not arguments.wheel:
+        check_name(arguments.out)
     if arguments.phone:
         chosen = (arguments.models, arguments.variants, arguments.platform)
         if chosen != (None, None, None):
@@ -71,43 +71,29 @@ def run(arguments: argparse.Namespace) -> int:
     runner = wheel_runner(platform, executorch=arguments.executorch, progress=say)
     if arguments.phone:
         check_self_contained(runner)
-    path = write_bundle(arguments.out, runner, artifacts)
-    # Open it once, to find out now whether that works.
-    bundle = open_bundle(path)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "bundle.tar.gz") if arguments.wheel else arguments.out
+        path = write_bundle(out, runner, artifacts)
+        # Open it once, to find out now whether that works.
+        bundle = open_bundle(path)
+        if arguments.wheel:
+            path = write_package(arguments.out, path, runner.executorch)
+    if arguments.wheel:
+        use = f"Install it where phones are: pip install {shlex.quote(str(path))}"
+    elif arguments.phone:
+        use = f"Use it with: pytest --device android --sme2-phone bundle={path}"
+    else:
+        use = f"Measure against it with: pytest --against {path}"
     document = {
         "path": str(path),
-        "sha256": bundle.sha256,
+        "sha256": file_sha256(path) if arguments.wheel else bundle.sha256,
         "platform": runner.platform,
         "executorch": runner.executorch,
         "programs": [list(key) for key in bundle.artifacts],
     }
-    if arguments.phone:
-        use = f"Use it with: pytest --device android --sme2-phone bundle={path}"
-        return show(arguments, document, [_about(path, runner), use])
-    programs = f"{path}: {count(len(artifacts), 'program')}, {_size(path)}"
-    use = f"Measure against it with: pytest --against {path}"
-    return show(arguments, document, [programs, use])
-
-
-def _write_wheel(arguments: argparse.Namespace) -> int:
-    if not arguments.phone:
-        raise UsageError("--wheel needs --phone: only the runner for phones is a package.")
-    runner = wheel_runner(LINUX_AARCH64, executorch=arguments.executorch, progress=say)
-    check_self_contained(runner)
-    with tempfile.TemporaryDirectory() as folder:
-        bundle = write_bundle(Path(folder) / "bundle.tar.gz", runner, ())
-        path = write_package(arguments.out, bundle, runner.executorch)
-    document = {"path": str(path), "executorch": runner.executorch, "sha256": file_sha256(path)}
-    use = f"Install it where phones are: pip install {shlex.quote(str(path))}"
-    return show(arguments, document, [_about(path, runner), use])
-
-
-def _about(path: Path, runner: Runner) -> str:
-    return f"{path}: the runner of ExecuTorch {runner.executorch} for phones, {_size(path)}"
-
-
-def _size(path: Path) -> str:
-    return f"{path.stat().st_size / 1e6:.1f} MB"
+    what = f"the runner of ExecuTorch {runner.executorch} for phones"
+    what = what if arguments.phone else count(len(artifacts), "program")
+    return show(arguments, document, [f"{path}: {what}, {path.stat().st_size / 1e6:.1f} MB", use])
 
 
 def _export(arguments: argparse.Namespace, registry: Registry) -> list[Artifact]:

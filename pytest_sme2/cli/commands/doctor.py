@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 import importlib.metadata
 import json
 import platform
 import shlex
 import tempfile
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,6 @@ from pytest_sme2.system.pip import find_pip
 from pytest_sme2.system.provision import provision
 from pytest_sme2.system.terminal import say
 from pytest_sme2.system.wording import count
-from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.local import this_machine
 from pytest_sme2.targets.settings import DEVICES
 
@@ -61,6 +62,13 @@ class Fact:
     detail: str
 
 
+def _fact(what: str, look: Callable[[], str]) -> Fact:
+    try:
+        return Fact(what, True, look())
+    except Sme2Error as error:
+        return Fact(what, False, str(error))
+
+
 def _package(name: str) -> Fact:
     try:
         return Fact(name, True, importlib.metadata.version(name))
@@ -69,46 +77,25 @@ def _package(name: str) -> Fact:
         return Fact(name, False, f"not installed; pip install 'pytest-sme2[{extra}]'")
 
 
-def _pip() -> Fact:
-    """It downloads ExecuTorch for another platform than this one."""
-    try:
-        return Fact("pip", True, shlex.join(find_pip("ExecuTorch for an emulated device")))
-    except Sme2Error as error:
-        return Fact("pip", False, str(error))
-
-
-def _confined() -> Fact:
+def _confined() -> str:
     """Limits hold everywhere; a network of its own needs the system's permission."""
-    what = "files of others"
-    try:
-        alone = run_confined(is_isolated)
-    except Sme2Error as error:
-        return Fact(what, False, str(error))
     limits = "read with limits of time, memory and disk"
-    if alone:
-        return Fact(what, True, f"{limits}, and without network")
-    return Fact(what, True, f"{limits}; with network, since this system allows no namespaces")
+    if run_confined(is_isolated):
+        return f"{limits}, and without network"
+    return f"{limits}; with network, since this system allows no namespaces"
 
 
-def _device(device: str, settings: Settings) -> Fact:
-    what = f"--device={device}"
-    target: Target | None = None
+def _capabilities(settings: Settings) -> str:
+    target = choose_target(settings, wait_seconds=1)
     try:
-        target = choose_target(dataclasses.replace(settings, device=device), wait_seconds=1)
         able = target.capabilities()
-    except Sme2Error as error:
-        return Fact(what, False, str(error))
     finally:
         # Release the phone: the next user may be this process.
-        if target is not None:
-            with contextlib.suppress(Sme2Error):
-                target.restore()
-    parts = [f"is {target.name}"] if device == "auto" else []
-    parts.append(sme_word(able))
-    parts.append("timing" if able.timing else "no timing")
-    if able.reason:
-        parts.append(able.reason)
-    return Fact(what, True, "; ".join(parts))
+        with contextlib.suppress(Sme2Error):
+            target.restore()
+    parts = [f"is {target.name}"] if settings.device == "auto" else []
+    parts += [sme_word(able), "timing" if able.timing else "no timing", able.reason]
+    return "; ".join(filter(None, parts))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -128,8 +115,19 @@ def run(arguments: argparse.Namespace) -> int:
             Fact("Python", True, f"{platform.python_version()}, {platform.platform()}"),
             *map(_package, PACKAGES),
         ],
-        "tools": [*tools, _pip(), _confined()],
-        "devices": [_device(name, settings) for name in DEVICES],
+        "tools": [
+            *tools,
+            # It downloads ExecuTorch for another platform than this one.
+            _fact("pip", lambda: shlex.join(find_pip("ExecuTorch for an emulated device"))),
+            _fact("files of others", _confined),
+        ],
+        "devices": [
+            _fact(
+                f"--device={name}",
+                functools.partial(_capabilities, dataclasses.replace(settings, device=name)),
+            )
+            for name in DEVICES
+        ],
     }
     usable = next(fact.ok for fact in found["devices"] if fact.what == f"--device={device}")
     report: dict[str, Any] = {

@@ -192,8 +192,7 @@ def _fill(out: Path, shards: Mapping[Path, Shard], baselines: Path) -> Merged:
             ran.setdefault(name, []).append(test)
     tests = {name: _most(found, _test_failed) if kin else found[-1] for name, found in ran.items()}
     found = tuple(sorted({name for shard in shards.values() for name in shard.found}))
-    told = tuple(cases.items()), dict(sorted(tests.items())), tuple(problems), tuple(odd)
-    merged = Merged(*told)
+    merged = Merged((*cases.items(),), dict(sorted(tests.items())), (*problems,), (*odd,))
     write_shard(out, Shard(SCHEMA, int(merged.failed), merged.tests, found, part=part))
     return merged
 
@@ -201,9 +200,7 @@ def _fill(out: Path, shards: Mapping[Path, Shard], baselines: Path) -> Merged:
 def _joined(records: Mapping[Path, CaseRecord]) -> tuple[Path, CaseRecord]:
     """The case of the first run, with the checks of all."""
     (folder, first), *_ = records.items()
-    checks: list[Check] = []
-    for record in records.values():
-        checks += [check for check in record.checks if check not in checks]
+    checks = dict.fromkeys(check for record in records.values() for check in record.checks)
     return folder, replace(first, checks=tuple(checks))
 
 
@@ -281,13 +278,11 @@ def _links(folder: str, names: list[str]) -> list[str]:
 
 
 def _problems(shards: Mapping[Path, Shard], *, kin: bool) -> list[str]:
-    problems = []
-    for folder, shard in shards.items():
-        if shard.exit_code not in _ENDED:
-            problems.append(
-                f"{folder}: pytest ended with exit code {shard.exit_code} before all its tests "
-                "had run."
-            )
+    problems = [
+        f"{folder}: pytest ended with exit code {shard.exit_code} before all its tests had run."
+        for folder, shard in shards.items()
+        if shard.exit_code not in _ENDED
+    ]
     totals = {shard.of for shard in shards.values() if shard.of is not None}
     if len(totals) > 1:
         told = " and of ".join(map(str, sorted(totals)))

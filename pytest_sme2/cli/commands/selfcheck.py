@@ -115,11 +115,9 @@ def format_summary(result: SelfCheck) -> str:
         f"inconclusive          {result.count(Outcome.INCONCLUSIVE)} of {total}",
         f"dropped pairs         {result.dropped} of {result.pairs}, for interference",
     ]
-    if result.advice:
-        lines += ["", "This machine is noisy:", *(f"- {line}" for line in result.advice)]
-    else:
-        lines += ["", "This machine is quiet enough for the default limits."]
-    return "\n".join(lines)
+    quiet = ["This machine is quiet enough for the default limits."]
+    noisy = ["This machine is noisy:", *(f"- {line}" for line in result.advice)]
+    return "\n".join([*lines, "", *(noisy if result.advice else quiet)])
 
 
 def to_document(result: SelfCheck) -> dict[str, Any]:
