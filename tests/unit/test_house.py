@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -92,29 +90,19 @@ def test_durations_are_not_taken_from_the_wall_clock() -> None:
     }  # fmt: skip
 
 
-def test_what_is_installed_needs_nothing_that_is_not() -> None:
-    for path in PACKAGE.rglob("*.py"):
-        assert not _top_level_imports(path) & {"benchmarks", "tests", "tools"}, path
-
-
-def test_tests_and_benchmarks_share_only_the_helpers() -> None:
-    for path in (ROOT / "tests").rglob("*.py"):
-        assert "benchmarks" not in _top_level_imports(path), path
-    for path in (ROOT / "benchmarks").rglob("*.py"):
-        for name in _imported_names(path):
-            assert not name.startswith("tests.") or name.startswith("tests.support"), path
-
-
-def _imported_names(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-
-
-def _top_level_imports(path: Path) -> set[str]:
-    return {name.partition(".")[0] for name in _imported_names(path)}
+@pytest.mark.parametrize(
+    ("folder", "forbidden"),
+    [
+        # What is installed needs nothing that is not.
+        ("pytest_sme2", r"(benchmarks|tests|tools)\b"),
+        ("tests", r"benchmarks\b"),
+        ("benchmarks", r"tests\.(?!support)"),
+    ],
+)
+def test_the_folders_beside_the_package_share_only_the_helpers(folder: str, forbidden: str) -> None:
+    importing = re.compile(rf"^ *(from|import) {forbidden}", re.MULTILINE)
+    for path in (ROOT / folder).rglob("*.py"):
+        assert not importing.search(path.read_text("utf-8")), path
 
 
 def test_the_map_lists_the_folders_from_the_top_down() -> None:

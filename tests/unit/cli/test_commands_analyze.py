@@ -98,37 +98,21 @@ def test_a_damaged_dump_stops_none_of_the_others(
     assert capsys.readouterr().err.count(".etdump") == 2
 
 
-@pytest.mark.parametrize("place", ["runs/emulated/x", "emulated_sme2_on", "."])
-def test_times_of_an_emulator_are_never_shown(
-    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Also where no case was recorded: `sme2 advise` leaves such folders."""
-    folder = tmp_path / place
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(FP16_ON, folder / "run.etdump")
-    told = ["--emulated"] if place == "." else []
-    assert main(["report", "analyze", str(tmp_path), *told]) == 0
-    assert main(["report", "analyze", str(folder / "run.etdump"), *told]) == 0
-    text = capsys.readouterr().out
-    assert text.count("times of an emulated CPU say nothing about hardware") == 2
-    assert "median" not in text
-
-
 def test_compare_says_what_moved_to_sme2(capsys: pytest.CaptureFixture[str]) -> None:
     moved = "Convolution (NHWC, F16) IGEMM -> Convolution (NHWC, PF16) IGEMM"
     assert main(["report", "compare", str(FP16_OFF), str(FP16_ON)]) == 0
-    text = flat(capsys.readouterr().out)
-    assert f"2 of 3 matrix operators moved to SME2: 1 x {moved}; " in text
-    assert main(["report", "compare", "--emulated", str(FP16_OFF), str(FP16_ON)]) == 0
-    text = flat(capsys.readouterr().out)
-    assert f"2 of 3 matrix operators moved to SME2: 1 x {moved}; " in text
-    assert "the same operators" not in text
-    assert main(["report", "compare", "--emulated", str(FP16_ON), str(FP16_ON)]) == 0
-    assert "the same operators" in flat(capsys.readouterr().out)
-    assert main(["report", "compare", str(FP16_ON), str(FP16_OFF)]) == 0
-    assert "2 of 3 matrix operators left SME2: " in flat(capsys.readouterr().out)
-    assert main(["report", "compare", str(FP16_OFF), str(FP16_OFF)]) == 0
-    assert "on neither side is one of 3 matrix operators on SME2" in flat(capsys.readouterr().out)
+    sentence = f"2 of 3 matrix operators moved to SME2: 1 x {moved}; "
+    assert sentence in flat(capsys.readouterr().out)
+    for words, told in (
+        (("--emulated", FP16_OFF, FP16_ON), sentence),
+        (("--emulated", FP16_ON, FP16_ON), "the same operators"),
+        ((FP16_ON, FP16_OFF), "2 of 3 matrix operators left SME2: "),
+        ((FP16_OFF, FP16_OFF), "on neither side is one of 3 matrix operators on SME2"),
+    ):
+        assert main(["report", "compare", *map(str, words)]) == 0
+        text = flat(capsys.readouterr().out)
+        assert told in text
+        assert ("the same operators" in text) == (words[1:] == (FP16_ON, FP16_ON))
     assert main(["report", "compare", str(FP16_OFF), str(FP16_ON), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert moved in document["moved_to_sme2"]
@@ -270,10 +254,6 @@ def test_an_empty_comparison_prints() -> None:
     assert "no operators at all" in flat(profile_text("empty", empty))
 
 
-def test_the_name_of_an_analysis_is_the_files() -> None:
-    assert analyze_file(FP16_ON).name == "cpp_toy_fp16_on"
-
-
 @pytest.fixture
 def emulated_run(tmp_path: Path) -> Path:
     """A run directory of an emulated run."""
@@ -285,10 +265,13 @@ def emulated_run(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "seen by its folder"])
 @pytest.mark.parametrize("whole", [True, False], ids=["a run directory", "a file in it"])
 def test_nothing_is_said_of_the_time_of_an_emulated_run(
-    emulated_run: Path, whole: bool, capsys: pytest.CaptureFixture[str]
+    emulated_run: Path, whole: bool, recorded: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if not recorded:  # `sme2 advise` leaves such folders
+        (emulated_run / "metrics.json").unlink()
     on, off = (emulated_run / f"emulated_sme2_{arm}" / "run.etdump" for arm in ("on", "off"))
     asked = str(emulated_run if whole else on)
     assert main(["report", "analyze", asked]) == 0

@@ -72,7 +72,8 @@ def test_only_what_belongs_together_is_merged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     roots = [
-        shard(tmp_path / number, variant) for number, variant in (("1", "fp16"), ("2", "fp32"))
+        shard(tmp_path / str(number), variant, number=number, of=2 * number)
+        for number, variant in ((1, "fp16"), (2, "fp32"))
     ]
     for root, commit, version in zip(roots, ("abc", "def"), ("1.5.0", "1.5.1"), strict=True):
         (metrics,) = root.rglob("metrics.json")
@@ -87,9 +88,10 @@ def test_only_what_belongs_together_is_merged(
     told = capsys.readouterr().err
     assert f"the project's commit is abc in {roots[0]} and def in {roots[1]}." in told
     assert "the version of executorch is 1.5.0 in" in told
+    assert "Some runs are of 2 and of 4 shards." in told
     # The history is told the commit that was measured, not that of the folder here.
     shutil.rmtree(roots[1])
-    write_shard(roots[0], replace(read_shard(roots[0]), found=()))
+    write_shard(roots[0], replace(read_shard(roots[0]), found=(), number=None, of=None))
     assert merged(roots[0], "--out", tmp_path / "one", "--history", tmp_path / "history") == 0
     assert [record.commit for record in read_history(tmp_path / "history")] == ["abc"]
 
@@ -200,15 +202,6 @@ def test_what_is_missing_is_noticed(
     assert said in capsys.readouterr().err
 
 
-def test_shards_of_different_runs_do_not_fit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first = shard(tmp_path / "1", "fp16", number=1, of=2)
-    second = shard(tmp_path / "2", "fp32", number=2, of=4)
-    assert merged(first, second, "--out", tmp_path / "out") == 1
-    assert "Some runs are of 2 and of 4 shards." in capsys.readouterr().err
-
-
 def test_a_test_that_ran_twice_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     roots = [shard(tmp_path / name, "fp16", found=ALL[:1]) for name in "12"]
     assert merged(*roots, "--out", tmp_path / "out", "--json") == 1
@@ -244,13 +237,15 @@ def test_another_program_under_the_same_name_is_noticed(
     assert "toy-fp16 is another program in" in capsys.readouterr().err
 
 
-def test_links_are_not_followed(tmp_path: Path) -> None:
+def test_both_arms_are_copied_and_links_are_not_followed(tmp_path: Path) -> None:
     root = shard(tmp_path / "1", "fp16", found=ALL[:1])
     (folder,) = (path.parent for path in root.rglob("metrics.json"))
     (tmp_path / "precious").write_text("precious")
     (folder / "link").symlink_to(tmp_path / "precious")
     assert merged(root, "--out", tmp_path / "out") == 0
     assert not list((tmp_path / "out").rglob("link"))
+    (copied,) = (path.parent for path in (tmp_path / "out").rglob("metrics.json"))
+    assert set(read_record(copied).measured.profiles) == set(PAIR)
 
 
 def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -268,10 +263,3 @@ def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert merged(root, "--out", tmp_path / "out") == 2
     assert "this version reads" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-def test_both_arms_are_copied(tmp_path: Path) -> None:
-    root = shard(tmp_path / "1", "fp16", found=ALL[:1])
-    assert merged(root, "--out", tmp_path / "out") == 0
-    (folder,) = (path.parent for path in (tmp_path / "out").rglob("metrics.json"))
-    assert set(read_record(folder).measured.profiles) == set(PAIR)

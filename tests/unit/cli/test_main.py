@@ -70,13 +70,6 @@ def test_completion_knows_every_command(
         subprocess.run([program, "-n", str(path)], check=True, timeout=600)
 
 
-def test_an_unknown_shell_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--completion", "cmd"])
-    assert ended.value.code == 2
-    assert "bash" in capsys.readouterr().err
-
-
 def test_a_browser_is_only_looked_for_when_testing(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
@@ -132,7 +125,7 @@ def test_a_folder_whose_name_is_not_text_can_be_printed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "code"),
-    [("--completion bash", 0), ("report {} --json", 2), ("provision --check --require --json", 1)],
+    [("matrix --json", 0), ("report {} --json", 2), ("provision --check --require --json", 1)],
 )
 @pytest.mark.parametrize("output", ["closed", "nobody reads", "full"])
 def test_the_exit_code_does_not_depend_on_who_reads(
