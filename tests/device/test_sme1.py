@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pytest_sme2.cli.main import main
 from pytest_sme2.errors import BaselineError, TargetError
 from pytest_sme2.report.markdown import run_report
 from pytest_sme2.report.terminal import run_lines
@@ -14,6 +16,7 @@ from pytest_sme2.results import PAIR, Arm, CaseResult, KernelFamily, Limits, Out
 from pytest_sme2.session.run_directory import CaseRecord, read_record
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings, parse_arms
+from pytest_sme2.system.qemu import CPUS
 from pytest_sme2.verdict import baselines, cost, structure
 from pytest_sme2.verdict.baseline_file import render
 from tests.device import provision
@@ -96,3 +99,16 @@ def test_a_timed_device_has_two_arms(tmp_path: Path) -> None:
         return
     with pytest.raises(TargetError, match="is timed in pairs of on and off"):
         _ = session.bench.arms
+
+
+def test_every_cpu_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = settings(tmp_path).models[0]
+    given = ["run", program, "--cpu", "all", "--json", "--out", str(tmp_path)]
+    assert main([*given, "--device", "emulated"]) == 0
+    found = {row["CPU"]: row for row in json.loads(capsys.readouterr().out)["cpus"]}
+    assert [*found] == [*map(str, CPUS), "strict:256", "strict:128"]
+    costs = [float(found[name]["Minst on"]) for name in ("strict", "strict:256", "strict:128")]
+    assert costs == sorted(costs)
+    assert len({row["Minst off"] for row in found.values()}) == 1
+    assert main([*given, "--device", "linux"]) > 1
+    assert "give --device emulated as well" in capsys.readouterr().err

@@ -23,7 +23,7 @@ from pytest_sme2.cli.options import (
     shared,
     show,
 )
-from pytest_sme2.errors import EvidenceError, UsageError
+from pytest_sme2.errors import EvidenceError, RunError, UsageError
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.report.text import aligned
 from pytest_sme2.results import (
@@ -44,9 +44,11 @@ from pytest_sme2.session.options import DEVICE, RUNNERS
 from pytest_sme2.session.programs import program_case
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.files import encode, is_program
+from pytest_sme2.system.files import encode, is_program, safe_name
+from pytest_sme2.system.qemu import CPUS, DEFAULT_CPU, VECTOR_BITS
 from pytest_sme2.system.terminal import clear_line, terminal_line
 
+ALL = "all"
 CASE = ("threads", "budget", "arms", "no-cost", "fresh", "weights", "out", "cpu")
 METHOD: Arguments = {
     "--method NAME": "of a .pte file that has several (default: forward, or the only one)"
@@ -67,7 +69,7 @@ ARGUMENTS: Arguments = {
         "second held against the first"
     ),
     "--kernels": "only list the kernels that run with SME2 on and off; without --device: emulated",
-    **shared(*DEVICE, *RUNNERS, *CASE),
+    **shared(*DEVICE, *RUNNERS, *CASE, more=" Here, all compares them."),
 }
 
 
@@ -86,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         from pytest_sme2.cli.generations import run_commands
 
         return run_commands(arguments)
-    return run_model(arguments)
+    return run_on_every_cpu(arguments) if arguments.sme2_cpu == ALL else run_model(arguments)
 
 
 def run_config(arguments: argparse.Namespace) -> int:
@@ -150,6 +152,37 @@ def run_model(arguments: argparse.Namespace) -> int:
     if measured.evidence is not None and not measured.evidence.valid:
         raise EvidenceError(measured.evidence.message)
     return 1 if any(check.verdict is Outcome.FAILED for check in checks) else 0
+
+
+def run_on_every_cpu(arguments: argparse.Namespace) -> int:
+    """One model on each emulated CPU, and on the default with shorter vectors; exit code 1 where it
+    does not run on one of them.
+    """
+    from pytest_sme2.report.cost import covered, fewer, instructions, millions
+
+    problems = []
+    rows: list[tuple[str, ...]] = [("CPU", "bits", "on SME2", "Minst off", "Minst on", "gain")]
+    shorter = (replace(DEFAULT_CPU, vector_bits=bits) for bits in VECTOR_BITS[-2::-1])
+    for cpu in (*CPUS, *shorter):
+        arguments.sme2_cpu = str(cpu)
+        settings = _settings(arguments)
+        if settings.device != "emulated":
+            raise UsageError("--cpu all compares emulated CPUs: give --device emulated as well.")
+        out = settings.run_directory / safe_name(str(cpu))
+        with opened(replace(settings, out=out)) as session:
+            case = named_case(session, arguments)
+            try:
+                measured = session.measured(case, timed=False)
+            except RunError as error:
+                problems.append(f"{cpu}: it did not run. {error}")
+                continue
+            session.keep(case, measured, ())
+        costs = [millions(instructions(measured, arm)) for arm in (Arm.OFF, Arm.ON)]
+        rows.append((str(cpu), str(cpu.vector_bits), covered(measured), *costs, fewer(measured)))
+    keys = rows[0]
+    found = [dict(zip(keys, row, strict=True)) for row in rows[1:]]
+    show(arguments, {"cpus": found, "problems": problems}, [*aligned(rows), *problems])
+    return 1 if problems else 0
 
 
 def named_case(session: Session, arguments: argparse.Namespace) -> Case:
