@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from pytest_sme2.results import (
@@ -11,12 +12,10 @@ from pytest_sme2.results import (
     CaseResult,
     Check,
     Executor,
-    KernelCensus,
     KernelFamily,
     Limits,
     OperatorCount,
     Outcome,
-    Profile,
     Structure,
 )
 from pytest_sme2.system.wording import count
@@ -25,21 +24,15 @@ from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT
 
 def check_evidence(measured: CaseResult) -> Check:
     """Whether the pair shows what it claims to: SME2 kernels on, none off."""
-    evidence = measured.evidence
+    metric, evidence = "evidence", measured.evidence
     if evidence is None:
-        return Check(
-            "evidence",
-            Outcome.INVALID,
+        message = (
             f"Only the off arm ran: {measured.fingerprint.target} has no SME2, so nothing is shown "
-            "about it. Choose a device that has it, or --device=emulated.",
+            "about it. Choose a device that has it, or --device=emulated."
         )
-    return Check(
-        "evidence",
-        Outcome.PASS if evidence.valid else Outcome.INVALID,
-        evidence.message,
-        new=evidence.sme2_on,
-        unit="count",
-    )
+        return Check(metric, Outcome.INVALID, message)
+    verdict = Outcome.PASS if evidence.valid else Outcome.INVALID
+    return Check(metric, verdict, evidence.message, new=evidence.sme2_on, unit="count")
 
 
 def baseline_problem(error: Exception) -> Check:
@@ -57,16 +50,12 @@ def _no_structure(metric: str, new: float | None) -> Check:
 
 def _versions_note(measured: CaseResult, baseline: Baseline | None) -> str:
     """A changed ExecuTorch explains most changes of structure: say so before anybody searches."""
-    if baseline is None:
-        return ""
-    differing = [
-        f"{package} {baseline.versions[package]}, this is with {measured.versions[package]}"
+    then, now = {} if baseline is None else baseline.versions, measured.versions
+    return "".join(
+        f" The baseline was made with {package} {then[package]}, this is with {now[package]}."
         for package in ("executorch", RUNTIME)
-        if package in baseline.versions
-        and package in measured.versions
-        and baseline.versions[package] != measured.versions[package]
-    ]
-    return "".join(f" The baseline was made with {text}." for text in differing)
+        if package in then and package in now and then[package] != now[package]
+    )
 
 
 def check_coverage(
@@ -95,12 +84,16 @@ def check_coverage(
         return Check(metric, Outcome.REGRESSED, message, old, unit="share", limit=old)
     if new is None:
         return Check(metric, Outcome.PASS, "The program has no matrix operators.", unit="share")
-    details = _missed(measured.profiles.get(arm))
-    short = _short_of(structure, least)
-    if short is not None:
-        fallen = Outcome.FAILED if old is None else Outcome.REGRESSED
-        return Check(metric, fallen, short, old, new, "share", None, least, details)
+    profile = measured.profiles.get(arm)
+    details = tuple(
+        f"{entry.label}{'' if entry.shapes is None else f' ({entry.shapes})'}: {reason}"
+        for entry, reason in (() if profile is None else profile.coverage.missed)
+    )
     text = f"{structure.sme2} of {count(structure.matrix, 'matrix operator')} ran on {word} kernels"
+    if least is not None and structure.sme2 < least * structure.matrix:
+        fallen = Outcome.FAILED if old is None else Outcome.REGRESSED
+        text += f", less than the {least:.0%} asked for."
+        return Check(metric, fallen, text, old, new, "share", None, least, details)
     if structure.unproven:
         text += f", {structure.unproven} may (their name does not tell)"
     if before is None or old is None:
@@ -118,41 +111,16 @@ def check_coverage(
     return Check(metric, verdict, message, old, new, "share", None, old, details)
 
 
-def _short_of(structure: Structure, least: float | None) -> str | None:
-    """What to say where fewer operators run on SME2 kernels than asked for."""
-    if least is None or structure.sme2 >= least * structure.matrix:
-        return None
-    return (
-        f"{structure.sme2} of {count(structure.matrix, 'matrix operator')} ran on SME2 kernels, "
-        f"less than the {least:.0%} asked for."
-    )
-
-
-def _missed(profile: Profile | None) -> tuple[str, ...]:
-    return tuple(
-        f"{entry.label}{'' if entry.shapes is None else f' ({entry.shapes})'}: {reason}"
-        for entry, reason in (() if profile is None else profile.coverage.missed)
-    )
-
-
-Key = tuple[str, Executor]
-
-
-def _counts(structure: Structure) -> dict[Key, OperatorCount]:
-    return {(entry.name, entry.executor): entry for entry in structure.operators}
-
-
 def operator_differences(old: Structure, new: Structure) -> tuple[tuple[OperatorCount, int], ...]:
     """Each operator whose count changed, and by how many; grown ones first."""
-    before, after = _counts(old), _counts(new)
-    found = []
-    for key in {*before, *after}:
-        entry = after.get(key) or before[key]
-        growth = (after[key].count if key in after else 0) - (
-            before[key].count if key in before else 0
-        )
-        if growth:
-            found.append((entry, growth))
+    growths: Counter[tuple[str, Executor]] = Counter()
+    entries = {}
+    for structure, sign in ((old, -1), (new, 1)):
+        for entry in structure.operators:
+            key = entry.name, entry.executor
+            growths[key] += sign * entry.count
+            entries[key] = entry
+    found = ((entries[key], growth) for key, growth in growths.items() if growth)
     return tuple(sorted(found, key=lambda item: (-item[1], item[0].name)))
 
 
@@ -177,7 +145,7 @@ def check_operators(measured: CaseResult, baseline: Baseline | None, arm: Arm = 
         f"{count(added, 'operator')} more and {count(removed, 'operator')} fewer than in the "
         f"baseline.{_versions_note(measured, baseline)} {hint}"
     )
-    details = tuple(_difference_line(entry, growth) for entry, growth in differences)
+    details = difference_lines(old, new)
     return Check(metric, verdict, message, old.total, new.total, "count", None, old.total, details)
 
 
@@ -199,8 +167,7 @@ def _structural_verdict(differences: Sequence[tuple[OperatorCount, int]]) -> Out
 
 def difference_lines(old: Structure, new: Structure) -> tuple[str, ...]:
     """The operators that were added or removed, one line each; additions first."""
-    differences = sorted(operator_differences(old, new), key=lambda found: found[1] < 0)
-    return tuple(_difference_line(entry, growth) for entry, growth in differences)
+    return tuple(_difference_line(*difference) for difference in operator_differences(old, new))
 
 
 def _difference_line(entry: OperatorCount, growth: int) -> str:
@@ -218,18 +185,13 @@ def check_delegation(measured: CaseResult, baseline: Baseline | None, arm: Arm =
     if old is None:
         return _no_structure(metric, portable)
     before = old.executed_by(Executor.PORTABLE)
-    details = tuple(
-        _difference_line(entry, growth)
-        for entry, growth in operator_differences(old, new)
-        if entry.executor is Executor.PORTABLE
-    )
-    grown = any(line.startswith("+") for line in details)
-    if portable > before or (portable == before and grown):
-        verdict = Outcome.REGRESSED
-    else:
-        verdict = Outcome.IMPROVED if portable < before else Outcome.PASS
+    found = operator_differences(old, new)
+    differences = [each for each in found if each[0].executor is Executor.PORTABLE]
+    details = tuple(_difference_line(*difference) for difference in differences)
+    verdict = Outcome.IMPROVED if portable < before else Outcome.PASS
     message = f"{count(portable, 'operator')} outside the delegate, {before} in the baseline."
-    if verdict is Outcome.REGRESSED:
+    if portable > before or (portable == before and differences):
+        verdict = Outcome.REGRESSED
         message += f"{_versions_note(measured, baseline)} {UPDATE_HINT}"
     return Check(metric, verdict, message, before, portable, "count", None, before, details)
 
@@ -241,19 +203,16 @@ def check_kernels(measured: CaseResult, baseline: Baseline | None, arm: Arm = Ar
     if new is None:
         return Check(metric, Outcome.INVALID, "Which kernels ran is not known on this target.")
     old = None if baseline is None else baseline.kernels.get(arm)
-    names = _kernel_names(new)
+    names = {kernel.name: kernel.family for kernel in new.kernels}
     if old is None:
         return _no_structure(metric, len(names))
     if old.source != new.source:
-        return Check(
-            metric,
-            Outcome.NO_BASELINE,
+        message = (
             f"The baseline's kernels come from {old.source}, these from {new.source}; "
-            "the two cannot be compared.",
-            new=len(names),
-            unit="count",
+            "the two cannot be compared."
         )
-    before = _kernel_names(old)
+        return Check(metric, Outcome.NO_BASELINE, message, new=len(names), unit="count")
+    before = {kernel.name: kernel.family for kernel in old.kernels}
     added, removed = sorted({*names} - {*before}), sorted({*before} - {*names})
     details = (
         *(f"+ {name} ({names[name]})" for name in added),
@@ -272,7 +231,3 @@ def check_kernels(measured: CaseResult, baseline: Baseline | None, arm: Arm = Ar
     return Check(
         metric, verdict, message, len(before), len(names), "count", None, len(before), details
     )
-
-
-def _kernel_names(census: KernelCensus) -> dict[str, KernelFamily]:
-    return {kernel.name: kernel.family for kernel in census.kernels}
