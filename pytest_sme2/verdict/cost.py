@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from pytest_sme2.profile.cost import stored
@@ -11,12 +11,12 @@ from pytest_sme2.results import (
     Arm,
     Baseline,
     CaseResult,
-    Category,
     Check,
     InferenceCost,
     Limits,
     Outcome,
     StoredCost,
+    StoredOperator,
 )
 from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT
 
@@ -27,7 +27,6 @@ _MOST_DETAILS = 10
 # version of the runner: up to 200 instructions in one operator were seen.
 _HEAP = 500
 _BASELINE = "the baseline"
-_LEFT_OUT = "so their instructions are left out"
 
 
 @dataclass(frozen=True)
@@ -63,16 +62,15 @@ def check_cost(
     now = stored(cost)
     new = now.total.instructions
     before = None if baseline is None else baseline.costs.get(arm)
-    if before is None:
-        text = f"{new:,} instructions; there is no baseline. {CREATE_HINT}"
-        return Check(metric, Outcome.NO_BASELINE, text, new=new, unit="count")
-    if before.cpu != now.cpu:
+    if before is not None and before.cpu == now.cpu:
+        return _judged(metric, before, now, limits.max_cost_growth, _BASELINE)
+    text = f"{new:,} instructions; there is no baseline. {CREATE_HINT}"
+    if before is not None:
         text = (
             f"{new:,} instructions on the CPU {now.cpu}; the baseline was counted on {before.cpu}, "
             "so the two are not compared."
         )
-        return Check(metric, Outcome.NO_BASELINE, text, new=new, unit="count")
-    return _judged(metric, before, now, limits.max_cost_growth, _BASELINE)
+    return Check(metric, Outcome.NO_BASELINE, text, new=new, unit="count")
 
 
 def compare_costs(
@@ -87,11 +85,12 @@ def compare_costs(
 
 
 def _judged(metric: str, before: StoredCost, now: StoredCost, limit: float, name: str) -> Check:
-    same_toolchain = before.toolchain in ("", now.toolchain)
-    if not same_toolchain:
+    note = ""
+    if before.toolchain not in ("", now.toolchain):
         before, now = _without_system(before), _without_system(now)
+        left_out = "so their instructions are left out"
+        note = f" The C and C++ libraries are not those of {name}, {left_out}."
     old, new = before.total.instructions, now.total.instructions
-    total = _Growth("in all", old, new)
     settled = _with_heap_of(before, now)
     judged = settled.total.instructions
     parts = [*_categories(before, settled), *_operators(before, settled)]
@@ -99,19 +98,15 @@ def _judged(metric: str, before: StoredCost, now: StoredCost, limit: float, name
     grown = [part for part in parts if part.by >= least and part.by > limit * part.old]
     grown.sort(key=lambda part: -part.by)
     change = f"the same as in {name}" if old == new else f"{name} has {old:,}"
-    message = f"{new:,} instructions per inference; {change}"
     if old and old != new:
-        message += f" ({new / old - 1:+.2%})"
-    message += f"; {limit:.2%} more is allowed."
-    if not same_toolchain:
-        message += f" The C and C++ libraries are not those of {name}, {_LEFT_OUT}."
-    verdict = Outcome.PASS
-    if judged > old * (1 + limit) or grown:
+        change += f" ({new / old - 1:+.2%})"
+    message = f"{new:,} instructions per inference; {change}; {limit:.2%} more is allowed.{note}"
+    verdict, beyond = Outcome.PASS, judged > old * (1 + limit)
+    if beyond or grown:
         operators = [part for part in grown if part.kernel]
-        first = next(iter(operators or grown), total)
-        message += f" Grown most: {first}."
+        message += f" Grown most: {next(iter(operators or grown), _Growth('in all', old, new))}."
     # Report work that moved to another operator. Less work in total is not a regression.
-    if judged > old * (1 + limit) or (grown and judged >= old):
+    if beyond or (grown and judged >= old):
         verdict = Outcome.REGRESSED
         if name == _BASELINE:
             message += f" {UPDATE_HINT}"
@@ -194,15 +189,18 @@ def _categories(before: StoredCost, now: StoredCost) -> Iterable[_Growth]:
     # The category that an operator has today: another rule, or a newer version of this package,
     # may have moved it, which makes nothing slower.
     today = {entry.name: entry.category for entry in now.operators}
-    old, new = _by_category(before, today), _by_category(now, today)
+    old, new = (
+        _sums(cost, lambda entry: str(today.get(entry.name, entry.category)))
+        for cost in (before, now)
+    )
     for name in sorted({*old, *new}):
         yield _Growth(f"category {name}", old[name], new[name])
 
 
-def _by_category(cost: StoredCost, today: Mapping[str, Category]) -> Counter[str]:
+def _sums(cost: StoredCost, key: Callable[[StoredOperator], str]) -> Counter[str]:
     found: Counter[str] = Counter()
     for entry in cost.operators:
-        found[str(today.get(entry.name, entry.category))] += entry.instructions
+        found[key(entry)] += entry.instructions
     return found
 
 
@@ -215,23 +213,15 @@ def _operators(before: StoredCost, now: StoredCost) -> Iterable[_Growth]:
             kernel = f"{new.kernel}{changed}"
             yield _Growth(what, old.instructions, new.instructions, kernel, new.name, place)
         return
-    old_sums, new_sums = _by_name(before), _by_name(now)
-    kernels: Mapping[str, str] = {entry.name: entry.kernel for entry in now.operators}
-    old_counts = Counter(entry.name for entry in before.operators)
-    new_counts = Counter(entry.name for entry in now.operators)
-    for name in sorted(new_sums):
-        what = f"operators {name} ({old_counts[name]} → {new_counts[name]} of them)"
-        yield _Growth(what, old_sums[name], new_sums[name], kernels[name], name)
+    sums = [_sums(cost, lambda entry: entry.name) for cost in (before, now)]
+    counts = [Counter(entry.name for entry in cost.operators) for cost in (before, now)]
+    kernels = {entry.name: entry.kernel for entry in now.operators}
+    for name in sorted(kernels):
+        what = f"operators {name} ({counts[0][name]} → {counts[1][name]} of them)"
+        yield _Growth(what, sums[0][name], sums[1][name], kernels[name], name)
 
 
 def grown_operators(before: StoredCost, now: StoredCost) -> list[tuple[str, int | None]]:
     """The operators that execute more than before, most first: name, and place if it is one."""
     grown = [part for part in _operators(before, now) if part.by > 0]
     return [(part.name, part.place) for part in sorted(grown, key=lambda part: -part.by)]
-
-
-def _by_name(cost: StoredCost) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for entry in cost.operators:
-        found[entry.name] += entry.instructions
-    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pytest_sme2.results import (
@@ -38,29 +38,23 @@ from pytest_sme2.verdict.stored_latency import steady_speedup
 _HEAP_SHARE, _HEAP = 0.02, 2000
 # A decode this much slower than the prompt is what one row in a tile looks like.
 _ROW = 1.15
-TOO_FEW = "The time limit left too few pairs for a verdict."
-ONE_ROW = "one row does not fill a tile"
-
-
-def phase_speedups(found: Generated) -> dict[str, float]:
-    """Off over on, of each phase: of times where they count, of instructions on the emulator."""
-    if found.speedups:
-        return {phase: estimate.value for phase, estimate in found.speedups.items()}
-    if not {Arm.ON, Arm.OFF} <= set(found.costs):
-        return {}
-    on, off = (found.costs[arm].instructions for arm in (Arm.ON, Arm.OFF))
-    return {PREFILL: off[0] / on[0], DECODE: sum(off[1:]) / sum(on[1:])}
 
 
 def sentence(found: Generated) -> str:
-    """``prefill 4.1x, decode 0.9x: one row does not fill a tile``."""
-    speedups = phase_speedups(found)
-    if not speedups:
+    """``prefill 4.1x, decode 0.9x: one row does not fill a tile``: off over on, of times where they
+    count, of instructions on the emulator.
+    """
+    if found.speedups:
+        speedups, unit = {phase: found.speedups[phase].value for phase in PHASES}, ""
+    elif {Arm.ON, Arm.OFF} <= set(found.costs):
+        on, off = (found.costs[arm].instructions for arm in (Arm.ON, Arm.OFF))
+        speedups = {PREFILL: off[0] / on[0], DECODE: sum(off[1:]) / sum(on[1:])}
+        unit = " in instructions"
+    else:
         return ""
-    text = ", ".join(f"{phase} {speedups[phase]:.1f}x" for phase in PHASES)
-    text += "" if found.speedups else " in instructions"
+    text = ", ".join(f"{phase} {speedup:.1f}x" for phase, speedup in speedups.items()) + unit
     row = speedups[PREFILL] > _ROW * speedups[DECODE] and speedups[DECODE] < _ROW
-    return f"{text}: {ONE_ROW}" if row else text
+    return f"{text}: one row does not fill a tile" if row else text
 
 
 def figure_lines(found: Generated) -> Iterator[str]:
@@ -128,14 +122,10 @@ def _check_phase(
         )
         return Check(metric, Outcome.INVALID, text, new=new, unit="count")
     old = _per_token(found, before.instructions, phase)
-    pairs = list(_compared(before, now))[:1] if phase == PREFILL else [*_compared(before, now)][1:]
-    first = 0 if phase == PREFILL else 1
-    grown = [
-        (first + place, one, other)
-        for place, (one, other) in enumerate(pairs)
-        if other > one * (1 + limit)
-    ]
-    less = all(other * (1 + limit) < one for one, other in pairs)
+    steps = [*_compared(before, now)]
+    steps = steps[:1] if phase == PREFILL else steps[1:]
+    grown = [(step, one, other) for step, one, other in steps if other > one * (1 + limit)]
+    less = all(other * (1 + limit) < one for _, one, other in steps)
     change = "the same as" if old == new else f"{new / old - 1:+.2%} of"
     message = f"{told}; {change} the baseline ({old:,.0f}); {limit:.2%} more is allowed."
     verdict = Outcome.IMPROVED if less else Outcome.PASS
@@ -157,17 +147,15 @@ def _per_token(found: Generated, steps: Sequence[int], phase: str) -> float:
     return steps[0] / found.prompt_tokens if phase == PREFILL else sum(steps[1:]) / len(steps[1:])
 
 
-def _compared(before: StepCosts, now: StepCosts) -> Iterator[tuple[int, int]]:
-    """Each step of both, without the C library's part where the heap explains its difference, or
-    where it is another library.
+def _compared(before: StepCosts, now: StepCosts) -> Iterator[tuple[int, int, int]]:
+    """Each step and what both executed, without the C library's part where the heap explains its
+    difference, or where it is another library.
     """
     same = before.toolchain in ("", now.toolchain)
-    for old, new, old_system, new_system in zip(
-        before.instructions, now.instructions, before.system, now.system, strict=True
-    ):
-        heap = abs(new_system - old_system) <= max(_HEAP, _HEAP_SHARE * old)
-        leave = heap or not same
-        yield (old - old_system, new - new_system) if leave else (old, new)
+    for step, (old, new) in enumerate(zip(before.instructions, now.instructions, strict=True)):
+        systems = before.system[step], now.system[step]
+        heap = abs(systems[1] - systems[0]) <= max(_HEAP, _HEAP_SHARE * old)
+        yield (step, old - systems[0], new - systems[1]) if heap or not same else (step, old, new)
 
 
 # --- where times count ----------------------------------------------------------------------------
@@ -210,7 +198,8 @@ def _worst(
 ) -> Check:
     limit, metric = limits.max_regression, metric_against(f"{parts[0].phase} latency", name, arm)
     if any(not math.isfinite(part.ratio.high) for part in parts):
-        return Check(metric, Outcome.INVALID, f"{TOO_FEW} {MORE_TIME}", limit=1 + limit)
+        few = f"The time limit left too few pairs for a verdict. {MORE_TIME}"
+        return Check(metric, Outcome.INVALID, few, limit=1 + limit)
     judged = [(judge(part.ratio.low, part.ratio.high, limit), part) for part in parts]
     order = (Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.PASS, Outcome.IMPROVED)
     verdict, part = min(judged, key=lambda one: (order.index(one[0]), -one[1].ratio.value))
@@ -238,17 +227,18 @@ def stored_generation(
         return old
     cpu = dict(measured.fingerprint.facts).get("cpu", "") if found.costs else ""
     tokens = (found.prompt_tokens, found.new_tokens)
-    same = old is not None and (old.prompt_tokens, old.new_tokens, old.cpu) == (*tokens, cpu)
-    before: Mapping[Arm, StepCosts] = old.costs if old is not None and same else {}
-    speedups = {} if old is None or not same else dict(old.speedups)
-    for phase, new in found.speedups.items():
-        kept = steady_speedup(speedups.get(phase), new)
-        speedups |= {} if kept is None else {phase: kept}
-    costs = {**before, **{arm: _steady(before.get(arm), now) for arm, now in found.costs.items()}}
-    return StoredGeneration(*tokens, cpu, costs, speedups)
+    if old is None or (old.prompt_tokens, old.new_tokens, old.cpu) != (*tokens, cpu):
+        old = StoredGeneration(*tokens, cpu)
+    costs, speedups = dict(old.costs), dict(old.speedups)
+    for phase, speedup in found.speedups.items():
+        if kept := steady_speedup(speedups.get(phase), speedup):
+            speedups[phase] = kept
+    for arm, now in found.costs.items():
+        costs[arm] = _steady(costs.get(arm), now)
+    return replace(old, costs=costs, speedups=speedups)
 
 
 def _steady(before: StepCosts | None, now: StepCosts) -> StepCosts:
     if before is None or before.toolchain != now.toolchain:
         return now
-    return before if all(old == new for old, new in _compared(before, now)) else now
+    return before if all(old == new for _, old, new in _compared(before, now)) else now

@@ -25,7 +25,6 @@ from pytest_sme2.results import (
     Spread,
 )
 from pytest_sme2.system.wording import count
-from pytest_sme2.verdict.baselines import differing_facts
 from pytest_sme2.verdict.frontier import decision_text, moved_cells, same_cells
 from pytest_sme2.verdict.judging import (
     CREATE_HINT,
@@ -41,9 +40,8 @@ from pytest_sme2.verdict.stored_latency import same_work
 from pytest_sme2.verdict.times import (
     IT_IS_THE_MACHINE,
     UNEXPLAINED,
-    differences,
-    explain,
-    unlike,
+    Machine,
+    other_target,
     untimed,
 )
 
@@ -146,7 +144,7 @@ class _Judging:
             if floor.verdict is not Outcome.PASS or self.required:
                 return floor
             return self.check(Outcome.NO_BASELINE, f". {self.missing} {CREATE_HINT}")
-        other = _other_target(measured, baseline)
+        other = other_target(measured, baseline)
         if other:
             return replace(self.check(Outcome.INVALID, ""), message=other, old=None)
         stored = self.against_stored(self.old, limits.max_speedup_loss)
@@ -205,11 +203,6 @@ class _Judging:
         )
 
 
-def _other_target(measured: CaseResult, baseline: Baseline) -> str:
-    differing = differing_facts(baseline.fingerprint, measured.fingerprint)
-    return f"The baseline is of another target ({'; '.join(differing)})." if differing else ""
-
-
 def _log(larger: float, smaller: float) -> float:
     return math.inf if smaller <= 0 or math.isinf(larger) else math.log(larger / smaller)
 
@@ -235,7 +228,7 @@ def check_memory(
         return told(verdict, message, limit=most)
     old = _figures(measured, baseline).peak_bytes.get(arm)
     if baseline is not None and old is not None:
-        other = _other_target(measured, baseline)
+        other = other_target(measured, baseline)
         if other:
             return told(Outcome.INVALID, other)
     if old is None and most is not None:
@@ -296,23 +289,23 @@ def check_share(
     if old is None or baseline is None:
         message = f"No baseline, and no bounds in limits.toml. {CREATE_HINT}"
         return told(Outcome.NO_BASELINE, message, interval=interval)
-    other = _other_target(measured, baseline)
+    other = other_target(measured, baseline)
     if other:
         return told(Outcome.INVALID, other)
     most = limits.max_share_growth
     verdict, message = _share_growth(new, old, most)
     current = baseline.current(measured.threads)
+    machine = Machine(measured, current)
     sure = verdict is Outcome.REGRESSED
     failed = verdict is not Outcome.PASS
     if failed and same_work(measured, current):
-        changed = explain(measured, current).doubtful
         verdict = Outcome.INVALID if sure else Outcome.INCONCLUSIVE
-        verdict = Outcome.MACHINE_CHANGED if changed else verdict
-        words = IT_IS_THE_MACHINE if changed else UNEXPLAINED
-        message += f" {words} {differences(measured, current)}"
-    elif failed and (remark := unlike(measured, current)):
+        verdict = Outcome.MACHINE_CHANGED if machine.doubtful else verdict
+        words = IT_IS_THE_MACHINE if machine.doubtful else UNEXPLAINED
+        message += f" {words} {machine.differences()}"
+    elif failed and machine.doubtful:
         verdict = Outcome.SUSPECTED if sure else Outcome.INCONCLUSIVE
-        message += f" {remark}"
+        message += f" {machine.doubt()}"
     return told(verdict, message, old=before, interval=interval, limit=old.value + most)
 
 

@@ -65,15 +65,21 @@ DECIDE_HINT = (
 def untimed(metric: str, measured: CaseResult) -> Check | None:
     """The verdict where a time must not be compared at all."""
     if measured.emulated:
-        return Check(
-            metric,
-            Outcome.INVALID,
+        message = (
             "Emulated times say nothing about hardware and are never compared. "
-            "Choose a real device with --device.",
+            "Choose a real device with --device."
         )
-    if measured.throttled_pairs:
-        return Check(metric, Outcome.INVALID, too_hot(measured.throttled_pairs))
-    return None
+    elif measured.throttled_pairs:
+        message = too_hot(measured.throttled_pairs)
+    else:
+        return None
+    return Check(metric, Outcome.INVALID, message)
+
+
+def other_target(measured: CaseResult, baseline: Baseline) -> str:
+    """A sentence where a baseline is of another target, else nothing."""
+    differing = differing_facts(baseline.fingerprint, measured.fingerprint)
+    return f"The baseline is of another target ({'; '.join(differing)})." if differing else ""
 
 
 def check_latency(
@@ -124,16 +130,12 @@ def _against_sessions(
     if not new:
         return Check(metric, Outcome.INVALID, "It was not measured.", limit=limit)
     refused = partial(Check, metric, new=statistics.median(new), unit="ns", limit=limit)
-    differing = (
-        () if baseline is None else differing_facts(baseline.fingerprint, measured.fingerprint)
-    )
-    if baseline is not None and baseline.sessions and differing:
-        return refused(
-            Outcome.INVALID,
-            f"The baseline is of another target ({'; '.join(differing)}), so times are not "
-            "compared.",
-        )
-    current = () if baseline is None else baseline.current(measured.threads)
+    current: Sequence[BaselineSession] = ()
+    if baseline is not None:
+        other = other_target(measured, baseline)
+        if other and baseline.sessions:
+            return refused(Outcome.INVALID, other)
+        current = baseline.current(measured.threads)
     timed = [session for session in current if of(session)]
     sessions = [tuple(of(session)) for session in timed]
     if not sessions:
@@ -157,126 +159,133 @@ def _against_sessions(
             "from version control, or remove it and run with --update-baselines.",
         )
     interval = session_interval(new, sessions)
+    machine = Machine(measured, current)
     if same_work(measured, current):
-        verdict, remark = _of_same_work(measured, current, interval, limit)
+        verdict, remark = machine.judge_same_work(interval, limit)
     else:
         chance = by_chance(new, sessions, [session.yardstick_ns for session in timed])
-        least = max(1 + limit, chance)
-        verdict = _of_other_code(explain(measured, current), centre / old, interval, limit, least)
+        verdict = machine.judge_other_code(centre / old, interval, limit, max(1 + limit, chance))
         inputs = "" if same_inputs(measured, current) else OTHER_INPUTS
-        remark = " ".join(filter(None, (inputs, unlike(measured, current))))
+        remark = f"{inputs} {machine.doubt()}".strip()
     if arm is not None and verdict is not Outcome.PASS:
-        remark = f"{_split(measured, current, arm, centre / old)} {remark}".lstrip()
-    return Check(
-        metric,
-        verdict,
-        f"{_time_message(centre / old, len(sessions), verdict)} {remark}".rstrip(),
-        old=old,
-        new=centre,
-        unit="ns",
-        interval=interval,
-        limit=limit,
-    )
-
-
-def _of_same_work(
-    measured: CaseResult,
-    sessions: Sequence[BaselineSession],
-    interval: tuple[float, float],
-    limit: float,
-) -> tuple[Outcome, str]:
-    """The program cannot have got slower. Where the times did, the machine has changed, if what
-    was measured of it agrees; otherwise what was measured is unknown.
-    """
-    found = judge(*interval, limit)
-    if found is not Outcome.REGRESSED:
-        return Outcome.PASS, "" if found is Outcome.PASS else IT_IS_THE_MACHINE
-    # As in ``explain``, programs may feel it up to twice as much, however little it is.
-    slower = max(1.0, _speed(measured, sessions) or 1.0) ** 2 * _busy_now(measured)
-    agrees = judge(interval[0] / slower, interval[1] / slower, limit) is not Outcome.REGRESSED
-    known = differences(measured, sessions)
-    if agrees:
-        return Outcome.MACHINE_CHANGED, f"{IT_IS_THE_MACHINE} {known}"
-    return Outcome.INVALID, f"{UNEXPLAINED} {known}"
-
-
-def _of_other_code(
-    explained: Explained,
-    ratio: float,
-    interval: tuple[float, float],
-    limit: float,
-    least: float,
-) -> Outcome:
-    """What a stored time says about a program or a runtime that is not the one it was taken with.
-
-    Whatever the machine itself can explain is taken off first. A stored time that is in doubt
-    never gives a PASS. Nothing is suspected below the ratio ``least``.
-    """
-    found = judge(interval[0] / explained.most, interval[1] / explained.least, limit)
-    if explained.doubtful and found in (Outcome.PASS, Outcome.IMPROVED):
-        found = Outcome.INCONCLUSIVE
-    return suspect(found, ratio / explained.likely > least)
+        # What a changed time is made of, where both mean clocks are known.
+        then, now = (mean_clock(entry.conditions, arm) for entry in (current[-1], measured))
+        if then and now:
+            remark = f"{cycles_or_clock(centre / old, now / then)} {remark}"
+    message = f"{_time_message(centre / old, len(sessions), verdict)} {remark}".rstrip()
+    return Check(metric, verdict, message, old, centre, "ns", interval, limit)
 
 
 # --- how much the machine can explain -------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Explained:
-    """By which factor the machine may have changed a time, with no change of the program."""
-
-    least: float
-    most: float
-    likely: float
-    doubtful: bool
-    """Whether the machine is so far from what it was that a stored time needs a second opinion."""
-
-
-def explain(measured: CaseResult, sessions: Sequence[BaselineSession]) -> Explained:
-    """From the yardstick then and now, and from how busy the machine was and is.
+class Machine:
+    """What is known of the machine now, and when the sessions were stored.
 
     Programs feel a neighbour or a lower clock more or less than the yardstick does. So where the
     yardstick is off by more than SAME_SPEED, up to twice as much (as a logarithm) is allowed for.
     """
-    speed = _speed(measured, sessions) or 1.0
-    off = not 1 / (1 + SAME_SPEED) <= speed <= 1 + SAME_SPEED
-    bound = speed**2 if off else speed
-    busy = _busy_now(measured)
-    was_busy = 1 + _busy_then(sessions)
-    return Explained(
-        least=min(1.0, bound) / was_busy,
-        most=max(1.0, bound) * busy,
+
+    measured: CaseResult
+    sessions: Sequence[BaselineSession]
+
+    @property
+    def speed(self) -> float | None:
+        """The yardstick's time now over its time then."""
+        then = [entry.yardstick_ns for entry in self.sessions if entry.yardstick_ns is not None]
+        if self.measured.yardstick_ns is None or not then:
+            return None
+        return self.measured.yardstick_ns / statistics.median(then)
+
+    @property
+    def busy(self) -> float:
+        """By which factor others slow it down."""
+        interference = self.measured.interference or 0.0
+        return 1 + interference if interference > BUSY else 1.0
+
+    @property
+    def was_busy(self) -> float:
+        """By which factor they did when the sessions were stored by force."""
+        return 1 + max((session.interference or 0.0 for session in self.sessions), default=0.0)
+
+    @property
+    def off(self) -> bool:
+        return not 1 / (1 + SAME_SPEED) <= (self.speed or 1.0) <= 1 + SAME_SPEED
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether it is so far from what it was that a stored time needs a second opinion."""
+        return self.off or self.busy > 1 or self.was_busy > 1
+
+    def judge_same_work(self, interval: tuple[float, float], limit: float) -> tuple[Outcome, str]:
+        """The program cannot have got slower. Where the times did, the machine has changed, if what
+        was measured of it agrees; otherwise what was measured is unknown.
+        """
+        found = judge(*interval, limit)
+        if found is not Outcome.REGRESSED:
+            return Outcome.PASS, "" if found is Outcome.PASS else IT_IS_THE_MACHINE
+        # Programs may feel it up to twice as much, however little it is.
+        slower = max(1.0, self.speed or 1.0) ** 2 * self.busy
+        if judge(interval[0] / slower, interval[1] / slower, limit) is Outcome.REGRESSED:
+            return Outcome.INVALID, f"{UNEXPLAINED} {self.differences()}"
+        return Outcome.MACHINE_CHANGED, f"{IT_IS_THE_MACHINE} {self.differences()}"
+
+    def judge_other_code(
+        self, ratio: float, interval: tuple[float, float], limit: float, least: float
+    ) -> Outcome:
+        """What a stored time says about a program or a runtime that is not the one it was taken
+        with.
+
+        Whatever the machine itself can explain is taken off first. A stored time that is in doubt
+        never gives a PASS. Nothing is suspected below the ratio ``least``.
+        """
+        speed = self.speed or 1.0
+        bound = speed**2 if self.off else speed
+        lowest, highest = min(1.0, bound) / self.was_busy, max(1.0, bound) * self.busy
         # Who was busy then was slower for the same reason: that must not count twice.
-        likely=busy * (speed if was_busy == 1 else min(speed, 1 / was_busy)),
-        doubtful=off or busy > 1 or was_busy > 1,
-    )
+        likely = self.busy * (speed if self.was_busy == 1 else min(speed, 1 / self.was_busy))
+        found = judge(interval[0] / highest, interval[1] / lowest, limit)
+        if self.doubtful and found in (Outcome.PASS, Outcome.IMPROVED):
+            found = Outcome.INCONCLUSIVE
+        return suspect(found, ratio / likely > least)
 
+    def doubt(self) -> str:
+        """Why a stored time is in doubt, in words; empty where it is not."""
+        told = f"{self._told()} A stored time alone does not decide now."
+        return told if self.doubtful else ""
 
-def _split(
-    measured: CaseResult, sessions: Sequence[BaselineSession], arm: Arm, ratio: float
-) -> str:
-    """What a changed time is made of, where both mean clocks are known."""
-    then, now = (mean_clock(entry.conditions, arm) for entry in (sessions[-1], measured))
-    return cycles_or_clock(ratio, now / then) if then and now else ""
+    def differences(self) -> str:
+        """What is known to differ between the machine then and now."""
+        then = self.sessions[-1].conditions
+        changed = [
+            f"{name} {then[name]!r} then, {value!r} now"
+            for name, value in sorted(self.measured.conditions.items())
+            if then.get(name, value) != value
+        ]
+        told = [self._told(), f"What differs: {'; '.join(changed)}." if changed else ""]
+        return " ".join(filter(None, told)) or "Nothing is known that could explain it."
 
-
-def _busy_now(measured: CaseResult) -> float:
-    """By which factor others slow the machine down."""
-    interference = measured.interference or 0.0
-    return 1 + interference if interference > BUSY else 1.0
-
-
-def _busy_then(sessions: Sequence[BaselineSession]) -> float:
-    """How busy the machine was when the sessions were stored by force; else 0."""
-    return max((session.interference or 0.0 for session in sessions), default=0.0)
-
-
-def _speed(measured: CaseResult, sessions: Sequence[BaselineSession]) -> float | None:
-    """The yardstick's time now over its time then."""
-    then = [session.yardstick_ns for session in sessions if session.yardstick_ns is not None]
-    if measured.yardstick_ns is None or not then:
-        return None
-    return measured.yardstick_ns / statistics.median(then)
+    def _told(self) -> str:
+        sentences = []
+        speed, now = self.speed, self.measured.yardstick_ns
+        if speed is not None and now is not None:
+            change, word = (speed - 1, "slower") if speed > 1 else (1 / speed - 1, "faster")
+            sentences.append(
+                f"The machine itself is {change:.0%} {word} than it was: a program that never "
+                f"changes took {now / 1e3:.0f} us, and {now / speed / 1e3:.0f} us then."
+            )
+        if self.busy > 1:
+            sentences.append(
+                f"The machine is busy: wall time is {self.measured.interference:.0%} over CPU time "
+                "in the usual process."
+            )
+        if self.was_busy > 1:
+            sentences.append(
+                f"The machine was busy when the baseline was stored: wall time was "
+                f"{self.was_busy - 1:.0%} over CPU time. Store it again on an idle machine."
+            )
+        return " ".join(sentences)
 
 
 def unlike_kin(yardsticks: Iterable[tuple[str, str, float]]) -> Iterator[str]:
@@ -303,48 +312,6 @@ def unlike_kin(yardsticks: Iterable[tuple[str, str, float]]) -> Iterator[str]:
 def same_inputs(measured: CaseResult, sessions: Sequence[BaselineSession]) -> bool:
     """Whether times may be compared at all: pairs of two programs say nothing about the inputs."""
     return bool(sessions) and sessions[-1].inputs == measured.inputs
-
-
-def unlike(measured: CaseResult, sessions: Sequence[BaselineSession]) -> str | None:
-    """Why a stored time is in doubt, in words; None where it is not."""
-    if not explain(measured, sessions).doubtful:
-        return None
-    return f"{_told(measured, sessions)} A stored time alone does not decide now."
-
-
-def differences(measured: CaseResult, sessions: Sequence[BaselineSession]) -> str:
-    """What is known to differ between the machine then and now."""
-    then = sessions[-1].conditions
-    changed = [
-        f"{name} {then[name]!r} then, {value!r} now"
-        for name, value in sorted(measured.conditions.items())
-        if then.get(name, value) != value
-    ]
-    told = [_told(measured, sessions), f"What differs: {'; '.join(changed)}." if changed else ""]
-    return " ".join(filter(None, told)) or "Nothing is known that could explain it."
-
-
-def _told(measured: CaseResult, sessions: Sequence[BaselineSession]) -> str:
-    sentences = []
-    speed = _speed(measured, sessions)
-    if speed is not None and measured.yardstick_ns is not None:
-        change, word = (speed - 1, "slower") if speed > 1 else (1 / speed - 1, "faster")
-        then = measured.yardstick_ns / speed
-        sentences.append(
-            f"The machine itself is {change:.0%} {word} than it was: a program that never changes "
-            f"took {measured.yardstick_ns / 1e3:.0f} us, and {then / 1e3:.0f} us then."
-        )
-    if (measured.interference or 0.0) > BUSY:
-        sentences.append(
-            f"The machine is busy: wall time is {measured.interference:.0%} over CPU time in the "
-            "usual process."
-        )
-    if _busy_then(sessions):
-        sentences.append(
-            f"The machine was busy when the baseline was stored: wall time was "
-            f"{_busy_then(sessions):.0%} over CPU time. Store it again on an idle machine."
-        )
-    return " ".join(sentences)
 
 
 def _time_message(ratio: float, sessions: int, verdict: Outcome) -> str:
@@ -417,16 +384,9 @@ def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = N
         verdict, more = _by_the_wall(measurement, limit, verdict)
         message += more
     old, new = _medians(measurement)
-    return Check(
-        metric_against("latency", reference, arm),
-        verdict,
-        message,
-        old=old,
-        new=old * measurement.ratio if measurement.preempted else new,
-        unit="ns",
-        interval=interval,
-        limit=limit,
-    )
+    new = old * measurement.ratio if measurement.preempted else new
+    metric = metric_against("latency", reference, arm)
+    return Check(metric, verdict, message, old, new, "ns", interval, limit)
 
 
 def _others_had_the_core(measurement: PairedTiming) -> str:
