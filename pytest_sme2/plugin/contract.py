@@ -134,8 +134,8 @@ class ContractWatch:
         lines = [row for row in asked if row[0] in self.part.devices]
         opened = sum(len(gap.figures) for gap in found)
         told = [f"contract: {len(lines) - opened} of {len(lines)} lines compared"] if lines else []
-        left = [str(gap) for gap in found if gap.reason is contract.Reason.DESELECTED]
-        wrong = [str(gap) for gap in found if gap.reason is not contract.Reason.DESELECTED]
+        left = [str(gap) for gap in found if gap.reason == contract.DESELECTED]
+        wrong = [str(gap) for gap in found if gap.reason != contract.DESELECTED]
         if left:
             told.append("left to other runs (sme2 merge judges them together):")
             told += [f"  {line}" for line in left]

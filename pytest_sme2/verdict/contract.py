@@ -7,7 +7,6 @@ says what the case was accepted with: its settings, weights, inputs and outputs.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from pytest_sme2.system.files import replacing, safe_name
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.reading import read_text_if_there
 from pytest_sme2.verdict.baselines import LOCK_NAME, LOCK_SECONDS, SYSTEM_FACTS
-from pytest_sme2.verdict.judging import UNCHECKED, reference_of
+from pytest_sme2.verdict.judging import UNCHECKED, UPDATE_HINT, reference_of
 from pytest_sme2.verdict.limits import TOLERANCES
 
 FILE_NAME = "contract.txt"
@@ -40,29 +39,11 @@ Key = tuple[str, str]
 """A device and a case."""
 
 
-class Reason(str, enum.Enum):
-    """Why a line was not compared, or not with what was accepted."""
+DESELECTED = "DESELECTED"
+"""The reason of a run that was asked for less: it passes for its part."""
 
-    INPUT_CHANGED = "INPUT_CHANGED"
-    WEIGHTS_CHANGED = "WEIGHTS_CHANGED"
-    SETTINGS_CHANGED = "SETTINGS_CHANGED"
-    OUTPUT_CHANGED = "OUTPUT_CHANGED"
-    MODEL_GONE = "MODEL_GONE"
-    NOT_MEASURED = "NOT_MEASURED"
-    DESELECTED = "DESELECTED"
-    """This run was asked for less. It passes for its part."""
-
-    def __str__(self) -> str:
-        return self.value
-
-
-# What changed first explains the rest.
-_FACTS = {
-    "input": Reason.INPUT_CHANGED,
-    "weights": Reason.WEIGHTS_CHANGED,
-    "settings": Reason.SETTINGS_CHANGED,
-    "output": Reason.OUTPUT_CHANGED,
-}
+# Each may have changed since it was accepted (INPUT_CHANGED); what changed first explains the rest.
+_FACTS = ("input", "weights", "settings", "output")
 
 
 @dataclass(frozen=True)
@@ -110,9 +91,10 @@ class Gap:
 
     device: str
     case: str
-    reason: Reason
-    figures: tuple[str, ...]
+    reason: str
+    """``NOT_MEASURED``, for example."""
     message: str
+    figures: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         what = f"{', '.join(self.figures)}: " if self.figures else ""
@@ -152,21 +134,16 @@ def _written(sample: Sample, tolerance: float) -> str:
 
 def _same(old: str, new: str) -> bool:
     """Whether two facts say the same; numbers may differ by the accepted one's tolerance."""
-    if old == new:
-        return True
     (digest, _, before), (other, _, now) = old.partition(": "), new.partition(": ")
     if digest == other:
         return True
+    before, _, tolerance = before.partition(" ± ")
+    numbers = (map(float, text.split()) for text in (before, now.partition(" ± ")[0]))
     try:
-        before, _, tolerance = before.partition(" ± ")
-        numbers = [
-            [float(word) for word in text.partition(" ± ")[0].split()] for text in (before, now)
-        ]
-        return len(numbers[0]) == len(numbers[1]) > 0 and all(
-            abs(a - b) <= float(tolerance) for a, b in zip(*numbers, strict=True)
-        )
+        near = [abs(a - b) <= float(tolerance) for a, b in zip(*numbers, strict=True)]
     except ValueError:
         return False
+    return bool(near) and all(near)
 
 
 # --- the file -------------------------------------------------------------------------------------
@@ -300,49 +277,49 @@ def gaps(contract: Contract, part: Part) -> list[Gap]:
             continue
         here = [entry for entry in part.cases if (entry.device, entry.case) == (device, case)]
         changed = _changed(contract.facts.get((device, case), {}), here)
-        if changed is not None:
-            found.append(replace(changed, device=device, case=case))
+        found += [] if changed is None else [Gap(device, case, *changed)]
         compared = {figure for entry in here for figure in entry.compared}
-        reasons: dict[tuple[Reason, str], list[str]] = {}
+        reasons: dict[tuple[str, str], list[str]] = {}
         for figure, test in sorted(figures.items()):
             if figure not in compared:
                 reasons.setdefault(_reason(case, figure, test, here, part), []).append(figure)
         found += [
-            Gap(device, case, reason, tuple(names), message)
+            Gap(device, case, reason, message, tuple(names))
             for (reason, message), names in reasons.items()
         ]
     return found
 
 
-def _changed(accepted: Mapping[str, str], here: Sequence[CasePart]) -> Gap | None:
-    for entry in here:
-        if not entry.facts:
-            continue
-        for kind, reason in _FACTS.items():
-            for name in sorted({*accepted, *entry.facts}):
-                old, new = accepted.get(name, "none"), entry.facts.get(name, "none")
+def _changed(accepted: Mapping[str, str], here: Sequence[CasePart]) -> tuple[str, str] | None:
+    """A reason and a message; None where all is as it was accepted."""
+    for facts in (entry.facts for entry in here if entry.facts):
+        for kind in _FACTS:
+            for name in sorted({*accepted, *facts}):
+                old, new = accepted.get(name, "none"), facts.get(name, "none")
                 if name.split()[0] == kind and not _same(old, new):
-                    hint = "If that is intended, accept it with --update-baselines."
-                    return Gap("", "", reason, (), f"{name} was {old}, and is {new}. {hint}")
+                    return (
+                        f"{kind.upper()}_CHANGED",
+                        f"{name} was {old}, and is {new}. {UPDATE_HINT}",
+                    )
     return None
 
 
 def _reason(
     case: str, figure: str, test: str, here: Sequence[CasePart], part: Part
-) -> tuple[Reason, str]:
+) -> tuple[str, str]:
     # A device that cannot measure a figure at all does not name its arms.
     for name in (figure, figure.partition(" (")[0], "shares" if _SHARES in figure else figure):
         for entry in here:
             if name in entry.unmeasured:
-                return Reason.NOT_MEASURED, entry.unmeasured[name]
+                return "NOT_MEASURED", entry.unmeasured[name]
     if (test, case) in part.left or part.narrowed:
-        return Reason.DESELECTED, "left out by the choice of tests."
+        return DESELECTED, "left out by the choice of tests."
     if case in part.unchosen:
-        return Reason.DESELECTED, "left out by the choice of models and variants."
+        return DESELECTED, "left out by the choice of models and variants."
     if here or case in part.known:
-        return Reason.NOT_MEASURED, f"no test compared it; {test} did."
+        return "NOT_MEASURED", f"no test compared it; {test} did."
     name = case.rpartition("-t")[0] if case.rpartition("-t")[2].isdigit() else case
     others = [known for known in part.known if known == name or known.startswith(f"{name}-t")]
     if others:
-        return Reason.SETTINGS_CHANGED, f"it ran with another number of threads ({others[0]})."
-    return Reason.MODEL_GONE, "no model of this run has this variant."
+        return "SETTINGS_CHANGED", f"it ran with another number of threads ({others[0]})."
+    return "MODEL_GONE", "no model of this run has this variant."
