@@ -419,7 +419,7 @@ READERS = {
 # Why nothing is damaged here of these modules, which read as well.
 _REASONS = {
     "reads files of this package": (
-        "cli/commands/init", "fake_phone/root", "report/html", "report/matrix_page",
+        "cli/commands/init", "fake_phone/root", "report/html",
     ),
     "reads what this package, its parent or its child has just written": (
         "cli/commands/advise", "cli/commands/export", "cli/commands/run", "cli/experiments",

@@ -16,7 +16,7 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
 from pytest_sme2.profile.kernel_matrix import shipped_matrix, shipped_versions
-from pytest_sme2.report.matrix_page import page
+from pytest_sme2.report.html import matrix_page
 
 
 def write_samples(app: Sphinx, error: Exception | None) -> None:
@@ -49,7 +49,7 @@ def write_matrix_page(app: Sphinx, error: Exception | None) -> None:
     """Beside the page that links to it."""
     if error is None and app.builder.format == "html":
         shown = [shipped_matrix(version) for version in shipped_versions()]
-        (Path(app.outdir) / "kernel-matrix.html").write_text(page(shown), encoding="utf-8")
+        (Path(app.outdir) / "kernel-matrix.html").write_text(matrix_page(shown), encoding="utf-8")
 
 
 CLICKS = 2

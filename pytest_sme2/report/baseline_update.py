@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -126,24 +127,21 @@ def _summary(updates: Sequence[Update], root: str, width: int, dry_run: bool) ->
 
 def _shared(updates: Sequence[Update]) -> Iterator[str]:
     """The kinds of change that several cases share: ``41 cases: +1 Transpose (on, xnnpack)``."""
-    found: dict[str, list[Update]] = {}
+    found: Counter[str] = Counter()
     for update in updates:
-        kinds = (_kind(entry) for entry in update.changes)
-        for kind in dict.fromkeys(kind for kind in kinds if kind):
-            found.setdefault(kind, []).append(update)
-    ranked = sorted(found.items(), key=lambda item: -len(item[1]))
-    shared = [(kind, members) for kind, members in ranked if len(members) > 1]
-    for kind, members in shared[:MOST_KINDS]:
-        yield f"{len(members)} cases: {kind}{_since(members)}"
+        found.update({*map(_kind, update.changes)})
+    shared = [(kind, number) for kind, number in found.most_common() if number > 1]
+    for kind, number in shared[:MOST_KINDS]:
+        yield f"{number} cases: {kind}"
     if len(shared) > MOST_KINDS:
         yield f"and {count(len(shared) - MOST_KINDS, 'other kind')} of change in several cases"
 
 
 def _kind(entry: BaselineChange) -> str:
-    """What changed, the same words for all cases where it changed alike; empty for a version."""
+    """What changed, the same words for all cases where it changed alike."""
     word, _, name = entry.what.partition(" ")
     if word == "version":
-        return ""
+        return f"{name.removeprefix('of ')} {entry.old} → {entry.new}"
     if word == "operator":
         numbers = [0 if text == "none" else int(text) for text in (entry.old, entry.new)]
         return f"{numbers[1] - numbers[0]:+d} {name}"
@@ -152,20 +150,6 @@ def _kind(entry: BaselineChange) -> str:
     if word == "kernel":
         return f"{'no longer ' if entry.new == 'none' else ''}runs {name}"
     return f"other {entry.what}"
-
-
-def _since(members: Sequence[Update]) -> str:
-    """The versions that changed in all of these cases."""
-    versions = [
-        {
-            f"{entry.what.removeprefix('version of ')} {entry.old} → {entry.new}"
-            for entry in member.changes
-            if entry.what.startswith("version of ")
-        }
-        for member in members
-    ]
-    common = sorted(set.intersection(*versions))
-    return f", with {', '.join(common)}" if common else ""
 
 
 def _named(cases: Sequence[str], most: int = 6) -> str:

@@ -9,18 +9,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pytest_sme2.profile.compare import largest_category
-from pytest_sme2.profile.cost import packing_share
+from pytest_sme2.profile.cost import packing_share, work_coverage
 from pytest_sme2.profile.origins import source_text
 from pytest_sme2.report.cost import (
     LIMITS_OF_COST,
-    coverage_by_work,
-    covered,
-    fewer,
-    instructions,
     largest_cost,
     millions,
 )
-from pytest_sme2.report.text import NOTHING, duration, percent
+from pytest_sme2.report.text import NOTHING, duration, percent, times
 from pytest_sme2.report.versus_baseline import headline
 from pytest_sme2.results import PAIR, Arm, CaseResult, Category, Check, OperatorProfile, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
@@ -227,6 +223,9 @@ class CaseSummary:
 
 def summarize(record: Judged) -> CaseSummary:
     measured, coverage = record.measured, record.measured.coverage
+    counted = {arm: cost.total.instructions for arm, cost in measured.costs.items()}
+    off, on = counted.get(Arm.OFF), counted.get(Arm.ON)
+    work = work_coverage(measured.costs[Arm.ON]) if Arm.ON in measured.costs else None
     peak = (measured.peak_bytes or {}).get(measured.arm)
     most = largest_cost(measured)
     effect, where = headline(record.checks)
@@ -236,18 +235,18 @@ def summarize(record: Judged) -> CaseSummary:
         if values
     }
     return CaseSummary(
-        sme2=covered(measured),
-        work=coverage_by_work(measured),
-        sme1=covered(measured, Arm.SME1),
+        sme2=_covered(measured, Arm.ON),
+        work=NOTHING if work is None else f"{work:.0%}",
+        sme1=_covered(measured, Arm.SME1),
         off=duration(medians["off"]) if "off" in medians else NOTHING,
         on=duration(medians["on"]) if "on" in medians else NOTHING,
         speedup=NOTHING if measured.speedup is None else estimate_text(measured.speedup),
         largest=_largest(measured),
         memory=NOTHING if peak is None else f"{peak / 1e6:.0f} MB",
-        counted_off=millions(instructions(measured, Arm.OFF)),
-        counted_sme1=millions(instructions(measured, Arm.SME1)),
-        counted_on=millions(instructions(measured, Arm.ON)),
-        gain=fewer(measured),
+        counted_off=millions(off),
+        counted_sme1=millions(counted.get(Arm.SME1)),
+        counted_on=millions(on),
+        gain=times(off / on if off and on else None),
         most_work=NOTHING if most is None else f"{most[0]} {most[1]:.0%}",
         outcome=combine(record.checks) if record.checks else None,
         effect=effect,
@@ -255,6 +254,14 @@ def summarize(record: Judged) -> CaseSummary:
         coverage=None if coverage is None else (coverage.sme2_operators, coverage.matrix_operators),
         medians_ms={arm: value / 1e6 for arm, value in medians.items()},
     )
+
+
+def _covered(measured: CaseResult, arm: Arm) -> str:
+    """``6 of 6``: matrix operators on SME2 kernels, of all; of the arm sme1, on SME1 kernels."""
+    profile = measured.profiles.get(arm)
+    if profile is None:
+        return NOTHING
+    return f"{profile.coverage.sme2_operators} of {profile.coverage.matrix_operators}"
 
 
 def _largest(measured: CaseResult) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 
 from pytest_sme2.profile.cost import instructions_per_mac, packing_share, tile_use, work_coverage
 from pytest_sme2.profile.coverage import sme2_states
@@ -78,13 +80,12 @@ def engine_shares(measured: CaseResult) -> tuple[str, list[float]] | None:
 
 def kernel_operators(measured: CaseResult) -> Mapping[str, str]:
     """By kernel the name of the operator that executed most of it; only where cost was counted."""
-    most: dict[str, dict[str, int]] = {}
+    most: dict[str, Counter[str]] = {}
     for cost in measured.costs.values():
         for entry in cost.operators:
             for kernel, instructions in entry.kernels:
-                sums = most.setdefault(kernel, {})
-                sums[entry.name] = sums.get(entry.name, 0) + instructions
-    return {kernel: max(sums, key=lambda name: sums[name]) for kernel, sums in most.items()}
+                most.setdefault(kernel, Counter())[entry.name] += instructions
+    return {kernel: sums.most_common(1)[0][0] for kernel, sums in most.items()}
 
 
 def unnamed_kernels(censuses: Mapping[Arm, KernelCensus]) -> frozenset[str]:
@@ -99,22 +100,22 @@ LIMITS_OF_COST = (
     "bandwidth, how many instructions a core issues at once, or the speed of its SME unit"
 )
 
-# The counts beside the instructions; _details gives their values.
-_DETAILS = (
-    "outer_products", "other_sme2", "streaming_entries", "za_transfers", "loads", "stores",
-    "loaded_bytes", "stored_bytes",
-)  # fmt: skip
+# The counts beside the instructions: column, and field of Counts.
+_DETAILS = {
+    "outer_products": "outer_products",
+    "other_sme2": "sme2_other",
+    **{
+        name: name
+        for name in ("streaming_entries", "za_transfers", "loads", "stores", "loaded_bytes",
+                     "stored_bytes")
+    },
+}  # fmt: skip
 COST_COLUMNS = (
     *("index", "operator", "category", "executor", "instructions", "share_percent"),
     *_DETAILS,
     *("multiply_accumulates", "tile_use", "kernel"),
 )
 KERNEL_COLUMNS = ("kernel", "instructions", *_DETAILS)
-
-
-def instructions(measured: CaseResult, arm: Arm) -> int | None:
-    cost = measured.costs.get(arm)
-    return None if cost is None else cost.total.instructions
 
 
 def millions(count: int | None) -> str:
@@ -124,26 +125,6 @@ def millions(count: int | None) -> str:
     value = count / 1e6
     places = 0 if value >= 1000 else 1 if value >= 100 else 2 if value >= 10 else 3
     return f"{value:.{places}f}"
-
-
-def fewer(measured: CaseResult) -> str:
-    """How many times fewer instructions SME2 makes it."""
-    off, on = instructions(measured, Arm.OFF), instructions(measured, Arm.ON)
-    return f"{off / on:.2f}x" if off and on else "-"
-
-
-def covered(measured: CaseResult, arm: Arm = Arm.ON) -> str:
-    """``6 of 6``: matrix operators on SME2 kernels, of all; of the arm sme1, on SME1 kernels."""
-    profile = measured.profiles.get(arm)
-    if profile is None:
-        return "-"
-    return f"{profile.coverage.sme2_operators} of {profile.coverage.matrix_operators}"
-
-
-def coverage_by_work(measured: CaseResult) -> str:
-    cost = measured.costs.get(Arm.ON)
-    share = None if cost is None else work_coverage(cost)
-    return "-" if share is None else f"{share:.0%}"
 
 
 def largest_cost(measured: CaseResult) -> tuple[Category, float] | None:
@@ -257,23 +238,12 @@ def kernel_rows(cost: InferenceCost) -> Iterator[tuple[object, ...]]:
         yield entry.name, entry.counts.instructions, *_details(entry.counts)
 
 
-def _details(counts: Counts) -> tuple[int, ...]:
-    return (
-        counts.outer_products,
-        counts.sme2_other,
-        counts.streaming_entries,
-        counts.za_transfers,
-        counts.loads,
-        counts.stores,
-        counts.loaded_bytes,
-        counts.stored_bytes,
-    )
+def _details(counts: Counts) -> list[int]:
+    return [getattr(counts, field) for field in _DETAILS.values()]
 
 
 def cost_summary(cost: InferenceCost) -> dict[str, object]:
     """The figures of one arm for programs."""
-    from dataclasses import asdict
-
     return {
         "cpu": cost.cpu,
         "vector_bits": cost.vector_bits,

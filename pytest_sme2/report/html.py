@@ -3,6 +3,9 @@
 It asks the network for nothing, and its content security policy lets it ask for nothing: only the
 two scripts that are in the file run, known by their hashes. All names stand in the data and are put
 on the page as text.
+
+Operators are stored by columns with their names in a table, so that many models stay small. Of an
+emulated case no time is stored at all: so nothing in the file can be mistaken for latency.
 """
 
 from __future__ import annotations
@@ -13,33 +16,73 @@ import html
 import importlib.resources
 import json
 import math
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_sme2 import __version__
 from pytest_sme2.profile.categories import Rule
-from pytest_sme2.report.html_data import report_document
+from pytest_sme2.profile.cost import packing_share, tile_use, work_coverage
+from pytest_sme2.profile.operators import Selection, select
+from pytest_sme2.report.case_summary import answers, facts, made_of, noise_of, notes, summarize
+from pytest_sme2.report.cost import (
+    engine_names,
+    engine_shares,
+    engines_of,
+    kernel_operators,
+    largest_cost,
+    unnamed_kernels,
+)
+from pytest_sme2.report.findings import case_sentences, next_step, run_findings
+from pytest_sme2.report.perfetto import inference_events
+from pytest_sme2.report.text import as_sentence
+from pytest_sme2.report.versus_baseline import (
+    change_text,
+    count_cases,
+    deciding,
+    interval_text,
+    limit_text,
+    worst_first,
+)
+from pytest_sme2.report.writing import measured_commit
+from pytest_sme2.results import (
+    SHOWN,
+    Arm,
+    CaseResult,
+    Category,
+    Executor,
+    InferenceCost,
+    KernelMatrix,
+    Outcome,
+    Profile,
+)
+from pytest_sme2.session.reproduce import reproduce_command
 from pytest_sme2.session.run_directory import CaseRecord
-from pytest_sme2.system.files import write_text
+from pytest_sme2.system.files import encode, write_text
+from pytest_sme2.timing.stats import centre_interval
+from pytest_sme2.trace.etdump import read_etdump
+from pytest_sme2.verdict.frontier import arm_word, decision_text
+from pytest_sme2.verdict.generation import sentence
 
-_PAGE = "report.html"
-_STYLE = "report.css"
-_SCRIPT = "report.js"
-_CHARTS = "plotly-basic.min.js"
+Case = tuple[Path, CaseRecord]
+"""With its folder."""
+MOST_DETAILS = 5
+"""Beside the verdict; all of them stand with the check."""
 
 
 def write_html(
     path: Path,
-    records: Sequence[tuple[Path, CaseRecord]],
+    cases: Sequence[Case],
     rules: Sequence[Rule] = (),
 ) -> None:
     """Write the report of these cases, each with its folder, over ``path``."""
-    write_text(path, page(report_document(records, rules=rules)))
+    write_text(path, page(report_document(cases, rules=rules)))
 
 
 def page(document: Mapping[str, Any]) -> str:
     """The whole page."""
-    charts, script = page_part(_CHARTS), page_part(_SCRIPT)
+    charts, script = page_part("plotly-basic.min.js"), page_part("report.js")
     policy = "; ".join(
         (
             "default-src 'none'",
@@ -53,13 +96,13 @@ def page(document: Mapping[str, Any]) -> str:
     )
     parts: dict[str, Iterable[str]] = {
         "{{policy}}": [html.escape(policy, quote=False).replace('"', "&quot;")],
-        "{{style}}": [page_part(_STYLE)],
+        "{{style}}": [page_part("report.css")],
         "{{data}}": _data(document),
         "{{charts}}": [charts],
         "{{script}}": [script],
     }
     # Piece by piece: what was filled in is never searched for another mark.
-    text = page_part(_PAGE)
+    text = page_part("report.html")
     filled = []
     for mark, pieces in parts.items():
         before, found, text = text.partition(mark)
@@ -109,3 +152,290 @@ def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(entry) for key, entry in value.items()}
     return [_finite(entry) for entry in value] if isinstance(value, list) else value
+
+
+def matrix_page(matrices: Sequence[KernelMatrix]) -> str:
+    """Kernel matrices as a page with filters; the oldest version comes first."""
+    data = embedded_json({matrix.executorch: encode(matrix) for matrix in matrices})
+    return page_part("matrix.html").replace("@DATA@", data)
+
+
+# --- what the report shows ------------------------------------------------------------------------
+
+
+def report_document(cases: Sequence[Case], *, rules: Sequence[Rule] = ()) -> dict[str, Any]:
+    """What the page shows. The cases are an iterator, since all of them can be large."""
+    folders = {id(record): folder for folder, record in cases}
+    records = worst_first([record for _, record in cases])
+    return {
+        "version": __version__,
+        "headline": _headline(cases),
+        "next": next_step([record for record in records if summarize(record).failed] or records),
+        "engines": list(engine_names([record.measured for record in records])),
+        "categories": [str(category) for category in Category],
+        "notes": list(map(as_sentence, notes(records))),
+        "insights": [
+            {
+                "model": found.model,
+                "text": found.text,
+                "advice": found.remedy,
+                "share": round(found.share, 4),
+            }
+            for found in run_findings(records)
+        ],
+        "cases": (_case(folders[id(record)], record, rules) for record in records),
+    }
+
+
+def _headline(cases: Sequence[Case]) -> dict[str, Any]:
+    """What the whole run comes to, and what it was made with."""
+    records = [record for _, record in cases]
+    versions: dict[str, dict[str, None]] = {}
+    for record in records:
+        for name, version in record.measured.versions.items():
+            if name in ("executorch", "torch"):
+                versions.setdefault(name, {})[version] = None
+    commits = dict.fromkeys(filter(None, (measured_commit(folder) for folder, _ in cases)))
+    return {
+        "counts": count_cases(records),
+        "recorded": max((record.measured.recorded for record in records), default=""),
+        "commit": ", ".join(commits),
+        "devices": list(dict.fromkeys(map(_device, records))),
+        "versions": [[name, ", ".join(known)] for name, known in versions.items()],
+    }
+
+
+def _device(record: CaseRecord) -> str:
+    """``emulated (max,sme512=on)``, ``linux (Neoverse-V3)``."""
+    found = record.measured.fingerprint
+    cpu = dict(found.facts).get("cpu") or dict(found.facts).get("soc") or ""
+    return f"{found.target} ({cpu})" if cpu else found.target
+
+
+def _case(folder: Path, record: CaseRecord, rules: Sequence[Rule]) -> dict[str, Any]:
+    measured, speedup = record.measured, record.measured.speedup
+    summary, noise = summarize(record), noise_of(record)
+    reason, shares = deciding(record.checks), engine_shares(measured)
+    news = reason is not None and summary.outcome is not Outcome.PASS
+    return {
+        "id": record.id,
+        "device": measured.device,
+        "emulated": measured.emulated,
+        "arm": str(measured.arm),
+        "verdict": None if summary.outcome is None else str(summary.outcome),
+        "reason": (summary.effect or None) if news else None,
+        "where": (summary.where or None) if news else None,
+        "message": None if reason is None else reason.message,
+        "details": [] if reason is None else list(reason.details[:MOST_DETAILS]),
+        "answers": answers(record, summary),
+        "engines": None if shares is None else {"of": shares[0], "shares": shares[1]},
+        "coverage": summary.coverage,
+        "evidence": None if measured.evidence is None else measured.evidence.message,
+        "valid": measured.evidence is None or measured.evidence.valid,
+        "latency": {
+            str(arm): _latency(values)
+            for arm, values in (measured.medians_ns or {}).items()
+            if values
+        },
+        "speedup": None
+        if speedup is None
+        else [speedup.value, speedup.low, speedup.high, speedup.confidence, speedup.pairs],
+        "frontier": _frontier(measured),
+        "generation": _generation(measured),
+        "precision": None if noise is None else [noise.noise_floor, noise.detectable],
+        "cost": _case_cost(measured),
+        "tokens": measured.tokens,
+        "memory": {str(arm): size for arm, size in (measured.peak_bytes or {}).items()},
+        "arms": {
+            str(arm): _arm(folder, record, arm, rules) for arm in SHOWN if arm in measured.profiles
+        },
+        "kernels": _kernels(measured),
+        "findings": case_sentences(measured),
+        "notes": [*made_of(record), *(record.measurement.notes if record.measurement else ())],
+        "checks": [
+            {
+                **encode(check),
+                "change": change_text(check),
+                "interval": interval_text(check),
+                "limit": limit_text(check),
+            }
+            for check in record.checks
+        ],
+        "environment": facts(record),
+        "reproduce": reproduce_command(record),
+    }
+
+
+def _latency(medians: Sequence[float]) -> dict[str, Any]:
+    """In milliseconds: the centre, its interval where there are enough processes, all of them."""
+    bounds = centre_interval(medians)
+    low, high = (None, None) if bounds is None else (round(end / 1e6, 6) for end in bounds)
+    return {
+        "median": round(statistics.median(medians) / 1e6, 6),
+        "low": low,
+        "high": high,
+        "processes": [round(value / 1e6, 6) for value in medians],
+    }
+
+
+def _frontier(measured: CaseResult) -> dict[str, Any] | None:
+    """A line per arm, and what it comes to."""
+    found = measured.frontier
+    if found is None:
+        return None
+    sme1 = measured.fingerprint.sme1
+    lines: dict[str, list[dict[str, Any]]] = {}
+    for index, cell in enumerate(found.cells):
+        entry = {"threads": cell.threads, "best": index in found.best, "cores": cell.cores}
+        times = _latency(cell.medians_ns)
+        entry |= {key: times[key] for key in ("median", "low", "high")}
+        lines.setdefault(str(cell.arm), []).append(entry)
+    names = {arm: "time" if found.alone else arm_word(Arm(arm), sme1) for arm in lines}
+    return {"lines": lines, "names": names, "decision": decision_text(found, sme1)}
+
+
+def _generation(measured: CaseResult) -> dict[str, Any] | None:
+    """What each step of a generation takes, by context and per token: a line per arm."""
+    found = measured.generation
+    if found is None:
+        return None
+    steps: dict[Arm, Sequence[float]] = {
+        **{arm: costs.instructions for arm, costs in found.costs.items()},
+        **{arm: [time / 1e6 for time in times] for arm, times in found.steps_ns.items()},
+    }
+    return {
+        "context": [found.context(step) for step in range(1 + found.new_tokens)],
+        "lines": {
+            str(arm): [values[0] / found.prompt_tokens, *values[1:]]
+            for arm, values in steps.items()
+        },
+        "unit": "milliseconds" if found.steps_ns else "instructions",
+        "told": sentence(found) or f"{found.prompt_tokens} tokens, then {found.new_tokens} more",
+    }
+
+
+# --- an arm ---------------------------------------------------------------------------------------
+
+
+class _Names:
+    """Each name once; elsewhere its number stands for it."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def __getitem__(self, name: str) -> int:
+        return self.numbers.setdefault(name, len(self.numbers))
+
+
+def _arm(folder: Path, record: CaseRecord, arm: Arm, rules: Sequence[Rule]) -> dict[str, Any]:
+    measured = record.measured
+    profile = measured.profiles[arm]
+    names = _Names()
+    kinds = _Names()
+    categories = {category: number for number, category in enumerate(Category)}
+    operators = profile.operators
+    shown: dict[str, Any] = {
+        "runs": profile.runs,
+        "counts": [profile.category_counts[category] for category in Category],
+        "label": [names[member.label] for member in operators],
+        "category": [categories[member.operator.category] for member in operators],
+        "kind": [kinds[member.operator.kind] for member in operators],
+        "portable": [int(member.operator.executor is Executor.PORTABLE) for member in operators],
+        "sme2": [
+            _PROOFS[member.operator.proof] if member.operator.matrix else 0 for member in operators
+        ],
+        "engine": engines_of(measured, arm),
+        "module": [names[member.module] for member in operators],
+        "shapes": [
+            names["" if member.shapes is None else str(member.shapes)] for member in operators
+        ],
+        "call": [member.call for member in operators],
+    }
+    cost = measured.costs.get(arm)
+    if cost is not None:
+        shown["cost"] = _cost(cost)
+    if not measured.emulated:
+        columns = read_etdump(folder / record.etdumps[arm])
+        shown |= {
+            "end_to_end": round(profile.end_to_end.median / 1e6, 6),
+            "times": [round(profile.category_ns[category] / 1e6, 6) for category in Category],
+            "overhead": round(profile.overhead_ns / 1e6, 6),
+            "time": [round(member.time_ns / 1e3, 3) for member in operators],
+            "share": [round(member.share, 6) for member in operators],
+            "timeline": _timeline(select(columns, rules=rules), profile, names),
+        }
+    return {**shown, "names": list(names.numbers), "kinds": list(kinds.numbers)}
+
+
+def _case_cost(measured: CaseResult) -> dict[str, Any] | None:
+    """What the overview shows of the cost; None where nothing was counted."""
+    if not measured.costs:
+        return None
+    on, most = measured.costs.get(Arm.ON), largest_cost(measured)
+    return {
+        "instructions": {str(arm): cost.total.instructions for arm, cost in measured.costs.items()},
+        "by_work": None if on is None else work_coverage(on),
+        "tile_use": None if on is None else tile_use(on),
+        "packing": None if on is None else packing_share(on),
+        "most": None if most is None else [str(most[0]), most[1]],
+    }
+
+
+def _cost(cost: InferenceCost) -> dict[str, Any]:
+    """Instructions by category, operator by operator, and outside of operators."""
+    found = cost.by_category()
+    return {
+        "total": cost.total.instructions,
+        "runtime": cost.runtime.instructions,
+        "categories": [
+            found[category].instructions if category in found else 0 for category in Category
+        ],
+        "instructions": [entry.counts.instructions for entry in cost.operators],
+        "kernel": [entry.kernels[0][0] if entry.kernels else "" for entry in cost.operators],
+    }
+
+
+# 0: no matrix operator.
+_PROOFS = {True: 1, "sme1": 1, False: 2, "unproven": 3}
+
+
+def _timeline(selection: Selection, profile: Profile, names: _Names) -> list[list[float]]:
+    """The run that is nearest to the median: name, start and length in microseconds, category."""
+    columns = selection.columns
+    lengths = columns.end[selection.execute] - columns.start[selection.execute]
+    middle = profile.end_to_end.median
+    run = min(range(len(lengths)), key=lambda number: abs(int(lengths[number]) - middle))
+    numbers = {str(category): number for number, category in enumerate(Category)}
+    return [
+        [names[event["name"]], event["ts"], event["dur"], numbers[event["cat"]]]
+        for event in inference_events(selection, run)
+        if event["cat"] in numbers
+    ]
+
+
+# --- kernels, environment ---------------------------------------------------------------
+
+
+def _kernels(measured: CaseResult) -> dict[str, Any] | None:
+    """Every kernel that ran on either arm, or what XNNPACK's log has instead."""
+    censuses = measured.kernels
+    if not censuses:
+        return None
+    operators, unnamed = kernel_operators(measured), unnamed_kernels(censuses)
+    rows: dict[str, dict[str, Any]] = {}
+    for arm, census in censuses.items():
+        for kernel in census.kernels or census.operators:
+            row = rows.setdefault(
+                kernel.name,
+                {
+                    "name": kernel.name,
+                    "family": str(kernel.family),
+                    "operator": operators.get(kernel.name, ""),
+                    "named": kernel.name not in unnamed,
+                },
+            )
+            row[str(arm)] = kernel.count
+    return {
+        "source": next(iter(censuses.values())).source,
+        "rows": sorted(rows.values(), key=lambda row: (row["family"] != "sme2", row["name"])),
+    }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from pytest_sme2.profile.coverage import sme2_states
 from pytest_sme2.report.findings import comparison_findings, profile_findings
@@ -18,6 +19,7 @@ _OPERATOR = "{:<46}{:>13}{:>10}{:>8}"
 _CHANGE = "{:<38}{:>14}{:>14}{:>10}"
 
 
+_Part = TypeVar("_Part")
 UNTIMED = "times of an emulated CPU say nothing about hardware and are left out"
 
 
@@ -26,75 +28,50 @@ def profile_text(name: str, profile: Profile, *, timed: bool = True) -> str:
 
     Without ``timed`` nothing but counts: the times of an emulated CPU would mislead.
     """
-    if not timed:
-        return "\n".join(
-            [
-                clipped(name, WIDTH),
-                f"{count(profile.runs, 'run')} of {clipped(profile.method, 20)!r}",
-                "",
-                *_counts(profile),
-                "",
-                bullet(UNTIMED),
-                *(bullet(finding) for finding in profile_findings(profile, timed=False)),
-            ]
+    latency = profile.end_to_end
+    heading = (
+        f"{count(profile.runs, 'run')} of {clipped(profile.method, 20)!r}"
+        + (
+            f": median {duration(latency.median)}, 5-95 % {duration(latency.p5)} to "
+            f"{duration(latency.p95)}"
         )
+        * timed
+    )
     return "\n".join(
         [
-            *_heading(name, profile),
+            clipped(name, WIDTH),
+            heading,
             "",
-            *_breakdown(profile),
+            *_breakdown(profile, timed),
             "",
-            *_costliest(profile),
-            "",
-            *(bullet(finding) for finding in profile_findings(profile)),
+            *([*_costliest(profile), ""] if timed else [bullet(UNTIMED)]),
+            *(bullet(finding) for finding in profile_findings(profile, timed=timed)),
         ]
     )
 
 
-def _heading(name: str, profile: Profile) -> Iterator[str]:
-    latency = profile.end_to_end
-    yield clipped(name, WIDTH)
-    yield (
-        f"{count(profile.runs, 'run')} of {clipped(profile.method, 20)!r}: median "
-        f"{duration(latency.median)}, 5-95 % {duration(latency.p5)} to {duration(latency.p95)}"
-    )
+def _breakdown(profile: Profile, timed: bool) -> Iterator[str]:
+    """Categories with their kinds, by time, or without ``timed`` their numbers alone."""
+    form = _SUMMARY if timed else _COUNT
 
+    def row(name: str, number: int | str, ns: float) -> str:
+        return form.format(name, number, duration(ns), percent(profile.share(ns)))
 
-def _counts(profile: Profile) -> Iterator[str]:
-    yield _COUNT.format("category", "operators")
-    for category, number in profile.category_counts.items():
-        if number:
-            yield _COUNT.format(category, number)
-            for (place, kind), many in profile.kind_counts.items():
-                if place is category:
-                    yield _COUNT.format("  " + clipped(kind, 30), many)
-    yield _COUNT.format("total", len(profile.operators))
+    def ranked(times_ns: Mapping[_Part, float]) -> list[tuple[_Part, float]]:
+        return sorted(times_ns.items(), key=lambda item: -item[1] if timed else 0)
 
-
-def _breakdown(profile: Profile) -> Iterator[str]:
-    yield _SUMMARY.format("category", "operators", "time", "share")
-    for category, ns in sorted(profile.category_ns.items(), key=lambda item: -item[1]):
+    yield form.format("category", "operators", "time", "share")
+    for category, ns in ranked(profile.category_ns):
         if not profile.category_counts[category]:
             continue
-        number = profile.category_counts[category]
-        yield _SUMMARY.format(category, number, duration(ns), percent(profile.share(ns)))
-        kinds = [
-            (kind, kind_ns)
-            for (place, kind), kind_ns in profile.kind_ns.items()
-            if place is category
-        ]
-        for kind, kind_ns in sorted(kinds, key=lambda item: -item[1]):
-            yield _SUMMARY.format(
-                "  " + clipped(kind, 30),
-                profile.kind_counts[category, kind],
-                duration(kind_ns),
-                percent(profile.share(kind_ns)),
-            )
-    overhead = profile.overhead_ns
-    yield _SUMMARY.format("overhead", "", duration(overhead), percent(profile.share(overhead)))
-    yield _SUMMARY.format(
-        "total", len(profile.operators), duration(profile.end_to_end.median), percent(1.0)
-    )
+        yield row(category, profile.category_counts[category], ns)
+        for (place, kind), kind_ns in ranked(profile.kind_ns):
+            if place is category:
+                number = profile.kind_counts[category, kind]
+                yield row("  " + clipped(kind, 30), number, kind_ns)
+    if timed:
+        yield row("overhead", "", profile.overhead_ns)
+    yield row("total", len(profile.operators), profile.end_to_end.median)
 
 
 def _costliest(profile: Profile) -> Iterator[str]:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import partial
 
-from pytest_sme2.report.case_summary import Noise, noise_of, notes, overall, summarize
+from pytest_sme2.report.case_summary import noise_of, notes, overall, summarize
 from pytest_sme2.report.cost import instructions_per_token, tokens_per_second
 from pytest_sme2.report.findings import RunFinding, next_step, run_findings
 from pytest_sme2.report.frontier import frontier_lines
@@ -80,15 +79,14 @@ def run_lines(records: Sequence[CaseRecord], verbosity: int = 0, width: int = WI
     if verbosity < 0:
         return lines
     found, left = _chosen(records, {record.measured.model for record in failed}, verbosity)
-    told = [*_unexported(records, width), *_findings(found, verbosity, width)]
+    told = [*_told(records, found, verbosity, width)]
     # A long run has many findings: the command is about what failed, or what costs most.
     command = next_step(failed or records)
     lines += ["", *told] if told else []
-    known = [*_notes(records, verbosity, width)]
+    known = [*_notes(records, verbosity)]
     if left:
-        more = f"{count(left, 'more finding')} with -v, and in report.md"
-        known.append(bullet(more, width=width))
-    lines += ["", "Good to know:", *known] if known else []
+        known.append(f"{count(left, 'more finding')} with -v, and in report.md")
+    lines += ["", "Good to know:", *(bullet(text, width=width) for text in known)] if known else []
     return [*lines, bullet(command, "Next: ", width)] if command else lines
 
 
@@ -223,93 +221,84 @@ def _chosen(
     return shown, len(others) - len(shown)
 
 
-def _unexported(records: Sequence[CaseRecord], width: int) -> Iterator[str]:
+def _told(
+    records: Sequence[CaseRecord], found: Sequence[RunFinding], verbosity: int, width: int
+) -> Iterator[str]:
+    """What could not be exported, and what costs most."""
     for record in records:
         if not record.measured.structures:
             # That it could not be exported is its only check.
             for check in record.checks:
-                yield bullet(f"{clipped(record.id, width - 3)}: {check.message}", width=width)
-
-
-def _findings(found: Sequence[RunFinding], verbosity: int, width: int) -> Iterator[str]:
+                yield bullet(f"{_short(record.id)}: {check.message}", width=width)
     for finding in found:
-        yield bullet(f"{clipped(finding.model, width - 3)}: {finding.text}", width=width)
+        yield bullet(f"{_short(finding.model)}: {finding.text}", width=width)
         if verbosity > 0 and finding.remedy:
             yield bullet(finding.remedy, "    ", width)
 
 
-def _notes(records: Sequence[CaseRecord], verbosity: int, width: int) -> Iterator[str]:
+def _short(name: str) -> str:
+    """A name that fits on a line, since a word is never cut."""
+    return clipped(name, WIDTH - 3)
+
+
+def _notes(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
     """What limits the figures, once for all of them."""
-    say = partial(bullet, width=width)
-    yield from _references(records, width)
-    yield from _unmeasured(records, width)
-    yield from _precisions(records, verbosity, width)
-    yield from map(
-        say,
-        unlike_kin(
-            (record.measured.fingerprint.key, record.state["serial"], record.measured.yardstick_ns)
-            for record in records
-            if "serial" in record.state and record.measured.yardstick_ns
-        ),
+    yield from _references(records)
+    yield from _unmeasured(records)
+    yield from _precisions(records, verbosity)
+    yield from unlike_kin(
+        (record.measured.fingerprint.key, record.state["serial"], record.measured.yardstick_ns)
+        for record in records
+        if "serial" in record.state and record.measured.yardstick_ns
     )
-    yield from map(say, notes(records))
+    yield from notes(records)
     for record in records:
         for text in (instructions_per_token(record.measured), tokens_per_second(record.measured)):
             if text:
-                yield say(f"{clipped(record.id, width - 3)}: {text}")
+                yield f"{_short(record.id)}: {text}"
     for reason in sorted({record.measured.uncounted for record in records} - {""}):
         if any(record.measured.emulated for record in records):
-            yield say(f"cost is not shown everywhere: {reason}")
+            yield f"cost is not shown everywhere: {reason}"
     remembered = sum(len(record.remembered) for record in records)
     if remembered:
-        yield say(
+        yield (
             f"{count(remembered, 'emulated run')} taken from the cache, made before with the same "
             "program, runner and emulator; --sme2-fresh makes them again"
         )
     for record in records:
         if record.measured.weights.endswith("bfloat16"):
             ran = record.measured.variant.partition("@")[0]
-            yield say(f"{clipped(record.id, 40)}: its weights are bfloat16, and run as {ran}")
+            yield f"{clipped(record.id, 40)}: its weights are bfloat16, and run as {ran}"
 
 
-def _references(records: Sequence[CaseRecord], width: int) -> Iterator[str]:
+def _references(records: Sequence[CaseRecord]) -> Iterator[str]:
     """What ``--against`` came to: where a case has no baseline, its verdict does not tell."""
-    found: dict[str, list[Outcome]] = {}
-    for record in records:
-        for check in record.checks:
-            reference = reference_of(check.metric)
-            if reference is not None:
-                found.setdefault(reference, []).append(check.verdict)
+    found: dict[str, Counter[Outcome]] = {}
+    for check in (check for record in records for check in record.checks):
+        reference = reference_of(check.metric)
+        if reference is not None:
+            found.setdefault(reference, Counter())[check.verdict] += 1
     for name, verdicts in found.items():
-        wrong = Counter(verdict for verdict in verdicts if verdict is not Outcome.PASS)
-        others = ", ".join(f"{number} {verdict}" for verdict, number in wrong.items())
-        yield bullet(
-            f"against {clipped(name, width - 40)}: {count(len(verdicts), 'check')}, "
-            f"{others or 'all PASS'}",
-            width=width,
-        )
+        checks = count(verdicts.total(), "check")
+        del verdicts[Outcome.PASS]
+        others = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
+        yield f"against {clipped(name, 40)}: {checks}, {others or 'all PASS'}"
 
 
-def _unmeasured(records: Sequence[CaseRecord], width: int) -> Iterator[str]:
+def _unmeasured(records: Sequence[CaseRecord]) -> Iterator[str]:
     """What the device could not measure: green must not look like checked."""
     metrics: dict[str, dict[str, None]] = {}
-    for record in records:
-        for check in record.checks:
-            if check.verdict is Outcome.NOT_MEASURED:
-                metrics.setdefault(check.message, {})[check.metric] = None
+    for check in (check for record in records for check in record.checks):
+        if check.verdict is Outcome.NOT_MEASURED:
+            metrics.setdefault(check.message, {})[check.metric] = None
     for reason, names in metrics.items():
-        yield bullet(f"not measured: {', '.join(names)}: {reason}", width=width)
+        yield f"not measured: {', '.join(names)}: {reason}"
 
 
-def _precisions(records: Sequence[CaseRecord], verbosity: int, width: int) -> Iterator[str]:
+def _precisions(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
     """How well times were measured: of all cases in one sentence, with -v of each."""
-    found: dict[str, Noise] = {}
-    for record in records:
-        entry = noise_of(record)
-        if entry is not None:
-            found[record.id] = entry
+    found = {record.id: noise for record in records if (noise := noise_of(record)) is not None}
     if found and verbosity > 0:
-        names = {name: clipped(name, width - 3) for name in found}
-        yield from (bullet(f"{names[name]}: {entry}", width=width) for name, entry in found.items())
+        yield from (f"{_short(name)}: {noise}" for name, noise in found.items())
     elif found:
-        yield bullet(overall(found), width=width)
+        yield overall(found)

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.report.html import page as html_page
-from pytest_sme2.report.html import write_html
-from pytest_sme2.report.html_data import report_document
+from pytest_sme2.report.html import report_document, write_html
 from pytest_sme2.results import Arm, Check, Outcome
 from pytest_sme2.session.run_directory import read_record
 from tests.support.chromium import Browser, Page, browser, find_chromium

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_sme2.report.matrix_page import page as matrix_page
+from pytest_sme2.report.html import matrix_page
 from pytest_sme2.results import Cell, CellAnswer, KernelMatrix
 from tests.support.chromium import Page
 

@@ -59,14 +59,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _write_page(arguments: argparse.Namespace, matrix: KernelMatrix) -> int:
-    from pytest_sme2.report.matrix_page import page
+    from pytest_sme2.report.html import matrix_page
 
     shown = [matrix]
     if arguments.changes is not None:
         shown.insert(0, _chosen(arguments.changes))
     elif arguments.executorch is None:
         shown = [shipped_matrix(version) for version in shipped_versions()]
-    write_text(arguments.html, page(shown))
+    write_text(arguments.html, matrix_page(shown))
     print(arguments.html)
     return 0
 

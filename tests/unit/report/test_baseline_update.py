@@ -59,11 +59,12 @@ def test_kinds_of_change_that_cases_share_are_counted() -> None:
     ] + [update("other", (BaselineChange("kernel kai_x (on)", "runs", "none"),))]
     lines = update_lines(updates, "/b", width=120)
     assert lines[0] == "baselines: 42 changed, in /b"
-    assert lines[1] == (
-        "  41 cases: +2 Transpose (ND, X32) (on, delegated), with executorch 1.5.0 → 1.5.1"
-    )
-    assert lines[2] == "  20 cases: other program size, with executorch 1.5.0 → 1.5.1"
-    assert not any("kai_x" in line for line in lines[:3])
+    assert lines[1:4] == [
+        "  41 cases: +2 Transpose (ND, X32) (on, delegated)",
+        "  41 cases: executorch 1.5.0 → 1.5.1",
+        "  20 cases: other program size",
+    ]
+    assert "kai_x" not in lines[4]
 
 
 def test_a_kernel_that_comes_or_goes_is_a_kind_of_change() -> None:

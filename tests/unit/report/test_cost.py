@@ -26,7 +26,7 @@ from pytest_sme2.report.cost import (
     millions,
     tokens_per_second,
 )
-from pytest_sme2.report.html_data import report_document
+from pytest_sme2.report.html import report_document
 from pytest_sme2.report.markdown import latency_lines
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.writing import write_case

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.report.findings import RunFinding, next_step, run_findings
-from pytest_sme2.report.html_data import report_document
+from pytest_sme2.report.html import report_document
 from pytest_sme2.report.markdown import case_lines
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.results import AS_EXPORTED, Arm, Check, Outcome
