@@ -158,7 +158,8 @@ def run_on_every_cpu(arguments: argparse.Namespace) -> int:
     """One model on each emulated CPU, and on the default with shorter vectors; exit code 1 where it
     does not run on one of them.
     """
-    from pytest_sme2.report.cost import covered, fewer, instructions, millions
+    from pytest_sme2.report.case_summary import summarize
+    from pytest_sme2.session.run_directory import read_record
 
     problems = []
     rows: list[tuple[str, ...]] = [("CPU", "bits", "on SME2", "Minst off", "Minst on", "gain")]
@@ -176,12 +177,12 @@ def run_on_every_cpu(arguments: argparse.Namespace) -> int:
             except RunError as error:
                 problems.append(f"{cpu}: it did not run. {error}")
                 continue
-            session.keep(case, measured, ())
-        costs = [millions(instructions(measured, arm)) for arm in (Arm.OFF, Arm.ON)]
-        rows.append((str(cpu), str(cpu.vector_bits), covered(measured), *costs, fewer(measured)))
+            found = summarize(read_record(session.keep(case, measured, ())))
+        counted = (found.counted_off, found.counted_on, found.gain)
+        rows.append((str(cpu), str(cpu.vector_bits), found.sme2, *counted))
     keys = rows[0]
-    found = [dict(zip(keys, row, strict=True)) for row in rows[1:]]
-    show(arguments, {"cpus": found, "problems": problems}, [*aligned(rows), *problems])
+    cpus = [dict(zip(keys, row, strict=True)) for row in rows[1:]]
+    show(arguments, {"cpus": cpus, "problems": problems}, [*aligned(rows), *problems])
     return 1 if problems else 0
 
 
