@@ -10,6 +10,7 @@ from pytest_sme2.profile.coverage import (
     check_pair,
     could_run_on_sme2,
     missed_reason,
+    named_by_chip,
     precision,
     sme2_states,
 )
@@ -24,6 +25,7 @@ from pytest_sme2.results import (
     OperatorShapes,
 )
 from pytest_sme2.trace.etdump import read_etdump
+from pytest_sme2.trace.kernel_log import family_of
 from tests.support.profiles import COVERAGE, Call, columns_of, profile_of, real, run_of
 
 PF32 = ("Convolution (NHWC, PF32) IGEMM #1", 6_000)
@@ -122,35 +124,34 @@ def test_a_census_settles_qp8() -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "sme2", "matrix", "unproven", "missed"),
+    ("program", "missed", "evidence"),
     [
-        ("mixed_fp32", 6, 7, 0, {"Deconvolution": "no SME2 kernel"}),
+        ("mixed_fp32", {"Deconvolution": "no SME2 kernel"}, "6 of 7"),
         (
             "mixed_fp16",
-            5,
-            7,
-            0,
             {"Deconvolution": "no SME2 kernel", "Fully Connected": "1x1 convolutions"},
+            "5 of 7",
         ),
-        ("one_channel_fp16", 5, 7, 0, {"Convolution": "one input channel"}),
-        ("int8_per_channel", 3, 4, 0, {"Convolution": "one input channel"}),
+        ("one_channel_fp16", {"Convolution": "one input channel"}, "5 of 7"),
+        ("int8_per_channel", {"Convolution": "one input channel"}, "3 of 4"),
         (
             "int8_per_tensor",
-            0,
-            4,
-            0,
             {"Fully Connected": "per-tensor", "Convolution": "off, or not in the CPU"},
+            "The on run is wrong: none of its 4",
         ),
-        ("int8_dynamic", 0, 4, 3, {"Convolution": "off, or not in the CPU"}),
+        ("int8_dynamic", {"Convolution": "off, or not in the CPU"}, "unproven: 3 matrix operators"),
     ],
 )
 def test_what_reaches_sme2_in_real_programs(
-    program: str, sme2: int, matrix: int, unproven: int, missed: dict[str, str]
+    program: str, missed: dict[str, str], evidence: str
 ) -> None:
-    found = real(f"{program}_on", COVERAGE).coverage
-    assert (found.sme2_operators, found.matrix_operators) == (sme2, matrix)
-    assert len(found.unproven) == unproven
-    reasons = {member.operator.operation: reason for member, reason in found.missed}
+    # Of one_channel there is only the run with SME2.
+    off = real(f"{program.replace('one_channel', 'mixed')}_off", COVERAGE)
+    on = real(f"{program}_on", COVERAGE)
+    pair = check_pair(on, off)
+    assert evidence in pair.message
+    assert pair.valid is (on.coverage.sme2_operators > 0)
+    reasons = {member.operator.operation: reason for member, reason in on.coverage.missed}
     assert reasons.keys() == missed.keys()
     for operation, words in missed.items():
         assert words in reasons[operation]
@@ -189,15 +190,6 @@ def test_a_real_census_makes_a_dynamic_int8_pair_valid() -> None:
 def test_asking_a_kernel_for_its_tile_size_is_not_running_it() -> None:
     asked = ("xnn_qp8_f32_qc4w_gemm_minmax_ukernel_16x64c4__neonsme2_get_mr", KernelFamily.SME2)
     assert len(settled(asked).unproven) == 1
-
-
-def test_real_int8_names_the_weights() -> None:
-    found = real("cpp_mobile_int8_on").coverage
-    assert (found.sme2_operators, found.matrix_operators) == (1, 11)
-    assert {reason for _, reason in found.missed} == {
-        "XNNPACK has no SME2 kernel for Fully Connected in int8 with per-tensor weights: "
-        "quantize the weights per channel"
-    }
 
 
 def test_a_linear_layer_is_not_taken_for_a_1x1_convolution_where_its_shapes_are_known() -> None:
@@ -268,3 +260,90 @@ def test_a_depthwise_convolution_is_told_by_its_shapes() -> None:
         "convolution",
     ]
     assert structure_of(found).operators[0].name == "Convolution (NHWC, F32) IGEMM, depthwise"
+
+
+# --- what a pair of runs shows --------------------------------------------------------------------
+
+
+PACKED: Call = [("Convolution (NHWC, PF16) IGEMM #1", 5)]
+PLAIN: Call = [("Convolution (NHWC, F16) IGEMM #1", 5)]
+DYNAMIC: Call = [("Fully Connected (NC, QP8, F32, QC8W) GEMM #1", 5)]
+PER_TENSOR: Call = [("Fully Connected (NC, QS8) GEMM #1", 5)]
+SOFTMAX: Call = [("Softmax (NC, F16) #1", 5)]
+
+
+@pytest.mark.parametrize("program", ["toy", "mobile"])
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
+def test_real_pairs_are_valid_one_way_round_only(program: str, precision: str) -> None:
+    on, off = (real(f"cpp_{program}_{precision}_{arm}") for arm in ("on", "off"))
+    evidence = check_pair(on, off)
+    assert evidence.valid
+    assert evidence.sme2_on > 0
+    assert evidence.sme2_off == 0
+    assert not check_pair(off, on).valid
+    assert not check_pair(on, on).valid
+    assert not check_pair(off, off).valid
+
+
+@pytest.mark.parametrize(
+    ("on", "off", "message"),
+    [
+        (PACKED, PACKED, "The off run is wrong: 1 of 1 matrix operator ran on SME2"),
+        (PLAIN, PLAIN, "The on run is wrong: none of its 1 matrix operator"),
+        (PLAIN, PACKED, "most likely swapped"),
+        (SOFTMAX, SOFTMAX, "no matrix operators"),
+        (DYNAMIC, DYNAMIC, "The on run is unproven: 1 matrix operator.*kernel census"),
+        (("mm.out", 5), ("mm.out", 5), "no SME2 kernel for any.*portable fallback"),
+        (PER_TENSOR, PER_TENSOR, "no SME2 kernel for any.*quantize the weights per channel"),
+        ([], PLAIN, "The on run hides"),
+        (PACKED, [], "The off run hides"),
+    ],
+)
+def test_the_message_says_which_side_is_wrong(on: Call, off: Call, message: str) -> None:
+    evidence = check_pair(profile_of(on), profile_of(off))
+    assert not evidence.valid
+    assert re.search(message, evidence.message), evidence.message
+
+
+def test_a_valid_pair_says_how_much_it_saw() -> None:
+    evidence = check_pair(profile_of(PACKED, PLAIN), profile_of(PLAIN, PLAIN))
+    assert evidence.valid
+    assert evidence.message.startswith("1 of 2 matrix operators ran on SME2 kernels")
+    assert (evidence.matrix_operators, evidence.sme2_on, evidence.sme2_off) == (2, 1, 0)
+
+
+def _sme1_kernel(name: str) -> KernelCensus:
+    kernels = (f"kai_run_matmul_clamp_f16_f16p2vlx2_f16p2vlx2b_2vlx2vl_{name}", "kai_run_pack_sme")
+    return KernelCensus(Arm.SME1, "emulator", tuple(Kernel(k, family_of(k), 1) for k in kernels))
+
+
+def test_the_third_arm_must_run_on_sme1_kernels() -> None:
+    on, off = profile_of(PACKED), profile_of(PLAIN)
+    sme1 = profile_of(PACKED, census=_sme1_kernel("sme_mopa"))
+    found = check_pair(on, off, third=sme1)
+    assert found.valid
+    assert "1 on SME1 with SME2 hidden" in found.message
+    wrong = check_pair(on, off, third=profile_of(PACKED, census=_sme1_kernel("sme2_mopa")))
+    assert not wrong.valid
+    assert wrong.message.startswith("The sme1 run is wrong: 1 operator ran on SME2 kernels")
+
+
+def test_on_a_chip_without_sme2_on_is_sme1() -> None:
+    on, off = profile_of(PACKED), profile_of(PLAIN)
+    assert not check_pair(on, off, effective_on=False).valid
+    found = check_pair(named_by_chip(on, None, True), off, effective_on=False, sme1=True)
+    assert found.valid
+    assert "ran on SME1 kernels with SME1 on (the chip has no SME2)" in found.message
+    assert not check_pair(on, off, sme1=True).valid
+
+
+def test_process_that_contradicts_its_arm_makes_the_pair_invalid() -> None:
+    on, off = profile_of(PACKED, PLAIN), profile_of(PLAIN, PLAIN)
+    assert check_pair(on, off, effective_on=True, effective_off=False).valid
+    assert check_pair(on, off).valid
+    wrong = check_pair(on, off, effective_on=False)
+    assert not wrong.valid
+    assert wrong.message.startswith("The on run is wrong: its process reports that SME2 is not")
+    wrong = check_pair(on, off, effective_on=True, effective_off=True)
+    assert not wrong.valid
+    assert wrong.message.startswith("The off run is wrong: its process reports that SME2 is in")
