@@ -6,9 +6,10 @@ XNNPACK's layout and comes back, so layout changes next to such an operator are 
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pytest_sme2.export.rewrites import Rewrite, rewrite_for
 from pytest_sme2.profile.origins import short_file
@@ -21,7 +22,6 @@ from pytest_sme2.results import (
     Profile,
     Topic,
     TransposeChain,
-    TransposeReport,
 )
 from pytest_sme2.system.wording import count
 
@@ -34,39 +34,25 @@ def is_layout_change(profile: OperatorProfile) -> bool:
     return operator.kind == "transpose" or operator.operation in LAYOUT_KERNELS
 
 
-def transposes(profile: Profile) -> TransposeReport:
-    """Find the chains of layout changes, in the order of the program."""
-    chains = tuple(_chains(profile.operators))
-    return TransposeReport(
-        chains=chains,
-        operators=sum(len(chain.operators) for chain in chains),
-        time_ns=sum(chain.time_ns for chain in chains),
-        share=sum(chain.share for chain in chains),
-        border_share=sum(chain.share for chain in chains if chain.border),
-    )
-
-
-def _chains(operators: Sequence[OperatorProfile]) -> Iterator[TransposeChain]:
-    start = 0
-    while start < len(operators):
-        end = start
-        while end < len(operators) and is_layout_change(operators[end]):
-            end += 1
-        if end > start:
-            yield _chain(operators, start, end)
-        start = max(end, start + 1)
-
-
-def _chain(operators: Sequence[OperatorProfile], start: int, end: int) -> TransposeChain:
-    members = tuple(operators[start:end])
-    return TransposeChain(
-        operators=members,
-        before=operators[start - 1] if start else None,
-        after=operators[end] if end < len(operators) else None,
-        time_ns=sum(member.time_ns for member in members),
-        share=sum(member.share for member in members),
-        border=_border(operators, start, end),
-    )
+def transposes(profile: Profile) -> tuple[TransposeChain, ...]:
+    """The chains of layout changes, in the order of the program."""
+    operators = profile.operators
+    chains = []
+    for is_chain, group in itertools.groupby(operators, is_layout_change):
+        if is_chain:
+            members = tuple(group)
+            start, end = members[0].index, members[-1].index + 1
+            chains.append(
+                TransposeChain(
+                    operators=members,
+                    before=operators[start - 1] if start else None,
+                    after=operators[end] if end < len(operators) else None,
+                    time_ns=sum(member.time_ns for member in members),
+                    share=sum(member.share for member in members),
+                    border=_border(operators, start, end),
+                )
+            )
+    return tuple(chains)
 
 
 def _border(operators: Sequence[OperatorProfile], start: int, end: int) -> str:
@@ -145,11 +131,12 @@ def split_findings(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
             key_of[member.index] = key
     rest = []
     around = _around_sequences(profile)
-    for chain in transposes(profile).chains:
+    for chain in transposes(profile):
         if around.issuperset(chain.operators):
             continue
         inner = [member for member in chain.operators if member.index not in key_of]
-        keys = [key_of[place] for place in _around(chain) if place in key_of]
+        around_it = filter(None, (chain.before, *chain.operators, chain.after))
+        keys = [key_of[member.index] for member in around_it if member.index in key_of]
         if keys:
             groups[keys[0]].beside += inner
         elif inner:
@@ -158,12 +145,15 @@ def split_findings(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
         yield _finding(key, group, cost_of)
     rewrite = rewrite_for(_SEQUENCES, constant=False)
     if around and rewrite is not None:
-        remedy = f"{rewrite.why}; {rewrite.remedy}"
         found = sorted(around, key=lambda member: member.index)
-        detail = f"{count(sum(map(is_layout_change, found)), 'transpose')}, and reshapes"
-        place = place_text(found)
         yield Finding(
-            Topic.LAYOUT, rewrite.what, cost_of(found), remedy, detail, place, rewrite.name
+            Topic.LAYOUT,
+            rewrite.what,
+            cost_of(found),
+            f"{rewrite.why}; {rewrite.remedy}",
+            f"{count(sum(map(is_layout_change, found)), 'transpose')}, and reshapes",
+            place_text(found),
+            rewrite.name,
         )
     yield from _layout(rest, len(profile.operators) - 1, cost_of)
 
@@ -187,13 +177,6 @@ def _splits(member: OperatorProfile) -> bool:
     return member.origin is not None or not is_layout_change(member)
 
 
-def _around(chain: TransposeChain) -> Iterator[int]:
-    """The operators of a chain and its two neighbours, by index."""
-    for member in (chain.before, *chain.operators, chain.after):
-        if member is not None:
-            yield member.index
-
-
 def _cause(member: OperatorProfile) -> tuple[str, Rewrite | None]:
     name = member.operator.name.removeprefix("native_call_")
     own = member.operator.operation.removesuffix("_copy")
@@ -212,20 +195,19 @@ def _cause(member: OperatorProfile) -> tuple[str, Rewrite | None]:
 
 def _finding(key: str, group: _Group, cost_of: CostOf) -> Finding:
     cost = cost_of([*group.members, *group.beside])
-    detail = ""
-    if group.rewrite is not None:
-        names = Counter(member.operator.operation for member in group.members)
-        detail = ", ".join(f"{number} {name}" for name, number in names.most_common(4))
-    if group.beside:
-        with_them = f"with {count(len(group.beside), 'transpose')} beside"
-        detail = f"{detail}, {with_them}" if detail else with_them
     rewrite = group.rewrite
+    details = []
+    if rewrite is not None:
+        names = Counter(member.operator.operation for member in group.members)
+        details += [f"{number} {name}" for name, number in names.most_common(4)]
+    if group.beside:
+        details.append(f"with {count(len(group.beside), 'transpose')} beside")
     return Finding(
         Topic.PORTABLE,
         key,
-        Cost(len(group.members), cost.share, cost.of),
+        replace(cost, operators=len(group.members)),
         _PORTABLE if rewrite is None else f"{rewrite.why}; {rewrite.remedy}",
-        detail,
+        ", ".join(details),
         place_text(group.members),
         "" if rewrite is None else rewrite.name,
         is_cause=rewrite is not None,

@@ -330,12 +330,12 @@ def _coverage_summary(profile: Profile) -> dict[str, Any]:
 
 
 def _transpose_summary(profile: Profile) -> dict[str, Any]:
-    report = transposes(profile)
+    chains = transposes(profile)
     return {
-        "operators": report.operators,
-        "time_ns": report.time_ns,
-        "share": report.share,
-        "border_share": report.border_share,
+        "operators": sum(len(chain.operators) for chain in chains),
+        "time_ns": sum(chain.time_ns for chain in chains),
+        "share": sum(chain.share for chain in chains),
+        "border_share": sum(chain.share for chain in chains if chain.border),
         "chains": [
             {
                 "operators": [member.label for member in chain.operators],
@@ -345,7 +345,7 @@ def _transpose_summary(profile: Profile) -> dict[str, Any]:
                 "share": chain.share,
                 "border": chain.border,
             }
-            for chain in report.chains
+            for chain in chains
         ],
     }
 

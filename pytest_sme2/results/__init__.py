@@ -58,7 +58,6 @@ from pytest_sme2.results.profile import (
     RobustStats,
     Topic,
     TransposeChain,
-    TransposeReport,
 )
 from pytest_sme2.results.run import (
     AS_EXPORTED,

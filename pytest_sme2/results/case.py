@@ -44,7 +44,6 @@ class OperatorCount:
     unproven: bool = False
     """Whether neither tells: SME2 and NEON kernels share the name, and no kernels are known."""
     sme1: bool = False
-    """Whether those kernels are SME1 ones."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,6 @@ class Sample:
     numbers: tuple[float, ...]
     """The root of the mean square, then values that lie evenly apart."""
     peak: float
-    """The largest magnitude."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +218,6 @@ class CaseResult:
     interference: float | None = None
     """The usual process's wall time over its CPU time, less 1; None where it is not known."""
     throttled_pairs: int = 0
-    """How many of the measured pairs the device slowed down itself."""
     yardstick_ns: float | None = None
     """What a program that never changes took meanwhile; None where it was not taken."""
     conditions: Mapping[str, str] = field(default_factory=dict)
@@ -245,7 +242,6 @@ class CaseResult:
     """``input 0`` and so on, and ``output 0`` of the arm that speaks for the program."""
     agreements: tuple[Agreement, ...] = ()
     nan_arms: tuple[Arm, ...] = ()
-    """The arms whose output holds a NaN."""
     evidence: Evidence | None = None
     """None where the target has no SME2 and only the off arm ran."""
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -20,7 +20,6 @@ class Counts:
     sme2_other: int = 0
     """Other work on ZA and on groups of vectors: moves, multiply-adds, conversions, look-ups."""
     streaming_entries: int = 0
-    """How often streaming mode was entered (``smstart``)."""
     za_transfers: int = 0
     """Loads and stores of ZA; they are among the loads and stores, too."""
     loads: int = 0
@@ -60,7 +59,6 @@ class CountedInference:
     """One inference as the emulator's log has it, before it is matched with an ETDump."""
 
     vector_bits: int
-    """Length of a streaming vector."""
     segments: tuple[Segment, ...]
     problem: str = ""
     """Why nothing can be said about the cost; empty where it can."""
@@ -74,7 +72,6 @@ class Toolchain:
     """
 
     files: frozenset[str] = frozenset()
-    """By name."""
     identity: str = ""
     """The same where these files hold the same code."""
 
@@ -116,7 +113,6 @@ class InferenceCost:
     """What one inference of one arm executed."""
 
     cpu: str
-    """The emulated CPU."""
     vector_bits: int
     operators: tuple[OperatorCost, ...]
     kernels: tuple[KernelCost, ...]
@@ -127,7 +123,6 @@ class InferenceCost:
     """What a delegate does before its first operator. The first inference plans its memory there,
     later ones do not, so it is not part of the total."""
     toolchain: str = ""
-    """The identity of the toolchain."""
     runtime_system: int = 0
     """Of the runtime's instructions, those in files of the toolchain."""
 

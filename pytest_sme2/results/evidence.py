@@ -139,7 +139,6 @@ class KernelMatrix:
     torch: str
     torchao: str
     cpu: str
-    """The emulated CPU."""
     answers: tuple[CellAnswer, ...]
     missing: tuple[Cell, ...] = ()
     """The cells that were asked for and are not made yet."""

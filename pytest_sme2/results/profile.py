@@ -75,7 +75,6 @@ class OperatorProfile:
     time_ns: float
     """The share of the median end-to-end time, so that these do add up."""
     samples_ns: tuple[int, ...]
-    """One per run, in the order of the runs."""
     call: int = 0
     """Which call of a delegate or kernel it ran in, counted from 0; its neighbours share it."""
     aten: tuple[str, ...] = ()
@@ -169,9 +168,7 @@ class Profile:
     executor_counts: Mapping[Executor, int]
     coverage: Coverage
     load_ns: Mapping[str, float]
-    """Load and init events by name."""
     unknown: tuple[str, ...]
-    """Operator names that no table knows."""
     notes: tuple[str, ...] = ()
     """What a reader has to know about the data: runs left out, clocks that do not fit, …"""
 
@@ -186,24 +183,11 @@ class TransposeChain:
 
     operators: tuple[OperatorProfile, ...]
     before: OperatorProfile | None
-    """The operator that runs before the chain; None at the start of the program."""
     after: OperatorProfile | None
     time_ns: float
     share: float
     border: str
     """``input`` or ``output`` of a delegate call, ``both``, or empty inside of one."""
-
-
-@dataclass(frozen=True)
-class TransposeReport:
-    """What layout changes cost a program."""
-
-    chains: tuple[TransposeChain, ...]
-    operators: int
-    time_ns: float
-    share: float
-    border_share: float
-    """The part of ``share`` that is spent at the borders of delegate calls."""
 
 
 @dataclass(frozen=True)
@@ -286,9 +270,7 @@ class Topic(Word):
     """What a finding is about."""
 
     COVERAGE = "coverage"
-    """How many matrix operators run on SME2 kernels."""
     MISSED = "missed"
-    """Matrix operators that do not."""
     UNPROVEN = "unproven"
     """Matrix operators on kernels whose name does not show it."""
     SINGLE_ROW = "single row"

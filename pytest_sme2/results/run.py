@@ -58,7 +58,6 @@ class GenerationPlan:
     fed_back: tuple[int | None, ...]
     """For each input of a step, the output of the step before; None where it comes from a file."""
     prefill: str = FORWARD
-    """The method that takes the prompt."""
 
 
 @dataclass(frozen=True)
@@ -215,11 +214,9 @@ class Run:
     clock_ghz: float | None = None
     """Cycles over the time in which they were counted, on all its threads; None: not counted."""
     uncounted: str = ""
-    """Why cycles were not counted."""
     step_wall_ns: tuple[int, ...] = ()
     """Of generations, the steps of all of them in order; the prompt is the first of each."""
     step_peak_bytes: tuple[int, ...] = ()
-    """The peak resident set after each of these steps."""
 
 
 SME1_ONLY = "no, only SME1"

@@ -15,23 +15,19 @@ def transpose(number: int, ns: int = 10_000) -> tuple[str, int]:
 
 
 def borders(*calls: Call) -> list[str]:
-    return [chain.border for chain in transposes(profile_of(*calls)).chains]
+    return [chain.border for chain in transposes(profile_of(*calls))]
 
 
 def test_chains_know_what_they_stand_between() -> None:
     profile = profile_of([CONV, transpose(1), transpose(2, 5_000), ADD, transpose(3)])
-    report = transposes(profile)
-    assert report.operators == 3
-    assert report.time_ns == pytest.approx(25_000)
-    assert report.share == pytest.approx(profile.share(25_000))
-    first, second = report.chains
+    first, second = transposes(profile)
     assert [member.label for member in first.operators] == [transpose(1)[0], transpose(2)[0]]
     assert first.before is profile.operators[0]
     assert first.after is profile.operators[3]
     assert first.time_ns == pytest.approx(15_000)
+    assert first.share == pytest.approx(profile.share(15_000))
     assert second.after is None
     assert (first.border, second.border) == ("", "output")
-    assert report.border_share == pytest.approx(second.share)
 
 
 def test_where_a_delegate_begins_and_ends() -> None:
@@ -51,15 +47,13 @@ def test_a_conversion_between_chain_and_border_is_looked_past() -> None:
 
 
 def test_kernels_that_change_the_memory_layout_count() -> None:
-    report = transposes(profile_of(("_clone_dim_order.out", 5_000), [CONV]))
-    assert report.operators == 1
+    assert borders(("_clone_dim_order.out", 5_000), [CONV]) == ["input"]
 
 
 def test_a_program_without_them() -> None:
-    report = transposes(profile_of([CONV]))
-    assert (report.chains, report.operators, report.share, report.border_share) == ((), 0, 0, 0)
+    assert transposes(profile_of([CONV])) == ()
 
 
 def test_a_real_program_changes_layout_on_its_way_in_and_out() -> None:
-    report = transposes(real("cpp_toy_fp16_on"))
-    assert [chain.border for chain in report.chains] == ["input", "output"]
+    chains = transposes(real("cpp_toy_fp16_on"))
+    assert [chain.border for chain in chains] == ["input", "output"]
