@@ -56,7 +56,7 @@ def conclude_run(
         except (Sme2Error, OSError) as error:
             problems.append(f"{case}: {error}")
             continue
-        records[folder] = _without_samples(record)
+        records[folder] = record
     # Workers report in any order.
     records = dict(sorted(records.items(), key=lambda item: _place(item[1], settings)))
     lines = run_lines(list(records.values()), verbosity, width)
@@ -75,21 +75,6 @@ def conclude_run(
         problems += broken
     refused = not settings.dry_run and not all(update.stored for update in updates)
     return [*lines, *problems], refused or bool(problems)
-
-
-def _without_samples(record: CaseRecord) -> CaseRecord:
-    """What the reports of the whole run need: the time of single runs is in the case's own files.
-
-    Their memory grows with the operators and with the runs, for every case until the end.
-    """
-    profiles = {
-        arm: replace(
-            profile,
-            operators=tuple(replace(member, samples_ns=()) for member in profile.operators),
-        )
-        for arm, profile in record.measured.profiles.items()
-    }
-    return replace(record, measured=replace(record.measured, profiles=profiles))
 
 
 def _stored(

@@ -1,4 +1,7 @@
-"""Holds a run to the contract beside the baselines, and adds to it what an update accepted."""
+"""Holds a run to the contract beside the baselines, and adds to it what an update accepted.
+
+It also keeps what became of every test, and which tests were left to other machines.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_sme2.errors import Sme2Error
+from pytest_sme2.errors import Sme2Error, plain
 from pytest_sme2.plugin.state import session_of
 
 if TYPE_CHECKING:
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_sme2.session.settings import Settings
     from pytest_sme2.verdict.contract import Contract, Part
 
-LEFT_KEY = "sme2_left"
+SEEN_KEY = "sme2_seen"
 """Where a worker tells the controller which tests it found and left out."""
 _NO_CONTRACT = (
     "--sme2-strict: {} has no contract.txt, which says what must be compared. --update-baselines "
@@ -29,6 +32,10 @@ _NO_CONTRACT = (
 )
 # With one of these, pytest does not even look at all tests.
 _NARROWING = ("lf", "last_failed", "stepwise")
+# With one of these, tests are missing because the user asked for that.
+_CHOOSING = ("keyword", "markexpr", "deselect", *_NARROWING)
+# Of pytest-split and of pytest-shard: which shard this is, how many there are, and the first one.
+_SHARDED = (("group", "splits", 1), ("shard_id", "num_shards", 0))
 
 
 def test_of(nodeid: str) -> str:
@@ -46,11 +53,15 @@ def every_case(session: Session, **wanted: tuple[str, ...] | None) -> list[Case]
     return select_cases(session.registry, programs, settings, emulated=session.emulated, **wanted)
 
 
-class ContractWatch:
+class RunWatch:
     """Follows one run; ``Collector`` asks it at the end."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
+        self.nodeids: list[str] = []
+        """All tests that were found; empty where the user chose some of them."""
+        self.ran: dict[str, dict[str, Any]] = {}
+        """By node id: the fields of a ``RanTest``."""
         self.found: set[tuple[str, str]] = set()
         self.left: set[tuple[str, str]] = set()
         self.tests: dict[tuple[str, str], str] = {}
@@ -69,6 +80,8 @@ class ContractWatch:
         # A test of custom checks is none where no conftest.py adds any.
         if not self.config.hook.pytest_sme2_checks.get_hookimpls():
             items[:] = [item for item in items if not marked(item, "custom")]
+        if not self._any_option(_CHOOSING):
+            self.nodeids = [item.nodeid for item in items]
         self.found = set(_about_cases(items))
         self.asked = any(_has_case(item) for item in items)
 
@@ -76,11 +89,13 @@ class ContractWatch:
         self.left = self.found - set(_about_cases(session.items))
         worker = getattr(self.config, "workeroutput", None)
         if worker is not None:
-            worker[LEFT_KEY] = [self.asked, sorted(self.left)]
+            worker[SEEN_KEY] = [self.nodeids, self.asked, sorted(self.left)]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        asked, left = getattr(node, "workeroutput", {}).get(LEFT_KEY, (False, ()))
+        seen = getattr(node, "workeroutput", {}).get(SEEN_KEY, ([], False, ()))
+        nodeids, asked, left = seen
+        self.nodeids = self.nodeids or nodeids
         self.asked |= asked
         self.left |= {(test, case) for test, case in left}
 
@@ -88,6 +103,15 @@ class ContractWatch:
         empty = getattr(report, "sme2_empty", None)
         if empty is not None:
             self.empty[test_of(report.nodeid)] = empty
+        kept = self.ran.setdefault(report.nodeid, {"outcome": "passed", "seconds": 0.0})
+        kept["seconds"] += report.duration
+        if report.failed:
+            kept["outcome"] = "failed" if report.when == "call" else "error"
+        elif report.skipped and kept["outcome"] == "passed":
+            kept["outcome"] = "skipped"
+        else:
+            return
+        kept["message"] = plain(report.longreprtext or str(report.longrepr))
 
     def made(self, nodeid: str, folder: str, checks: Sequence[Mapping[str, Any]]) -> None:
         """Remember which test made which check."""
@@ -172,7 +196,7 @@ class ContractWatch:
         known, chosen = (
             [_key(case) for case in cases] for cases in (every_case(session), session.cases())
         )
-        narrowed = any(getattr(self.config.option, name, None) for name in _NARROWING)
+        narrowed = self._any_option(_NARROWING)
         return Part(
             tuple(devices),
             cases,
@@ -182,6 +206,25 @@ class ContractWatch:
             narrowed or any("::" in argument for argument in self.config.args),
             settings.arms,
         )
+
+    def write_shard(self, out: Path, exit_code: int) -> None:
+        """For ``sme2 merge``: also of a shard for which no test was left."""
+        from pytest_sme2.session.shard import SCHEMA, RanTest, Shard, write_shard
+
+        tests = {name: RanTest(**facts) for name, facts in sorted(self.ran.items())}
+        found = tuple(sorted(self.nodeids))
+        write_shard(out, Shard(SCHEMA, exit_code, tests, found, *self._place(), self.part))
+
+    def _place(self) -> tuple[int | None, int | None]:
+        """Which shard this is, and of how many."""
+        for name, total, first in _SHARDED:
+            number, of = (getattr(self.config.option, option, None) for option in (name, total))
+            if isinstance(number, int) and isinstance(of, int) and of > 1:
+                return number - first + 1, of
+        return None, None
+
+    def _any_option(self, names: Sequence[str]) -> bool:
+        return any(getattr(self.config.option, name, None) for name in names)
 
     def _store(self, records: Mapping[Path, CaseRecord], root: Path) -> None:
         """Add what an update has stored: the cases that every run has, and what was compared."""

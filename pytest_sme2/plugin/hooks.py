@@ -26,9 +26,8 @@ from pytest_sme2.errors import (
     plain,
 )
 from pytest_sme2.plugin import fixtures, hookspecs, missing_device, options
-from pytest_sme2.plugin.contract import ContractWatch, every_case, marked
-from pytest_sme2.plugin.shards import ShardRecorder
-from pytest_sme2.plugin.state import CHECKS, GATE, PROBLEMS, SESSION, WIDTH, session_of
+from pytest_sme2.plugin.contract import RunWatch, every_case, marked
+from pytest_sme2.plugin.state import CHECKS, GATE, PROBLEMS, SESSION, WIDTH, case_of, session_of
 
 if TYPE_CHECKING:
     from pytest_sme2.session.run_lock import RunLock
@@ -45,21 +44,6 @@ NO_MODEL = (
     "one in models/ (see `sme2 models`)"
 )
 LEFT_OUT = "the options of this run leave out the models and variants of its marker"
-MARKUP = {
-    "PASS": {"green": True},
-    "IMPROVED": {"green": True, "bold": True},
-    "REGRESSED": {"red": True, "bold": True},
-    "FAILED": {"red": True, "bold": True},
-    "INVALID": {"red": True, "bold": True},
-    "SUSPECTED": {"red": True, "bold": True},
-    "INCONCLUSIVE": {"yellow": True},
-    "MACHINE_CHANGED": {"yellow": True},
-    "NO_BASELINE": {"yellow": True},
-    "NOT_STORED": {"yellow": True},
-    "NOT_MEASURED": {"yellow": True},
-    "STORED": {"green": True},
-}
-"""How a verdict looks on a terminal that has colours."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -100,14 +84,10 @@ def pytest_configure(config: pytest.Config) -> None:
         # Bad values are refused before anything is collected.
         options.read_settings(config)
     config.pluginmanager.register(fixtures, "sme2-fixtures")
-    recorder = None
-    if options.anything_chosen(config):
-        recorder = ShardRecorder(config)
-        config.pluginmanager.register(recorder, "sme2-shards")
-    watch = ContractWatch(config)
-    config.pluginmanager.register(watch, "sme2-contract")
+    watch = RunWatch(config)
+    config.pluginmanager.register(watch, "sme2-watch")
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Collector(config, recorder, watch), "sme2-collector")
+        config.pluginmanager.register(Collector(config, watch), "sme2-collector")
 
 
 @pytest.hookimpl(trylast=True)
@@ -286,13 +266,12 @@ def _translate_errors(item: pytest.Item, *, setup: bool = False) -> Generator[No
     try:
         if setup:
             _ask_for_device(item)
-            missing_device.skip_others(item)
+            missing_device.skip_without_device(item)
         return (yield)
     except Sme2Error as error:
         if isinstance(error, NotMeasurableError):
             raise pytest.skip.Exception(str(error)) from None
         missing_device.skip_same(item, error)
-        missing_device.remember(item, error)
         if isinstance(error, (ModelError, ExportError)):
             _keep_failed(item, error)
         raise pytest.fail.Exception(str(error), pytrace=False) from None
@@ -300,7 +279,7 @@ def _translate_errors(item: pytest.Item, *, setup: bool = False) -> Generator[No
 
 def _keep_failed(item: pytest.Item, error: Sme2Error) -> None:
     """A model that cannot be exported stands in the table and in the reports, too."""
-    case = getattr(getattr(item, "callspec", None), "params", {}).get("sme2_model")
+    case = case_of(item)
     if case is None:
         return
     # Without a device there is no table either: the tests say so.
@@ -372,13 +351,9 @@ def pytest_runtest_makereport(
 class Collector:
     """Gathers what the tests report, in the one process that writes baselines and reports."""
 
-    def __init__(
-        self, config: pytest.Config, recorder: ShardRecorder | None, watch: ContractWatch
-    ) -> None:
+    def __init__(self, config: pytest.Config, watch: RunWatch) -> None:
         self.config = config
         self.watch = watch
-        self.recorder = recorder
-        """None in a run that has nothing to do with SME2."""
         self.folders: dict[str, str] = {}
         self.checks: dict[str, list[Any]] = {}
         self.unchecked: dict[str, str | None] = {}
@@ -432,8 +407,13 @@ class Collector:
         failed = self._conclude(chosen)
         if (problems or failed) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        if ran and self.recorder is not None:
-            self._keep_tests(self.recorder, session, chosen)
+        if not ran:
+            return
+        out = chosen.run_directory
+        try:
+            self.watch.write_shard(out, int(session.exitstatus))
+        except (Sme2Error, OSError) as error:
+            self.config.stash[PROBLEMS].append(f"{out} cannot be merged with others: {error}")
 
     def _conclude(self, chosen: Settings) -> bool:
         """Write what the run leaves behind; whether something was wrong."""
@@ -451,16 +431,6 @@ class Collector:
         if self.run_lock is not None:
             self.run_lock.leave()
         return failed
-
-    def _keep_tests(
-        self, recorder: ShardRecorder, session: pytest.Session, chosen: Settings
-    ) -> None:
-        """For ``sme2 merge``; also of a shard for which no test was left."""
-        out = chosen.run_directory
-        try:
-            recorder.write(out, int(session.exitstatus), self.watch.part)
-        except (Sme2Error, OSError) as error:
-            self.config.stash[PROBLEMS].append(f"{out} cannot be merged with others: {error}")
 
     def _unmet_requests(self, session: pytest.Session, chosen: Settings) -> list[str]:
         """What was asked for and not done, although every test may have passed."""
@@ -484,10 +454,14 @@ class Collector:
         if self.lines:
             terminalreporter.section("sme2")
             from pytest_sme2.report.terminal import split_verdict
+            from pytest_sme2.verdict.judging import FAILING
 
+            green = ("PASS", "IMPROVED", "STORED")
             for line in self.lines:
                 head, verdict = split_verdict(line)
                 terminalreporter.write(plain(head))
                 if verdict is not None:
-                    terminalreporter.write(str(verdict), **MARKUP[str(verdict)])
+                    bad, good = verdict in FAILING, str(verdict) in green
+                    colour = "red" if bad else "green" if good else "yellow"
+                    terminalreporter.write(str(verdict), **{colour: True, "bold": bad})
                 terminalreporter.line("")

@@ -36,17 +36,11 @@ class HowFar:
         weights: Mapping[str, int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``weights`` compares how long the cases take.
-
-        Where most tests are of no case, as in a project's own, all of them count instead.
-        """
-        all_tests = {test: scope_of(test, weights) for test in tests}
-        of_cases = {test: case for test, case in all_tests.items() if case in weights}
+        """``weights`` compares how long the cases take."""
+        of_tests = {test: scope_of(test, weights) for test in tests}
+        self._case_of = {test: case for test, case in of_tests.items() if case in weights}
         known = [weight for weight in weights.values() if weight]
         usual = statistics.median(known) if known else 1.0
-        by_case = len(of_cases) * 2 > len(all_tests)
-        self._noun = "case" if by_case else "test"
-        self._case_of = of_cases if by_case else {test: test for test in all_tests}
         self._left = Counter(self._case_of.values())
         self._weights = {case: weights.get(case) or usual for case in self._left}
         self._whole = sum(self._weights.values())
@@ -65,7 +59,7 @@ class HowFar:
             self._done_weight += self._weights[case]
 
     def __str__(self) -> str:
-        said = f"{self._done} of {count(len(self._left), self._noun)} done"
+        said = f"{self._done} of {count(len(self._left), 'case')} done"
         if self._done in (0, len(self._left)):
             return said
         left = self._whole - self._done_weight
@@ -89,6 +83,7 @@ class Progress:
 
     def stop(self) -> None:
         """The run is over."""
+        self.clear()
 
 
 class TerminalProgress(Progress):
@@ -126,9 +121,6 @@ class TerminalProgress(Progress):
         self._stream.write(f"\r\x1b[K{back}")
         self._stream.flush()
         self._shown = False
-
-    def stop(self) -> None:
-        self.clear()
 
 
 class LogProgress(Progress):

@@ -11,6 +11,7 @@ from pytest_sme2.plugin import options
 
 if TYPE_CHECKING:
     from pytest_sme2.results import Check, FarmDevice
+    from pytest_sme2.session.cases import Case
     from pytest_sme2.session.device import Farm
     from pytest_sme2.session.gate import Gate
     from pytest_sme2.session.session import Session
@@ -24,6 +25,12 @@ PROBLEMS: pytest.StashKey[list[str]] = pytest.StashKey()
 """Of the run: devices that could not be put back."""
 WIDTH: pytest.StashKey[int] = pytest.StashKey()
 """Of the run: how wide the terminal is. Unknown while a test runs: its output is captured."""
+
+
+def case_of(item: pytest.Item) -> Case | None:
+    """What the test is run for; None if that is no model."""
+    case: Case | None = getattr(getattr(item, "callspec", None), "params", {}).get("sme2_model")
+    return case
 
 
 class _HookFarm:

@@ -1,10 +1,9 @@
-"""What could not be made: the line of the model behind it, and the error for the next test."""
+"""What could not be made, and the line of the model behind it."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2.errors import (
@@ -12,9 +11,7 @@ from pytest_sme2.errors import (
     EtdumpError,
     ExportError,
     ModelError,
-    NotMeasurableError,
     RunError,
-    Sme2Error,
 )
 from pytest_sme2.results import FORWARD, Artifact, Origin
 from pytest_sme2.system.files import from_here
@@ -22,20 +19,6 @@ from pytest_sme2.trace.etrecord import read_attribution
 
 LASTING = (ModelError, ExportError, BuildError, RunError)
 """Not worth retrying."""
-
-
-@dataclass(frozen=True)
-class Failed:
-    """In place of what could not be made."""
-
-    error: Sme2Error
-
-    @property
-    def again(self) -> Sme2Error:
-        """A model that cannot be exported fails one test; the others that need it are skipped."""
-        if isinstance(self.error, (ModelError, ExportError)):
-            return NotMeasurableError(f"It failed before: {str(self.error).splitlines()[0]}")
-        return self.error
 
 
 # ExecuTorch's words in a runner's log.

@@ -39,7 +39,7 @@ from pytest_sme2.session.case_timing import Timing, measure_case
 from pytest_sme2.session.case_trace import Traced, cost_of, profile_of, trace_case, why_not_counted
 from pytest_sme2.session.cases import Case, select_cases
 from pytest_sme2.session.device import Farm, is_emulated
-from pytest_sme2.session.failures import LASTING, Failed
+from pytest_sme2.session.failures import LASTING
 from pytest_sme2.session.frontier import measure_frontier
 from pytest_sme2.session.generation import generate
 from pytest_sme2.session.programs import chosen_programs
@@ -104,11 +104,11 @@ class Session:
             try:
                 self._made[key] = make()
             except LASTING as error:
-                self._made[key] = Failed(error)
+                self._made[key] = error
                 raise
         made = self._made[key]
-        if isinstance(made, Failed):
-            raise made.again
+        if isinstance(made, LASTING):
+            raise made
         return made  # type: ignore[return-value]
 
     @functools.cached_property
@@ -376,7 +376,7 @@ class Session:
     def _known(self, stage: str, case: Case) -> Any:
         """What the stage made, if it ran and did not fail."""
         made = self._made.get((stage, case))
-        return None if isinstance(made, Failed) else made
+        return None if isinstance(made, LASTING) else made
 
     def measurement(self, case: Case) -> PairedTiming | None:
         """The pairs behind the timing, where the case was timed in pairs."""

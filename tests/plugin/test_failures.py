@@ -68,6 +68,5 @@ def test_a_model_that_cannot_be_exported_is_exported_once(
         .partition('application/json">')[2]
         .partition("</script>")[0]
     )
-    assert document["headline"]["failed"] == 1
     assert not (pytester.path / "history").exists(), "it has no figures"
     assert [case["id"] for case in document["cases"]] == ["hopeless-fp32"]

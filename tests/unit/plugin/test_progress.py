@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 
-import pytest
-
 from pytest_sme2.plugin.progress import EVERY_SECONDS, HowFar, LogProgress, TerminalProgress
 
 
@@ -157,11 +155,3 @@ def test_a_case_of_unknown_length_counts_as_a_usual_one() -> None:
     now[0] = 30.0
     far.finished("t.py::a[new]")
     assert str(far) == "1 of 2 cases done, about 30 s left"
-
-
-@pytest.mark.parametrize("weights", [{}, {"toy-fp32": 10}])
-def test_where_most_are_of_no_case_tests_are_counted(weights: dict[str, int]) -> None:
-    tests = ["t.py::one", "t.py::two[toy-fp32]"]
-    far = HowFar(tests, weights, lambda: 0.0)
-    far.finished("t.py::one")
-    assert str(far) == "1 of 2 tests done, about 0 s left"
