@@ -167,6 +167,8 @@ class Generated:
     """Only on the emulator."""
     steps_ns: Mapping[Arm, tuple[float, ...]] = field(default_factory=dict)
     """Of each step the median over processes; only where times count, as all that follows."""
+    phases_ns: Mapping[str, Mapping[Arm, tuple[float, ...]]] = field(default_factory=dict)
+    """By phase, its usual step in each process."""
     decode_p95_ns: Mapping[Arm, float] = field(default_factory=dict)
     """Of single steps, those of all processes together."""
     loads_ns: Mapping[Arm, float] = field(default_factory=dict)

@@ -28,6 +28,8 @@ class BaselineSession:
     """The version of what ran the program."""
     medians_ns: Mapping[Arm, tuple[float, ...]]
     loads_ns: Mapping[Arm, tuple[float, ...]]
+    phases_ns: Mapping[str, Mapping[Arm, tuple[float, ...]]] = field(default_factory=dict)
+    """Of a model that generates: by phase, its usual step in each process."""
     yardstick_ns: float | None = None
     """What a program that never changes took meanwhile; None where it was not taken."""
     program: str = ""

@@ -178,28 +178,40 @@ class Gate:
         measured = self.timed
 
         def checks() -> list[Check]:
+            given = (measured, self.baseline, self.limits)
             stored = {
-                arm: times.check_latency(measured, self.baseline, self.limits, arm)
+                arm: [times.check_latency(*given, arm), *times.check_phases(*given, arm)]
                 for arm in self.session.bench.arms
             }
-            if not any(check.verdict in times.DOUBTFUL for check in stored.values()):
-                return list(stored.values())
+            doubtful = [
+                arm
+                for arm, found in stored.items()
+                if any(check.verdict in times.DOUBTFUL for check in found)
+            ]
             current = () if self.baseline is None else self.baseline.current(measured.threads)
-            if not times.same_inputs(measured, current):
-                return list(stored.values())
-            reference = self.session.baseline_reference(self.case)
-            if reference is None:
-                return list(stored.values())
-            found: list[Check] = []
-            for arm, check in stored.items():
-                if check.verdict not in times.DOUBTFUL:
-                    found.append(check)
-                    continue
-                *operators, paired = self._compared(self._versus(reference, arm), arm)
-                found += [*operators, times.settle(check, paired)]
-            return found
+            if doubtful and times.same_inputs(measured, current):
+                reference = self.session.baseline_reference(self.case)
+                for arm in doubtful:
+                    if reference is not None:
+                        stored[arm] = self._settled(stored[arm], self._versus(reference, arm), arm)
+            return [check for found in stored.values() for check in found]
 
         self._check(lambda: [*checks(), *generation.check_waiting(measured, self.limits)])
+
+    def _settled(self, stored: list[Check], versus: Versus, arm: Arm) -> list[Check]:
+        """The stored times of an arm, the whole and its phases, with what pairs say of those in
+        doubt.
+        """
+        operators, *phases, whole = self._compared(versus, arm)
+        paired = [whole, *phases]
+        paired += stored[len(paired) :]
+        return [
+            operators,
+            *(
+                times.settle(old, new) if old.verdict in times.DOUBTFUL else old
+                for old, new in zip(stored, paired, strict=True)
+            ),
+        ]
 
     @_reported("speedup")
     def check_speedup(self) -> None:

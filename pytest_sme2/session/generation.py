@@ -13,6 +13,8 @@ import numpy as np
 
 from pytest_sme2.errors import NotMeasurableError
 from pytest_sme2.results import (
+    DECODE,
+    PREFILL,
     Agreement,
     Arm,
     Artifact,
@@ -174,6 +176,12 @@ def figures(
         plan.prompt_tokens,
         plan.new_tokens,
         steps_ns={arm: tuple(np.median(of, axis=0).tolist()) for arm, of in medians.items()},
+        phases_ns={
+            PREFILL: {arm: tuple(of[:, 0].tolist()) for arm, of in medians.items()},
+            DECODE: {
+                arm: tuple(np.median(of[:, 1:], axis=1).tolist()) for arm, of in medians.items()
+            },
+        },
         decode_p95_ns={
             arm: float(np.percentile(np.concatenate([decode_steps(run, steps) for run in of]), 95))
             for arm, of in runs.items()

@@ -261,18 +261,22 @@ def _refuse_impossible(file: _File) -> None:
     for session in file.sessions:
         series = {
             f"{name}.{arm}": times
-            for name in ("medians_ns", "loads_ns")
-            for arm, times in getattr(session, name).items()
+            for name, of in (
+                ("medians_ns", session.medians_ns),
+                ("loads_ns", session.loads_ns),
+                *session.phases_ns.items(),
+            )
+            for arm, times in of.items()
         }
         if session.yardstick_ns is not None:
             series["yardstick_ns"] = (session.yardstick_ns,)
-        for name, times in series.items():
-            if any(time <= 0 for time in times):
+        for name, taken in series.items():
+            if any(time <= 0 for time in taken):
                 of = f"{name} of {session.session!r}"
                 raise ValueError(f"sessions: {of} holds a time of 0 or less")
     if (frontier := file.frontier) is not None:
-        times = [time for of in frontier.times_ns.values() for time in of.values()]
-        if min((*_ends(frontier.speedup), *times)) <= 0:
+        ends = [time for of in frontier.times_ns.values() for time in of.values()]
+        if min((*_ends(frontier.speedup), *ends)) <= 0:
             raise ValueError("frontier: holds a time or a speedup of 0 or less")
     if (generation := file.generation) is not None:
         steps = 1 + generation.new_tokens

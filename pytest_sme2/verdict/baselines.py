@@ -370,6 +370,7 @@ def _with_session(old: Baseline, measured: CaseResult) -> tuple[BaselineSession,
     if _adds_nothing(old, measured):
         return old.sessions
     yardstick, busy = measured.yardstick_ns, measured.interference or 0.0
+    said = measured.generation
     session = BaselineSession(
         session=measured.session,
         recorded=measured.recorded,
@@ -379,6 +380,9 @@ def _with_session(old: Baseline, measured: CaseResult) -> tuple[BaselineSession,
         executorch=measured.versions.get(RUNTIME, ""),
         medians_ns=_rounded_times(measured.medians_ns),
         loads_ns=_rounded_times(measured.loads_ns or {}),
+        phases_ns={}
+        if said is None
+        else {phase: _rounded_times(found) for phase, found in said.phases_ns.items()},
         yardstick_ns=None if yardstick is None else significant(yardstick),
         program=measured.pte_sha256,
         inputs=measured.inputs,

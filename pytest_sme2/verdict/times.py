@@ -98,6 +98,25 @@ def check_latency(
     )
 
 
+def check_phases(
+    measured: CaseResult, baseline: Baseline | None, limits: Limits, arm: Arm
+) -> list[Check]:
+    """The phases of a generation on one arm against the sessions; none where none was timed."""
+    found = None if measured.generation is None else measured.generation.phases_ns
+    return [
+        _against_sessions(
+            f"{phase} latency ({arm})",
+            measured,
+            baseline,
+            new=of.get(arm, ()),
+            of=lambda session, phase=phase: session.phases_ns.get(phase, {}).get(arm, ()),  # type: ignore[misc]
+            limit=limits.max_regression,
+            widest=WIDEST_SESSIONS,
+        )
+        for phase, of in (found or {}).items()
+    ]
+
+
 def check_load(
     measured: CaseResult, baseline: Baseline | None, limits: Limits, arm: Arm = Arm.ON
 ) -> Check:

@@ -83,3 +83,28 @@ def test_which_verdicts_fail(outcome: Outcome, fails: bool, fails_strictly: bool
     checks = [Check("latency", outcome, "")]
     assert bool(failing(checks, strict=False)) is fails
     assert bool(failing(checks, strict=True)) is fails_strictly
+
+
+def test_pairs_decide_what_a_stored_time_leaves_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(metric: str, verdict: Outcome) -> Check:
+        return Check(metric, verdict, "")
+
+    gate = Gate(cast(Session, EmulatedSession()), cast(Case, object()), lambda checks: None)
+    stored = [
+        check("latency", Outcome.PASS),
+        check("prefill", Outcome.SUSPECTED),
+        check("decode", Outcome.REGRESSED),
+    ]
+    operators, whole = check("operators", Outcome.PASS), check("paired latency", Outcome.PASS)
+    phases = [check("paired prefill", Outcome.PASS), check("paired decode", Outcome.INVALID)]
+    monkeypatch.setattr(gate, "_compared", lambda versus, arm: [operators, *phases, whole])
+    found = gate._settled(stored, cast(Any, object()), Arm.ON)
+    assert [(one.metric, one.verdict) for one in found] == [
+        ("operators", Outcome.PASS),
+        ("latency", Outcome.PASS),
+        ("paired prefill", Outcome.PASS),
+        # What pairs do not decide stays as it was.
+        ("decode", Outcome.REGRESSED),
+    ]
+    monkeypatch.setattr(gate, "_compared", lambda versus, arm: [operators, whole])
+    assert gate._settled(stored, cast(Any, object()), Arm.ON)[1:] == stored

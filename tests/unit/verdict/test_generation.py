@@ -34,7 +34,8 @@ from pytest_sme2.verdict.generation import (
 )
 from pytest_sme2.verdict.judging import reference_of
 from pytest_sme2.verdict.ratios import check_phases
-from tests.support.gate_examples import LIMITS, agreement, emulated, measured, with_limits
+from pytest_sme2.verdict.times import check_phases as check_stored_phases
+from tests.support.gate_examples import LIMITS, agreement, emulated, measured, medians, with_limits
 
 ON = (1_600_000, 400_000, 400_000, 400_000)
 OFF = (6_400_000, 360_000, 360_000, 360_000)
@@ -199,6 +200,38 @@ def test_against_another_version_the_worst_stretch_speaks_for_a_decode() -> None
     assert reference_of(decode.metric) == "main"
     few = replace(parts[0], ratio=replace(parts[0].ratio, high=float("inf")))
     assert check_against([few, *parts[1:]], 97, LIMITS, "main", None)[0].verdict is Outcome.INVALID
+
+
+def test_each_phase_is_held_against_the_stored_sessions() -> None:
+    def generated(**now: float) -> Generated:
+        usual = {PREFILL: 8.0, DECODE: 2.0, **now}
+        phases = {
+            phase: dict.fromkeys((Arm.OFF, Arm.ON), medians(each)) for phase, each in usual.items()
+        }
+        return replace(timed(), phases_ns=phases)
+
+    old = None
+    for number in range(3):
+        old, _ = update(old, measured(generation=generated(), session=f"s{number}"))
+    assert old is not None
+    assert parse(render(old), Path("a.json")) == old
+    for now, verdicts in (
+        ({}, [Outcome.PASS, Outcome.PASS]),
+        ({DECODE: 2.5}, [Outcome.PASS, Outcome.REGRESSED]),
+        ({PREFILL: 10.0}, [Outcome.REGRESSED, Outcome.PASS]),
+    ):
+        new = measured(generation=generated(**now), pte_sha256="ef" * 32)
+        checks = check_stored_phases(new, old, LIMITS, Arm.ON)
+        assert [check.metric for check in checks] == ["prefill latency (on)", "decode latency (on)"]
+        assert [check.verdict for check in checks] == verdicts
+    before = update(None, measured())[0]
+    checks = check_stored_phases(measured(generation=generated()), before, LIMITS, Arm.ON)
+    assert {check.verdict for check in checks} == {Outcome.NO_BASELINE}
+    assert check_stored_phases(measured(), old, LIMITS, Arm.ON) == []
+    document = json.loads(render(old))
+    document["sessions"][0]["phases_ns"][DECODE]["on"][0] = 0
+    with pytest.raises(BaselineError, match=r"decode\.on of 's0' holds a time of 0 or less"):
+        parse(json.dumps(document), Path("a.json"))
 
 
 def test_what_a_user_waits_for_has_limits_of_its_own() -> None:
