@@ -305,7 +305,6 @@ def _write_state(root: Path, phone: Phone) -> None:
     wakefulness = "Asleep" if phone.asleep else "Awake"
     (state / "wakefulness").write_text(f"{wakefulness}\n", encoding="utf-8")
     (state / "journal").write_text("", encoding="utf-8")
-    (state / "logcat").write_text("", encoding="utf-8")
     if phone.settings_refused:
         (state / "settings_refused").touch()
     if phone.fixed_performance:

@@ -11,10 +11,10 @@ import functools
 import os
 import shutil
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from pytest_sme2.errors import RunError, Sme2Error, TargetError
 from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
@@ -143,6 +143,19 @@ class Job:
     request: RunRequest
     folder: Path
 
+    def files(self, named: Callable[[Path], str], **others: Any) -> ProcessFiles:
+        """The files of the process; ``named`` says what one that it reads is called there."""
+        artifact = self.request.artifact
+        prompt, steps = artifact.generation_files if self.request.generate else ((), ())
+        return ProcessFiles(
+            model=named(artifact.pte),
+            inputs=tuple(map(named, artifact.input_files)),
+            earlier=tuple(map(named, artifact.earlier_files)),
+            prompt=tuple(map(named, prompt)),
+            steps=tuple(step if isinstance(step, int) else named(step) for step in steps),
+            **others,
+        )
+
 
 @runtime_checkable
 class TakesTurns(Protocol):
@@ -161,25 +174,15 @@ class ProcessPlace:
     outputs: Path | None
 
     def command(self, job: Job, turn_descriptor: int | None = None) -> tuple[str, ...]:
-        artifact = job.request.artifact
         name = _pad_path if job.request.counted else str
-        prompt, steps = artifact.generation_files if job.request.generate else ((), ())
-        return job.runner.command(
-            job.request,
-            ProcessFiles(
-                model=name(artifact.pte.absolute()),
-                inputs=tuple(name(path.absolute()) for path in artifact.input_files),
-                earlier=tuple(name(path.absolute()) for path in artifact.earlier_files),
-                result=name(self.result),
-                etdump=None if self.etdump is None else name(self.etdump),
-                outputs=None if self.outputs is None else name(self.outputs),
-                turn_descriptor=turn_descriptor,
-                prompt=tuple(name(path.absolute()) for path in prompt),
-                steps=tuple(
-                    step if isinstance(step, int) else name(step.absolute()) for step in steps
-                ),
-            ),
+        files = job.files(
+            lambda path: name(path.absolute()),
+            result=name(self.result),
+            etdump=None if self.etdump is None else name(self.etdump),
+            outputs=None if self.outputs is None else name(self.outputs),
+            turn_descriptor=turn_descriptor,
         )
+        return job.runner.command(job.request, files)
 
 
 def _pad_path(path: Path) -> str:
@@ -246,14 +249,18 @@ def read_run(
     target: str, job: Job, place: ProcessPlace, finished: Finished, *, emulated: bool
 ) -> Run:
     """The results of a finished process; RunError if it failed."""
-    request = job.request
-    problem = describe_failure(finished, job.runner, request)
+    problem = describe_failure(finished, job.runner, job.request)
     if problem is not None:
-        raise RunError(
-            f"{request.artifact.model} ({request.artifact.variant}) failed on {target} with SME2 "
-            f"{request.arm}: {problem} Its log is {place.log}"
-        )
+        raise run_failed(target, job, place, problem)
     return read_files(target, job, place, emulated=emulated)
+
+
+def run_failed(where: str, job: Job, place: ProcessPlace, problem: str) -> RunError:
+    artifact, arm = job.request.artifact, job.request.arm
+    return RunError(
+        f"{artifact.model} ({artifact.variant}) failed on {where} with SME2 {arm}: {problem} "
+        f"Its log is {place.log}"
+    )
 
 
 def read_files(target: str, job: Job, place: ProcessPlace, *, emulated: bool) -> Run:
@@ -300,7 +307,7 @@ def run_here_in_turns(target: str, jobs: Sequence[Job], *, cpus: Sequence[int] =
             for log, finished in zip(logs, answers, strict=True):
                 if finished is not None:
                     log.seek(0, os.SEEK_END)
-                    log.write(_one_line(finished.arguments) + b"\n" + _ending(finished))
+                    log.write(one_line(finished.arguments) + _ending(finished))
     except OSError as error:
         raise _not_started(error, *(place.log for place in places)) from error
     # Where some have no answer, reading the one that has raises why.
@@ -326,7 +333,7 @@ def run_logged(
     """
     try:
         with new_file(log) as file:
-            file.write(_one_line(arguments) + b"\n")
+            file.write(one_line(arguments))
             file.flush()
             start = file.tell()
             finished = run_process(
@@ -360,8 +367,9 @@ def _ending(finished: Finished) -> bytes:
     return finished.stderr.encode(errors="replace") + f"[{ending}]\n".encode()
 
 
-def _one_line(arguments: Sequence[str]) -> bytes:
-    return f"$ {' '.join(map(repr, arguments))}".encode(errors="surrogateescape")
+def one_line(arguments: Sequence[str]) -> bytes:
+    """The first line of a log: the command, always on one line."""
+    return f"$ {' '.join(map(repr, arguments))}\n".encode(errors="surrogateescape")
 
 
 def describe_failure(finished: Finished, runner: Runner, request: RunRequest) -> str | None:

@@ -49,12 +49,12 @@ _EVERY_BLOCK = 1 << 5 | 1 << 13
 _UNWRITABLE = 120
 
 
-def block_counter(cache: Path | None = None) -> Path:
+def block_counter() -> Path:
     """The counter for this machine: from the cache, else compiled now, by one process."""
     compiler = find_compiler(host_platform())
     digest = hashlib.sha256(SOURCE.read_bytes())
     digest.update(os.fsencode(f"{compiler.cxx}\0{compiler.version}\0{host_platform()}"))
-    folder = (cache or cache_folder()) / "tools" / f"block_counter-{digest.hexdigest()[:12]}"
+    folder = cache_folder() / "tools" / f"block_counter-{digest.hexdigest()[:12]}"
     program = folder / "block_counter"
     if program.exists():
         return program
@@ -75,19 +75,19 @@ def block_counter(cache: Path | None = None) -> Path:
     return program
 
 
-def counter_command(program: Path, counts: Path, rest: Path, *, late: bool) -> tuple[str, ...]:
-    """What stands before QEMU's own command, to count what it logs.
+def _counting(target: EmulatedTarget, counts: Path, log: Path, *, late: bool) -> EmulatedTarget:
+    """The target whose emulator is started by the counter, which reads what it logs.
 
     ``late``: the blocks that run are logged from the inference on, which takes a third of the time.
     """
     level = _LEVEL if late else _LEVEL | _EVERY_BLOCK
-    return (str(program), str(counts), str(rest), hex(level), hex(_EVERY_BLOCK if late else 0))
-
-
-def log_options(*, late: bool) -> tuple[str, ...]:
-    """QEMU's options for the log that the counter reads."""
     items = _ITEMS if late else f"{_ITEMS},exec,nochain"
-    return ("-d", items, "-D", "/proc/self/fd/3")
+    added = hex(_EVERY_BLOCK if late else 0)
+    return dataclasses.replace(
+        target,
+        options=("-d", items, "-D", "/proc/self/fd/3"),
+        before=(str(block_counter()), str(counts), str(log), hex(level), added),
+    )
 
 
 def raise_failure(failure: RunError, log: Path, counts: Path) -> NoReturn:
@@ -137,17 +137,15 @@ def collect_census(
 
 
 def observed_run(
-    target: EmulatedTarget,
-    runner: Runner,
-    request: RunRequest,
-    folder: Path,
+    target: EmulatedTarget, runner: Runner, request: RunRequest, folder: Path
 ) -> EmulatedRun:
     """A run and its kernels in one; with ``request.counted``, also all that it executed."""
     with _log_file(folder) as log:
         if request.counted:
-            run, counted = _counted(target, runner, request, folder, log)
+            run, counted = _counted(target, Job(runner, request, folder), log)
         else:
-            observed = target.with_options("-d", _LOG_ITEMS, "-D", str(log))
+            options = ("-d", _LOG_ITEMS, "-D", str(log))
+            observed = dataclasses.replace(target, options=options)
             run, counted = observed.run(runner, request, folder), None
         if not log.exists():
             raise RunError(
@@ -164,43 +162,30 @@ def observed_run(
     return EmulatedRun(run, census, counted)
 
 
-def _counted(
-    target: EmulatedTarget,
-    runner: Runner,
-    request: RunRequest,
-    folder: Path,
-    log: Path,
-) -> tuple[Run, CountedInference]:
+def _counted(target: EmulatedTarget, job: Job, log: Path) -> tuple[Run, CountedInference]:
     """Runs and counts; leaves in ``log`` all lines but those of blocks that ran."""
-    run, counted = _counted_once(target, runner, request, folder, log, late=True)
+    run, counted = _counted_once(target, job, log, late=True)
     if counted.problem in _LATE_PROBLEMS or not any(part.code for part in counted.segments):
         # Another QEMU, or one that may not be written to: the whole log takes longer.
-        run, counted = _counted_once(target, runner, request, folder, log, late=False)
+        run, counted = _counted_once(target, job, log, late=False)
     return run, counted
 
 
 def _counted_once(
-    target: EmulatedTarget,
-    runner: Runner,
-    request: RunRequest,
-    folder: Path,
-    log: Path,
-    *,
-    late: bool,
+    target: EmulatedTarget, job: Job, log: Path, *, late: bool
 ) -> tuple[Run, CountedInference]:
+    request = job.request
     counts = log.with_name(_COUNTS_NAME)
-    folder.mkdir(parents=True, exist_ok=True)
-    counter = counter_command(block_counter(), counts, log, late=late)
-    observed = target.with_options(*log_options(late=late), before=counter)
+    job.folder.mkdir(parents=True, exist_ok=True)
     try:
         try:
-            run = observed.run(runner, request, folder)
+            counting = _counting(target, counts, log, late=late)
+            run = counting.run(job.runner, request, job.folder)
         except RunError as failure:
-            raise_failure(failure, folder / LOG_NAME, counts)
+            raise_failure(failure, job.folder / LOG_NAME, counts)
         _refuse_cut_log(log)
-        files = runner.files(request.arm)
-        bits = target.cpu.vector_bits
-        return run, read_counts(counts, log, files, bits, request.inferences)
+        files = job.runner.files(request.arm)
+        return run, read_counts(counts, log, files, target.cpu.vector_bits, request.inferences)
     finally:
         counts.unlink(missing_ok=True)
 

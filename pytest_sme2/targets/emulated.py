@@ -9,9 +9,9 @@ import hashlib
 import json
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_sme2.errors import UsageError
 from pytest_sme2.results import SME1_ONLY, Arm, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.cache import cache_folder, working_folder
@@ -47,20 +47,20 @@ _HIDDEN = (*BASIC_ENVIRONMENT, "GLIBC_TUNABLES")
 _SEED = "1"
 
 
-def guest_options(cache: Path | None = None) -> tuple[str, ...]:
+def guest_options() -> tuple[str, ...]:
     """The options of QEMU that pin what the program sees."""
     return (
-        *("-L", str(guest_root(cache))),
+        *("-L", str(guest_root())),
         *("-seed", _SEED),
         *("-U", ",".join(_HIDDEN)),
         *("-E", ",".join(_VARIABLES)),
     )
 
 
-def guest_root(cache: Path | None = None) -> Path:
+def guest_root() -> Path:
     """The folder with the files that stand in for the host's; made where it is missing."""
     digest = hashlib.sha256(json.dumps(FILES, sort_keys=True).encode()).hexdigest()[:12]
-    folder = (cache or cache_folder()) / "tools" / f"guest-{digest}"
+    folder = cache_folder() / "tools" / f"guest-{digest}"
     if not folder.exists():
         with locked(folder.with_name(f"{folder.name}.lock"), "making the emulator's files"):
             if not folder.exists():
@@ -72,56 +72,28 @@ def guest_root(cache: Path | None = None) -> Path:
     return folder
 
 
-SWITCHES = ("cpu", "runner")
-
 # On x86, QEMU's translated code uses 256-bit AVX and its own functions plain SSE. Where one of them
 # calls the C library's fused multiply-add, in AVX again, the processor changes states at every
 # step: without it, emulated SME2 in fp32 is six times faster, and the same to the last bit.
 _FAST_ON_X86 = {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-FMA4"}
 
 
+@dataclass(frozen=True)
 class EmulatedTarget:
-    """An emulated CPU with SME2, and one without.
+    """An emulated CPU with SME2, and one without."""
 
-    ``switch`` says what turns SME2 off: ``cpu``, the emulated CPU has none; ``runner``, the CPU
-    keeps it and the runner alone hides it, as it must on hardware.
-    """
+    qemu: Qemu
+    cpu: EmulatedCpu = DEFAULT_CPU
+    switch_cpu: bool = True
+    """Whether the CPU of the off arm has no SME2; if not, the runner alone hides it, as it must on
+    hardware."""
+    options: tuple[str, ...] = ()
+    """Further ones of QEMU, such as those that log what it executes."""
+    before: tuple[str, ...] = ()
+    """What stands before QEMU in its command: a program that starts it."""
 
     name = "emulated"
     platform = LINUX_AARCH64
-
-    def __init__(
-        self,
-        qemu: Qemu,
-        *,
-        switch: str = "cpu",
-        options: Sequence[str] = (),
-        before: Sequence[str] = (),
-        cpu: EmulatedCpu = DEFAULT_CPU,
-    ) -> None:
-        """``options`` are further ones of QEMU, such as those that log what it executes.
-
-        ``before`` stands before QEMU in its command: a program that starts it.
-        """
-        if switch not in SWITCHES:
-            raise UsageError(
-                f"{switch!r} does not switch SME2. Choose one of: {', '.join(SWITCHES)}."
-            )
-        self.qemu = qemu
-        self.cpu = cpu
-        self._switch = switch
-        self._options = tuple(options)
-        self._before = tuple(before)
-
-    def with_options(self, *options: str, before: Sequence[str] = ()) -> EmulatedTarget:
-        """The same target, with these options of QEMU on top."""
-        return EmulatedTarget(
-            self.qemu,
-            switch=self._switch,
-            options=(*self._options, *options),
-            before=before,
-            cpu=self.cpu,
-        )
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
@@ -142,10 +114,9 @@ class EmulatedTarget:
 
     def launcher(self, arm: Arm) -> tuple[str, ...]:
         """What stands before the runner's own command."""
-        cpu = self.cpu.model(arm if self._switch == "cpu" else Arm.ON)
-        pinned = guest_options()
+        cpu = self.cpu.model(arm if self.switch_cpu else Arm.ON)
         emulator = str(self.qemu.path.absolute())
-        return (*self._before, emulator, "-cpu", cpu, *pinned, *self._options)
+        return (*self.before, emulator, "-cpu", cpu, *guest_options(), *self.options)
 
     @property
     def environment(self) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ import struct
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,9 +86,8 @@ class LocalTarget:
             check_request(self.name, self.platform, self.capabilities(), job.runner, job.request)
             check_cpus(job.request.cpus)
         alone = all(job.request.threads == 1 and not job.request.cpus for job in jobs)
-        cpus: tuple[int, ...] = ()
-        if alone and hasattr(os, "sched_getaffinity"):
-            cpus = (secrets.choice(fastest_cores(os.sched_getaffinity(0))),)
+        fastest = self.pinned(threads=1) if alone else ()
+        cpus = (secrets.choice(fastest),) if fastest else ()
         return self._watched(run_here_in_turns(self.name, jobs, cpus=cpus))
 
     def _watched(self, runs: list[Run]) -> list[Run]:
@@ -162,12 +161,6 @@ def check_cpus(cpus: Sequence[int]) -> None:
             f"This process may not use core {missing[0]}. "
             f"Choose from: {', '.join(map(str, sorted(available)))}."
         )
-
-
-def fastest_cores(available: Iterable[int], system: Path = CPU_FOLDER) -> list[int]:
-    """The cores with the highest clock; all cores if the system does not report clocks."""
-    clocks = {core: _read_core(core, system / f"cpu{core}").max_khz for core in available}
-    return sorted(core for core, clock in clocks.items() if clock == max(clocks.values()))
 
 
 def _read_core(number: int, folder: Path) -> Core:

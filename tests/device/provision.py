@@ -6,6 +6,7 @@ import functools
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,10 +36,10 @@ set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 """
 
 
-def emulator(switch: str = "cpu") -> EmulatedTarget:
+def emulator(**choices: Any) -> EmulatedTarget:
     """The emulated target; a test without an emulator is skipped with the reason."""
     try:
-        return EmulatedTarget(find_qemu(), switch=switch)
+        return EmulatedTarget(find_qemu(), **choices)
     except TargetError as error:
         pytest.skip(str(error))
 

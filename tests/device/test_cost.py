@@ -18,6 +18,7 @@ from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.qemu import parse_cpu
 from pytest_sme2.system.toolchain import find_compiler
 from pytest_sme2.targets import census, emulated
+from pytest_sme2.targets.base import Job
 from pytest_sme2.targets.census import _counted_once, observed_run
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.trace.etdump import read_etdump
@@ -70,9 +71,8 @@ def test_a_log_from_the_inference_on_counts_the_same_as_a_whole_one(
 
     def segments(name: str, *, late: bool) -> list[tuple[str, object]]:
         folder = tmp_path / name
-        _, counted = _counted_once(
-            target, provision.runner(), request, folder, folder / "qemu.log", late=late
-        )
+        job = Job(provision.runner(), request, folder)
+        _, counted = _counted_once(target, job, folder / "qemu.log", late=late)
         assert not counted.problem
         return [(segment.mark, segment.code) for segment in counted.segments]
 
@@ -194,7 +194,7 @@ def test_the_program_sees_the_same_machine_everywhere(
 
 def test_the_program_reads_no_other_file_about_the_machine(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    target = provision.emulator().with_options("-d", "strace", "-D", str(log))
+    target = provision.emulator(options=("-d", "strace", "-D", str(log)))
     request = RunRequest(provision.artifact("int8"), Arm.ON, warmup=0, runs=1, traced=True)
     target.run(provision.runner(), request, tmp_path)
     read = set(re.findall(r'openat\([^"]*"(/(?:sys|proc)/[^"]*)"', log.read_text()))

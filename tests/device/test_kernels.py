@@ -23,17 +23,17 @@ from tests.device import provision
 VARIANTS = ("fp32", pytest.param("fp16", marks=pytest.mark.nightly), "int8")
 
 
-def census(variant: str, arm: Arm, folder: Path, switch: str = "cpu") -> KernelCensus:
+def census(variant: str, arm: Arm, folder: Path, **choices: bool) -> KernelCensus:
     request = RunRequest(provision.artifact(variant), arm)
-    return collect_census(provision.emulator(switch), provision.runner(), request, folder)
+    return collect_census(provision.emulator(**choices), provision.runner(), request, folder)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_runners_switch_selects_what_a_cpu_without_sme2_does(
     tmp_path: Path, variant: str
 ) -> None:
-    without = census(variant, Arm.OFF, tmp_path / "cpu", switch="cpu")
-    hidden = census(variant, Arm.OFF, tmp_path / "runner", switch="runner")
+    without = census(variant, Arm.OFF, tmp_path / "cpu")
+    hidden = census(variant, Arm.OFF, tmp_path / "runner", switch_cpu=False)
     assert {kernel.name: kernel.family for kernel in hidden.kernels} == {
         kernel.name: kernel.family for kernel in without.kernels
     }
@@ -150,7 +150,7 @@ def test_a_program_that_carries_its_kernels_itself(tmp_path: Path) -> None:
     )
     program, log = tmp_path / "program", tmp_path / "log"
     subprocess.run([compiler, "-O1", "-static", source, "-o", program], check=True)
-    launcher = provision.emulator().with_options("-d", "in_asm,strace", "-D", str(log))
+    launcher = provision.emulator(options=("-d", "in_asm,strace", "-D", str(log)))
     subprocess.run([*launcher.launcher(Arm.OFF), program], check=True)
     found = census_from_qemu_log(log, [program], Arm.OFF)
     assert [kernel.name for kernel in found.kernels] == ["xnn_f32_gemm_minmax_ukernel_6x8__neonfma"]

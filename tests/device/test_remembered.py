@@ -159,7 +159,9 @@ def test_different_computation_has_another_key(tmp_path: Path, asked: RunRequest
             runner,
             dataclasses.replace(asked, artifact=dataclasses.replace(artifact, input_files=())),
         ),
-        run_key(provision.emulator("runner"), runner, dataclasses.replace(asked, arm=Arm.OFF)),
+        run_key(
+            provision.emulator(switch_cpu=False), runner, dataclasses.replace(asked, arm=Arm.OFF)
+        ),
         run_key(EmulatedTarget(Qemu(other_qemu, emulator.qemu.version)), runner, asked),
         run_key(emulator, dataclasses.replace(runner, kind="source"), asked),
     ]

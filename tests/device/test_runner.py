@@ -222,7 +222,7 @@ def test_switch_of_the_runner_equals_the_emulated_cpu(
 ):
     request = RunRequest(make_artifact(programs[model]), Arm.OFF, warmup=0, runs=1, traced=True)
     by_cpu = EmulatedTarget(qemu).run(emulated_runner, request, tmp_path / "cpu")
-    by_runner = EmulatedTarget(qemu, switch="runner").run(
+    by_runner = EmulatedTarget(qemu, switch_cpu=False).run(
         emulated_runner, request, tmp_path / "runner"
     )
     assert "sme2" not in by_cpu.cpu_features

@@ -92,7 +92,7 @@ def run(runner: Sme2Runner, qemu: Qemu, pte: Path, arm: Arm, folder: Path) -> Ru
     artifact = Artifact("toy", "fp32", pte.parent, pte, "", (), ())
     request = RunRequest(artifact, arm, warmup=0, runs=1, traced=True)
     # The CPU keeps SME2 in both arms, so what hides it is the runner.
-    return EmulatedTarget(qemu, switch="runner").run(runner, request, folder / str(arm))
+    return EmulatedTarget(qemu, switch_cpu=False).run(runner, request, folder / str(arm))
 
 
 def matrix_operators(run: Run) -> set[bool]:

@@ -55,7 +55,7 @@ def test_the_pair_runs_with_sme2_and_without(tmp_path: Path, pair: PairRunner) -
     names = {}
     for arm in PAIR:
         # The CPU keeps its SME2 in both: only the build makes the difference.
-        run = provision.emulator("runner").run(pair, request(arm), tmp_path / str(arm))
+        run = provision.emulator(switch_cpu=False).run(pair, request(arm), tmp_path / str(arm))
         assert len(run.wall_ns) == 2
         assert len(run.warmup_wall_ns) == 1
         assert all(value > 0 for value in (*run.wall_ns, *run.warmup_wall_ns))

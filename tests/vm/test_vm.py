@@ -77,11 +77,11 @@ def test_two_processes_share_a_core_and_keep_their_own_matrices(
     alone = target.run(bundle, request, tmp_path / "alone")
     places = [tmp_path / "first", tmp_path / "second"]
     processes = PhoneProcesses(
-        *(target.device, target.storage, target.name, True, (), target.pinned, False)
+        *(target.device, target.storage, target.name, True, (), target.pinned)
     )
     with ThreadPoolExecutor(2) as pool:
-        jobs = [Job(bundle, request, place) for place in places]
-        both = list(pool.map(processes.run, jobs))
+        jobs = [[Job(bundle, request, place)] for place in places]
+        both = [run for runs in pool.map(processes.run, jobs) for run in runs]
     assert [digests(run) for run in both] == [digests(alone)] * 2
 
 

@@ -29,12 +29,8 @@ from pytest_sme2.system.cache import (
     remove,
 )
 from pytest_sme2.system.wording import one_of
-from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
-from pytest_sme2.targets.phone.choice import choose_serials
-from pytest_sme2.targets.phone.leases import Claim, DevicePool
-from pytest_sme2.targets.phone.pool import open_server
-from pytest_sme2.targets.phone.power import PhonePower
-from pytest_sme2.targets.phone.storage import PhoneStorage
+from pytest_sme2.targets.phone.adb import AdbServer
+from pytest_sme2.targets.phone.pool import lease_phone, open_pool, open_server
 
 EXAMPLE = "sme2 clean --older-than 30d"
 ARGUMENTS: Arguments = {
@@ -55,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     one_of(given.get("device", "android"), ("android",), "a device that can be cleaned")
     server = open_server(given.get("adb_server"))
-    serials = choose_serials(server, given.get("serials", ()))
+    serials = open_pool(server, given.get("serials", ())).serials
     done = [_clean(server, serial) for serial in serials]
     lines = []
     for entry in done:
@@ -67,20 +63,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _clean(server: AdbServer, serial: str) -> dict[str, Any]:
     # Not under somebody who is measuring on it.
-    pool = DevicePool(str(server), [serial], run="clean")
-    lease = pool.lease(timeout=1)
-    refused: list[str] = []
+    target = lease_phone(server, open_pool(server, [serial]), timeout=1)
     try:
-        device = AdbDevice(server, serial)
-        lease.lock.callback(Claim(device, pool.lock_file(serial)).release)
         with warnings.catch_warnings():
             # Printed below.
             warnings.simplefilter("ignore", Sme2Warning)
-            restored = PhonePower(device, event=refused.append).restore()
-        PhoneStorage(device).clean()
+            restored = target.power.restore()
+        target.storage.clean()
     finally:
-        lease.release()
-    return {"serial": serial, "restored": restored, "refused": refused}
+        target.release()
+    return {"serial": serial, "restored": restored, "refused": target.events}
 
 
 # --- the cache ------------------------------------------------------------------------------------

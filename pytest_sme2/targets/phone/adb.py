@@ -15,6 +15,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import adbutils
@@ -173,19 +174,15 @@ class _Phone(adbutils.AdbDevice):  # type: ignore[misc]
         return "shell_v2"
 
 
+@dataclass
 class AdbServer:
-    """An adb server, on this or another machine; ``host`` may be the path of a socket.
+    """An adb server, on this or another machine."""
 
-    ``ours_to_start`` says whether it may be started from here: yes for the default server of this
-    machine, no for any other.
-    """
-
-    def __init__(
-        self, host: str = "127.0.0.1", port: int = DEFAULT_PORT, *, ours_to_start: bool = False
-    ) -> None:
-        self.host = host
-        self.port = port
-        self.ours_to_start = ours_to_start
+    host: str = "127.0.0.1"
+    """It may be the path of a socket."""
+    port: int = DEFAULT_PORT
+    ours_to_start: bool = False
+    """Whether it may be started from here: only the default server of this machine."""
 
     @property
     def _is_file(self) -> bool:
@@ -284,12 +281,12 @@ class AdbServer:
             client.disconnect(address)
 
 
+@dataclass
 class AdbDevice:
     """One device, by its serial. Runs commands and copies files."""
 
-    def __init__(self, server: AdbServer, serial: str) -> None:
-        self.server = server
-        self.serial = serial
+    server: AdbServer
+    serial: str
 
     @contextlib.contextmanager
     def phone(self, timeout: float, doing: str, allowed: int | None = None) -> Iterator[_Phone]:

@@ -10,14 +10,12 @@ import re
 import shlex
 import struct
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.targets.phone.silicon import Core, Silicon, VectorLength
 
-RESULT_MARK = "==pytest-sme2-result=="
-TRACED_MARK = "==pytest-sme2-etdump=="
 # android.os.Temperature: of what its temperatures are. Others are batteries, modems, percentages.
 _CPU, _SKIN = "0", "3"
 # The HAL's temperatures of this moment come after a title; those before it may be old.
@@ -227,14 +225,6 @@ def parse_free_bytes(serial: str, command: str, text: str) -> int:
     return int(found[1]) * int(found[2])
 
 
-def parse_sizes(serial: str, text: str, count: int) -> list[int]:
-    """The sizes of so many files."""
-    words = text.split()
-    if len(words) != count or not all(re.fullmatch("[0-9]{1,18}", word) for word in words):
-        raise odd(serial, "stat -c %s", text, f"the size of {count} files")
-    return [int(word) for word in words]
-
-
 def parse_names(serial: str, text: str) -> list[str]:
     """The names of files in one folder."""
     names = text.splitlines()
@@ -262,61 +252,50 @@ def parse_claim(text: str) -> OtherClaim | None:
 
 @dataclass(frozen=True)
 class Answer:
-    """The result of a run's script."""
+    """What one process of a runner left."""
 
     code: int
+    """Its exit code, as a shell has it."""
     throttled: bool
     """Whether the phone throttled during the run."""
-    has_etdump: bool
     document: bytes
     """The runner's result; empty if it wrote none."""
     log: bytes
-    caps: Mapping[int, Collection[int]] = field(default_factory=dict)
+    caps: Mapping[int, Collection[int]]
     """The highest clocks that each core was let have before, during and after the run."""
 
 
-def parse_answer(serial: str, done: ShellResult) -> Answer:
-    head, _, document = done.stdout.partition(f"{RESULT_MARK}\n".encode())
-    code = re.search(rb"^code ([0-9]{1,3})$", head, re.MULTILINE)
-    if code is None:
-        said = done.error_text[-300:] or "no message"
-        raise TargetError(
-            f"{serial} could not start the run: {said}. Is its storage full? "
-            f"Try: sme2 clean --device android --serial {serial}"
-        )
-    said = head.decode("utf-8", "replace")
-    return Answer(
-        code=int(code[1]),
-        throttled=any(parse_thermal_statuses(said)),
-        has_etdump=TRACED_MARK.encode() in head,
-        document=document,
-        log=done.stderr,
-        caps=parse_caps(said),
-    )
+def parse_answers(serial: str, done: ShellResult, *, mark: str, count: int) -> list[Answer | None]:
+    """What each of ``count`` processes left that took turns; None: it was stopped with another.
 
-
-def parse_turns(serial: str, done: ShellResult, *, mark: str, count: int) -> list[Answer | None]:
-    """What each of several processes left; None for those that were stopped with another."""
+    Without a ``count``, it is one process that was started alone.
+    """
     line = f"{mark}\n".encode()
     said, *logs = done.stderr.split(line)
     told, *documents = done.stdout.split(line)
-    given = parse_answer(serial, replace(done, stdout=told, stderr=said))
-    # The exit codes as a shell has them, by number of process.
-    ends = {
-        int(index): int(code) + (128 if kind == b"signal" else 0)
-        for index, kind, code in _END.findall(given.log)
-    }
-    if not ends or not len(logs) == len(documents) == count:
-        problem = last_line(given.log.decode(errors="replace"))
+    code = re.search(rb"^code ([0-9]{1,3})$", told, re.MULTILINE)
+    if code is None:
+        problem = done.error_text[-300:] or "no message"
         raise TargetError(
-            f"{serial} could not run two processes in turns: the program that gives the turns "
-            f"ended with exit code {given.code} ({problem})."
+            f"{serial} could not start the run: {problem}. Is its storage full? "
+            f"Try: sme2 clean --device android --serial {serial}"
         )
-    # XNNPACK's own lines are of the whole phone, and so of both.
-    shared = _END.sub(b"", given.log)
+    ends = {
+        int(index): int(end) + (128 if kind == b"signal" else 0)
+        for index, kind, end in _END.findall(said)
+    }
+    if not count:
+        ends = {0: int(code[1])}
+    if not ends or not len(logs) == len(documents) == (count or 1):
+        problem = last_line(said.decode(errors="replace"))
+        raise TargetError(
+            f"{serial} could not run its processes: what was started ended with exit code "
+            f"{int(code[1])} ({problem})."
+        )
+    text = told.decode("utf-8", "replace")
+    throttled, caps = any(parse_thermal_statuses(text)), parse_caps(text)
+    shared = _END.sub(b"", said)
     return [
-        Answer(ends[index], given.throttled, False, document, log + shared, given.caps)
-        if index in ends
-        else None
+        Answer(ends[index], throttled, document, log + shared, caps) if index in ends else None
         for index, (document, log) in enumerate(zip(documents, logs, strict=True))
     ]

@@ -69,17 +69,11 @@ def list_attached(server: AdbServer) -> tuple[Attached, ...]:
 
 
 def choose_serials(
-    server: AdbServer,
-    serials: Sequence[str] = (),
-    *,
-    environment: Mapping[str, str] = os.environ,
-    check: bool = True,
+    server: AdbServer, serials: Sequence[str] = (), *, environment: Mapping[str, str] = os.environ
 ) -> tuple[str, ...]:
-    """The chosen devices; unless that is left for later, each is checked."""
+    """The chosen devices; whether they work is seen when they are leased."""
     wanted = tuple(serials) or tuple(filter(None, [environment.get("ANDROID_SERIAL")]))
     if wanted:
-        for serial in wanted if check else ():
-            make_ready(server, serial)
         return wanted
     attached = list_attached(server)
     if not attached:
@@ -93,8 +87,6 @@ def choose_serials(
             + "; ".join(map(str, attached))
             + ". Choose with --sme2-serial (may be repeated) or ANDROID_SERIAL."
         )
-    if check:
-        make_ready(server, attached[0].serial)
     return (attached[0].serial,)
 
 
@@ -112,13 +104,12 @@ def make_ready(
     deadline = time.monotonic() + seconds
     asked_until: float | None = None
     said = ""
-    state = server.devices().get(serial)
-    while state != "device":
+    while (state := server.devices().get(serial)) != "device":
         if is_network_serial(serial) and state in (None, "offline"):
             if state == "offline":
                 server.disconnect(serial)
             said = server.connect(serial)
-        state = server.devices().get(serial)
+            state = server.devices().get(serial)
         if state == "device":
             return
         if state == "unauthorized" and progress is not None:
@@ -130,7 +121,6 @@ def make_ready(
                 )
             if time.monotonic() < asked_until:
                 time.sleep(0.5)
-                state = server.devices().get(serial)
                 continue
         passing = state in ("authorizing", "connecting", "offline") or is_network_serial(serial)
         if state == "unauthorized" or not passing or time.monotonic() > deadline:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetError
 from pytest_sme2.targets.phone.answers import parse_page_size, parse_parts
 from pytest_sme2.targets.phone.silicon import kinds
@@ -21,32 +19,28 @@ _READ_ALL = "; echo ==; ".join(f"{{ {part}; }} 2>/dev/null" for part in _READ)
 
 def phone_facts(target: AndroidTarget) -> dict[str, str]:
     """Facts of a prepared phone, in words."""
-    page, selinux, domain, user = _read(target)
-    known = target.properties
-    vector = target.vector
+    # Android ends the name of a domain with a zero byte.
+    said = target.device.shell(_READ_ALL).text.replace("\0", "")
+    page, selinux, domain, user = (part.strip()[:200] for part in parse_parts(said, len(_READ)))
+    known, heat = target.properties, target.thermometer.read()
     facts = {
         "Android": f"{known.get('ro.build.version.release') or '?'}, "
         f"{known.get('ro.build.fingerprint') or 'an unknown build'}",
         "SELinux": f"{selinux or 'unknown'}{f' ({domain})' if domain else ''}",
-        "SME vector length": "unknown" if vector is None else f"{vector} bits",
+        "SME vector length": "unknown" if target.vector is None else f"{target.vector} bits",
         "SoC": target.soc,
         "cores": _cores(target),
+        "heat": str(heat) if heat.status is not None else "Android's thermal status cannot be read",
         "kernel": target.silicon.kernel,
         "model": dict(target.fingerprint().facts)["model"],
         "page size": parse_page_size(page),
         "serial": target.serial,
         "shell": user or "unknown",
         "storage": f"{target.storage.free_bytes() / 1e6:.0f} MB free in /data/local/tmp",
-        **_heat(target),
+        "thermal zones": f"{len(heat.zones)} can be read",
         **_power(target),
     }
     return dict(sorted(facts.items()))
-
-
-def _read(target: AndroidTarget) -> Sequence[str]:
-    # Android ends the name of a domain with a zero byte.
-    said = target.device.shell(_READ_ALL).text.replace("\0", "")
-    return [part.strip()[:200] for part in parse_parts(said, len(_READ))]
 
 
 def _cores(target: AndroidTarget) -> str:
@@ -59,14 +53,6 @@ def _cores(target: AndroidTarget) -> str:
         word = "can be pinned" if pinned else "cannot be pinned"
         said.append(f"{numbers} at {speeds[kind[0]] / 1000:.0f} MHz ({word})")
     return f"{target.silicon.cores()}; " + ("; ".join(said) or "their speeds cannot be read")
-
-
-def _heat(target: AndroidTarget) -> dict[str, str]:
-    heat = target.thermometer.read()
-    return {
-        "heat": str(heat) if heat.status is not None else "Android's thermal status cannot be read",
-        "thermal zones": f"{len(heat.zones)} can be read",
-    }
 
 
 def _power(target: AndroidTarget) -> dict[str, str]:

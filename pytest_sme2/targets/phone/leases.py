@@ -58,18 +58,14 @@ class Lease:
 class DevicePool:
     """The devices of one run, as every worker of it sees them.
 
-    ``folder`` is where the run remembers its dead devices; locks that are there, too, are seen only
-    by processes that name the same folder. ``run`` names the run, so that a device retired by one
-    worker is left alone by the others of that run only.
+    ``run`` names the run, so that a device retired by one worker is left alone by the others of
+    that run only.
     """
 
-    def __init__(
-        self, server: str, serials: Sequence[str], *, run: str, folder: Path | None = None
-    ) -> None:
+    def __init__(self, server: str, serials: Sequence[str], *, run: str) -> None:
         self.server = server
         self.serials = tuple(serials)
-        self.folder = folder or cache_folder() / "leases"
-        self._lock_folder = folder
+        self.folder = cache_folder() / "leases"
         self.folder.mkdir(parents=True, exist_ok=True)
         self.run = hashlib.sha256(run.encode()).hexdigest()[:16]
 
@@ -78,10 +74,9 @@ class DevicePool:
         *,
         timeout: float = 3600.0,
         accept: Callable[[Lease], bool] = lambda lease: True,
-        prefer: int = 0,
         progress: Callable[[str], None] | None = None,
     ) -> Lease:
-        """The first free device that ``accept`` takes; ``prefer`` is where the search starts.
+        """The first free device that ``accept`` takes.
 
         ``accept`` raises BusyError for a device that another machine uses.
         """
@@ -90,8 +85,8 @@ class DevicePool:
         elsewhere: dict[str, str] = {}
         told = False
         while True:
-            usable = [serial for serial in self._order(prefer) if not self._retired(serial)]
-            usable = [serial for serial in usable if serial not in refused]
+            unusable = refused.union(self.retired())
+            usable = [serial for serial in self.serials if serial not in unusable]
             if not usable:
                 raise self._none_left(refused)
             for serial in usable:
@@ -124,42 +119,27 @@ class DevicePool:
 
     def retire(self, serial: str, reason: str) -> None:
         """No worker of this run takes the device again."""
-        self._forget_old_runs()
+        for path in self.folder.glob("retired-*"):
+            # What earlier runs left. Another worker may be doing the same.
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > _RETIRED_SECONDS:
+                    path.unlink()
         self._retired_file(serial).write_text(reason, encoding="utf-8")
 
     def retired(self) -> dict[str, str]:
         """Serial to reason."""
+        files = {serial: self._retired_file(serial) for serial in self.serials}
         return {
-            serial: self._retired_file(serial).read_text(encoding="utf-8")
-            for serial in self.serials
-            if self._retired(serial)
+            serial: file.read_text(encoding="utf-8")
+            for serial, file in files.items()
+            if file.exists()
         }
-
-    def close(self) -> None:
-        """Forget this run's retired devices; called once, when the whole run is over."""
-        for serial in self.serials:
-            self._retired_file(serial).unlink(missing_ok=True)
-
-    def _forget_old_runs(self) -> None:
-        """What runs that were never closed left behind."""
-        for path in self.folder.glob("retired-*"):
-            # Another worker may be doing the same.
-            with contextlib.suppress(FileNotFoundError):
-                if time.time() - path.stat().st_mtime > _RETIRED_SECONDS:
-                    path.unlink()
-
-    def _order(self, prefer: int) -> tuple[str, ...]:
-        start = prefer % len(self.serials) if self.serials else 0
-        return self.serials[start:] + self.serials[:start]
 
     def _key(self, serial: str) -> str:
         return hashlib.sha256(f"{self.server}\n{serial}".encode()).hexdigest()[:24]
 
     def _retired_file(self, serial: str) -> Path:
         return self.folder / f"retired-{self.run}-{self._key(serial)}"
-
-    def _retired(self, serial: str) -> bool:
-        return self._retired_file(serial).exists()
 
     def _try(self, serial: str) -> Lease | None:
         lock = contextlib.ExitStack()
@@ -176,8 +156,6 @@ class DevicePool:
         )
 
     def lock_file(self, serial: str) -> Path:
-        if self._lock_folder is not None:
-            return self._lock_folder / f"{self._key(serial)}.lock"
         return machine_lock(f"phone-{self._key(serial)}")
 
     def _none_left(self, refused: set[str]) -> NoDeviceLeftError:
@@ -321,14 +299,10 @@ Result = TypeVar("Result")
 class Recoverable(Protocol):
     """A target that can be found again after its connection was lost."""
 
-    def recover(self) -> None: ...
-
-
-@runtime_checkable
-class Reporting(Protocol):
-    """A target that keeps what a reader of its results should know."""
-
     events: list[str]
+    """What a reader of its results should know."""
+
+    def recover(self) -> None: ...
 
 
 @runtime_checkable
@@ -366,9 +340,8 @@ def redo_when_lost(
                 progress(f"{error} Measuring the pair again.")
             lost = time.monotonic()
             _recover(target, patience_seconds, error)
-            if isinstance(target, Reporting):
-                seconds = time.monotonic() - lost
-                target.events.append(f"was away for {seconds:.0f} s, and a pair was repeated")
+            seconds = time.monotonic() - lost
+            target.events.append(f"was away for {seconds:.0f} s, and a pair was repeated")
     raise AssertionError("the loop returns or raises")
 
 

@@ -38,20 +38,14 @@ def open_server(
 
 
 def open_pool(
-    server: AdbServer,
-    serials: Sequence[str] = (),
-    *,
-    run: str | None = None,
-    environment: Mapping[str, str] = os.environ,
+    server: AdbServer, serials: Sequence[str] = (), *, run: str | None = None
 ) -> DevicePool:
     """The chosen phones, to lease from.
 
     ``run`` is the same for all workers of one test run (xdist's ``testrunuid``). Without it, this
     process is a separate run.
     """
-    # A phone is checked when it is leased; one that does not work is skipped.
-    chosen = choose_serials(server, serials, environment=environment, check=False)
-    return DevicePool(str(server), chosen, run=run or uuid.uuid4().hex)
+    return DevicePool(str(server), choose_serials(server, serials), run=run or uuid.uuid4().hex)
 
 
 # The parts of a fingerprint that describe the phone; the rest is its settings.
@@ -69,7 +63,6 @@ def lease_phone(
     *,
     soc: str | None = None,
     like: Fingerprint | None = None,
-    prefer: int = 0,
     timeout: float = 3600.0,
     progress: Callable[[str], None] | None = None,
     **options: Any,
@@ -80,7 +73,6 @@ def lease_phone(
     kind as a lost phone. A phone that does not work is retired. ``options`` go to AndroidTarget.
     """
     refusals: list[TargetError] = []
-
     claims: dict[str, Claim] = {}
 
     def accept(lease: Lease) -> bool:
@@ -99,7 +91,7 @@ def lease_phone(
             return False
 
     try:
-        lease = pool.lease(timeout=timeout, accept=accept, prefer=prefer, progress=progress)
+        lease = pool.lease(timeout=timeout, accept=accept, progress=progress)
     except NoDeviceLeftError:
         # With a single phone, its own error is enough.
         if len(pool.serials) == 1 and refusals:

@@ -47,15 +47,10 @@ class Heat:
     zones: Mapping[str, float] = field(default_factory=dict)
     """The kernel's zones, as they are: not all of them are temperatures."""
 
-    @property
-    def throttled(self) -> bool:
-        return bool(self.status)
-
     def cool(self, limit: float | None) -> bool:
         """Whether to measure; a ``limit`` in degrees is one that the user asked for."""
-        if self.throttled:
-            return False
-        return limit is None or self.celsius is None or self.celsius <= limit
+        fits = limit is None or self.celsius is None or self.celsius <= limit
+        return fits and not self.status
 
     def __str__(self) -> str:
         status = "unknown" if self.status is None else str(self.status)
@@ -69,16 +64,12 @@ class Thermometer:
     def __init__(
         self,
         device: AdbDevice,
-        *,
-        progress: Callable[[str], None] | None = None,
-        event: Callable[[str], None] = lambda _: None,
+        progress: Callable[[str], None] | None,
+        event: Callable[[str], None],
     ) -> None:
         """``event`` gets what belongs into the report."""
-        self.device = device
-        self.progress = progress
-        self.event = event
-        self._given_up = False
-        self._silent = False
+        self.device, self.progress, self.event = device, progress, event
+        self._given_up = self._silent = False
 
     def read(self) -> Heat:
         service, zones = parse_parts(self.device.shell(_READ).text, 2, "==zones\n")
@@ -88,9 +79,7 @@ class Thermometer:
             self.event("does not tell its thermal status: only its clock caps show that it is slow")
         return Heat(status, parse_temperature(service), parse_zones(zones))
 
-    def wait_until_cool(
-        self, *, celsius: float | None, seconds: float, interval: float = 2.0
-    ) -> Heat:
+    def wait_until_cool(self, *, celsius: float | None, seconds: float) -> None:
         """Wait for the phone to cool down, and warn if it does not.
 
         A phone that stayed warm is not waited for again until it was cool once.
@@ -98,26 +87,23 @@ class Thermometer:
         deadline = time.monotonic() + seconds
         while not (heat := self.read()).cool(celsius):
             left = deadline - time.monotonic()
-            if left <= 0 or self._given_up:
-                self._give_up(heat, seconds)
-                return heat
+            if self._given_up:
+                return
+            if left <= 0:
+                self._given_up = True
+                said = f"was still warm after a wait of {seconds:g} s ({heat})"
+                self.event(said)
+                text = (
+                    f"{self.device.serial} {said}. It is measured all the same, and throttled "
+                    "pairs are repeated. Let it cool down out of its case, away from a fast "
+                    "charger."
+                )
+                warnings.warn(Sme2Warning(text), stacklevel=2)
+                return
             if self.progress is not None:
                 self.progress(f"{self.device.serial}: waiting to cool down ({heat}), {left:.0f} s")
-            time.sleep(min(interval, left))
+            time.sleep(min(2.0, left))
         self._given_up = False
-        return heat
-
-    def _give_up(self, heat: Heat, seconds: float) -> None:
-        if self._given_up:
-            return
-        self._given_up = True
-        said = f"was still warm after a wait of {seconds:g} s ({heat})"
-        self.event(said)
-        text = (
-            f"{self.device.serial} {said}. It is measured all the same, and throttled pairs are "
-            "repeated. Let it cool down out of its case, away from a fast charger."
-        )
-        warnings.warn(Sme2Warning(text), stacklevel=3)
 
 
 # --- power ----------------------------------------------------------------------------------------
@@ -167,10 +153,9 @@ _FIXED = ("cmd", "power", "set-fixed-performance-mode-enabled")
 class PhonePower:
     """The settings of one phone."""
 
-    def __init__(self, device: AdbDevice, *, event: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, device: AdbDevice, event: Callable[[str], None]) -> None:
         """``event`` gets what belongs into the report."""
-        self.device = device
-        self.event = event
+        self.device, self.event = device, event
         self.fixed_performance = False
         """Whether we switched fixed-performance mode on."""
 

@@ -10,33 +10,34 @@ import math
 import re
 import secrets
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, RunError, TargetError
+from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetError
 from pytest_sme2.results import Run, RunRequest
 from pytest_sme2.runners.base import TURN_DESCRIPTOR, ProcessFiles, Runner
+from pytest_sme2.system.files import new_file
 from pytest_sme2.system.processes import Finished
 from pytest_sme2.targets.base import (
     ETDUMP_NAME,
-    LOG_NAME,
     OUTPUTS_NAME,
     RESULT_NAME,
     Job,
-    count_turns,
+    ProcessPlace,
     describe_failure,
+    make_place,
+    one_line,
+    read_files,
+    run_failed,
 )
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
 from pytest_sme2.targets.phone.answers import (
-    RESULT_MARK,
-    TRACED_MARK,
     Answer,
     ShellResult,
     last_line,
-    parse_answer,
+    parse_answers,
     parse_names,
-    parse_turns,
 )
 from pytest_sme2.targets.phone.silicon import READ_CAPS, Core, clock_change
 from pytest_sme2.targets.phone.storage import RUN_MARK, RUNS, PhoneStorage
@@ -66,45 +67,51 @@ class PhoneRun:
     files: ProcessFiles
     longest_seconds: float
     """The phone's own time limit for it."""
+    players: tuple[PhoneRun, ...] = ()
+    """The processes that it starts itself, and gives their turns.
+
+    One adb command starts all of them, so no turn waits for a round trip. The program that gives
+    the turns uses pipes without names, because Android's shell may not make named ones.
+    """
+
+    @property
+    def processes(self) -> tuple[PhoneRun, ...]:
+        """Those of the runner: this one, or the ones that take turns."""
+        return self.players or (self,)
 
     @property
     def keeps_files(self) -> bool:
         """Whether files must be copied from ``place`` after the run."""
-        return self.files.etdump is not None or self.files.outputs is not None
+        files = [process.files for process in self.processes]
+        return any(each.etdump is not None or each.outputs is not None for each in files)
 
     @property
     def log(self) -> str:
         return f"{self.place}/log"
 
+    def tail(self) -> str:
+        """The command that shows the log."""
+        return f"tail -c {_LONGEST_LOG} {self.log}"
+
     @property
-    def heat(self) -> str:
+    def _heat(self) -> str:
         """The file for the thermal status during the run."""
         return f"{self.place}/heat"
 
-    def header(self) -> bytes:
-        """The first line of a log: the command, always on one line."""
-        return f"$ {' '.join(map(repr, self.command))}\n".encode(errors="surrogateescape")
+    @property
+    def _mark(self) -> str:
+        """Between the parts of an answer. The name is random, so no output contains it."""
+        return f"=={self.name}=="
 
-    def script(self, *, xnnpack_log: bool = False) -> str:
-        """A whole run as one command, because every command costs a round trip."""
-        lines = self.started(xnnpack_log=xnnpack_log)
-        if self.files.etdump is not None:
-            lines.append(f"[ -f {quote([self.files.etdump])} ] && echo {TRACED_MARK}")
-        lines += [
-            f"echo {RESULT_MARK}",
-            f"cat {self.files.result} 2>/dev/null",
-            f"{self.tail()} >&2",
-        ]
-        if not self.keeps_files:
-            lines.append(f"rm -rf {self.place}")
-        return "\n".join([*lines, "exit 0"])
+    def script(self) -> str:
+        """A whole run as one command, because every command costs a round trip.
 
-    def started(self, *, xnnpack_log: bool = False) -> list[str]:
-        """The lines that run it, and tell how it ended, how hot the phone was, and its caps."""
-        lines = [f"mkdir -p {self.place} && cd {self.home} || exit 1"]
-        if xnnpack_log:
-            lines.append("start=$(date '+%m-%d %H:%M:%S.000')")
-        lines += [
+        It tells how the process ended, how hot the phone was, and its caps; then what each process
+        of the runner left.
+        """
+        places = " ".join(process.place for process in self.processes)
+        lines = [
+            f"mkdir -p {places} && cd {self.home} || exit 1",
             READ_CAPS,
             f"{RUN_MARK}={self.name} {quote(self.command)} > {self.log} 2>&1 < /dev/null &",
             "process=$!",
@@ -112,13 +119,25 @@ class PhoneRun:
             "wait $process",
             'echo "code $?"',
             # A short run may end before the watcher makes its file; keep that out of the log.
-            f"{{ {self._stopped_watch()}; cat {self.heat}; }} 2>/dev/null",
+            f"{{ {self._stopped_watch()}; cat {self._heat}; }} 2>/dev/null",
             _THERMAL_STATUS,
             READ_CAPS,
         ]
-        if xnnpack_log:
-            lines.append(f'logcat -d -v raw -T "$start" -s XNNPACK >> {self.log} 2>&1')
-        return lines
+        if self.players:
+            lines.append(f"{self.tail()} >&2")
+        for process in self.processes:
+            lines += [f"echo {self._mark}", f"cat {process.files.result} 2>/dev/null"]
+            lines += [f"echo {self._mark} >&2", f"{process.tail()} >&2"]
+        if not self.keeps_files:
+            lines.append(f"rm -rf {self.place}")
+        return "\n".join([*lines, "exit 0"])
+
+    def parse(self, serial: str, done: ShellResult) -> list[Answer | None]:
+        """What each process left; None for those that were stopped because another one failed.
+
+        Raises TargetError if nothing could be started.
+        """
+        return parse_answers(serial, done, mark=self._mark, count=len(self.players))
 
     def _watch(self) -> list[str]:
         """Read the thermal status now and then while the process runs, and end one that hangs.
@@ -136,7 +155,7 @@ class PhoneRun:
             f"sleep {_WATCH_SECONDS} & wait $!; {_THERMAL_STATUS}; {READ_CAPS}; done; kill -9 $0"
         )
         started = f"{RUN_MARK}={self.name} {quote(['sh', '-c', watcher])} $process"
-        return [f"{started} > {self.heat} 2>/dev/null < /dev/null &", "watcher=$!"]
+        return [f"{started} > {self._heat} 2>/dev/null < /dev/null &", "watcher=$!"]
 
     def _stopped_watch(self) -> str:
         """End the watcher, once it has said that it listens.
@@ -145,67 +164,16 @@ class PhoneRun:
         that ends at once would then wait for its watcher until the time is up.
         """
         return (
-            f"waits=0; until [ -s {self.heat} ] || [ $waits -ge {_MOST_WAITS} ]; "
+            f"waits=0; until [ -s {self._heat} ] || [ $waits -ge {_MOST_WAITS} ]; "
             "do waits=$((waits + 1)); sleep 0.01; done; "
-            f"[ -s {self.heat} ] || kill -9 $watcher; kill $watcher; wait $watcher"
+            f"[ -s {self._heat} ] || kill -9 $watcher; kill $watcher; wait $watcher"
         )
-
-    def tail(self) -> str:
-        """The command that shows the log."""
-        return f"tail -c {_LONGEST_LOG} {self.log}"
 
     def __post_init__(self) -> None:
         # We make all of these names; one that needs quotes is not ours.
         for word in (self.name, self.place, self.home, self.files.result):
             if quote([word]) != word:
                 raise ValueError(f"{word!r} is not a file name of a run on a phone.")
-
-
-@dataclass(frozen=True)
-class PhoneTurns:
-    """Processes that take turns, and the program that gives them.
-
-    One adb command starts the program that starts both, so no turn waits for a round trip. It uses
-    pipes without names, because Android's shell may not make named ones.
-    """
-
-    giver: PhoneRun
-    processes: tuple[PhoneRun, ...]
-
-    @property
-    def _mark(self) -> str:
-        """Between the parts of an answer. The name is random, so no output contains it."""
-        return f"=={self.giver.name}=="
-
-    def script(self, *, xnnpack_log: bool = False) -> str:
-        """A whole run as one command."""
-        places = " ".join(process.place for process in self.processes)
-        after = [f"{self.giver.tail()} >&2"]
-        for process in self.processes:
-            after += [f"echo {self._mark}", f"cat {process.files.result} 2>/dev/null"]
-            after += [f"echo {self._mark} >&2", f"{process.tail()} >&2"]
-        if not any(process.keeps_files for process in self.processes):
-            after.append(f"rm -rf {self.giver.place}")
-        return "\n".join(
-            [
-                f"mkdir -p {places} || exit 1",
-                *self.giver.started(xnnpack_log=xnnpack_log),
-                *after,
-                "exit 0",
-            ]
-        )
-
-    def parse(self, serial: str, done: ShellResult) -> list[Answer | None]:
-        """What each process left; None for those that were stopped because another one failed.
-
-        Raises TargetError if nothing could be started.
-        """
-        return parse_turns(serial, done, mark=self._mark, count=len(self.processes))
-
-
-def in_folder(folder: str, command: Sequence[str]) -> tuple[str, ...]:
-    """The command, started in this folder."""
-    return ("sh", "-c", 'cd "$0" && exec "$@"', folder, *command)
 
 
 def on_cores(command: Sequence[str], cores: Sequence[int]) -> tuple[str, ...]:
@@ -215,13 +183,9 @@ def on_cores(command: Sequence[str], cores: Sequence[int]) -> tuple[str, ...]:
     return (*mask, *command)
 
 
-def phone_limit(timeout_seconds: float) -> int:
-    """The phone's own time limit, in whole seconds."""
-    return math.ceil(timeout_seconds) + _GRACE_SECONDS
-
-
-def explain(runner: Runner, request: RunRequest, code: int, said: str) -> str:
+def explain(runner: Runner, request: RunRequest, finished: Finished) -> str:
     """One sentence about a process that failed, including failures that only phones have."""
+    code, said = finished.returncode, finished.stderr
     missing = re.search(
         r'loading shared libraries: (\S+?):|library "([^"]+)" (?:not found|needed)', said
     )
@@ -239,9 +203,6 @@ def explain(runner: Runner, request: RunRequest, code: int, said: str) -> str:
         return f"it is not a program for this phone ({last_line(said)})."
     if code == 127:
         return f"it or its loader was not found on the phone ({last_line(said)})."
-    # A shell reports a signal by adding 128, Python by a negative number.
-    returncode = 128 - code if code > 128 else code
-    finished = Finished((), returncode, stdout="", stderr=said, timed_out=False)
     return describe_failure(finished, runner, request) or "it failed."
 
 
@@ -261,74 +222,74 @@ class PhoneProcesses:
     """What comes before a program: a fake phone's emulator, else nothing."""
     cores: Callable[[int], Sequence[int]]
     """The cores for a process with so many threads."""
-    xnnpack_log: bool
     known: Sequence[Core] = ()
     """The phone's cores with their caps, as they were at the start."""
 
-    def run(self, job: Job) -> Run:
-        """One process; its files end up in the job's folder."""
-        _empty(job.folder)
-        name = uuid.uuid4().hex
-        process = self._plan(job, name, f"{RUNS}/{name}")
-        process = replace(process, command=self._placed(job, process.command))
-        done = self._shell(process, {process: job})
-        with self._removed(process.place if process.keeps_files else None):
-            return self._collect(job, process, parse_answer(self.device.serial, done))
+    def run(self, jobs: Sequence[Job], turns: int | None = None) -> list[Run]:
+        """One process per job, whose files end up in the job's folder.
 
-    def run_in_turns(self, jobs: Sequence[Job]) -> list[Run]:
-        """One process per job; a program of the first runner gives them their turns."""
-        turns = count_turns(jobs)
-        for job in jobs:
-            _empty(job.folder)
+        With ``turns``, they take so many turns, which a program of the first runner gives them.
+        """
+        places = [make_place(job) for job in jobs]
         name = uuid.uuid4().hex
+        if turns is None:
+            started = self._plan(jobs[0], name, f"{RUNS}/{name}")
+            started = replace(started, command=self._placed(jobs[0], started.command))
+        else:
+            started = self._giver(jobs, turns, name)
+        done = self._shell(started, jobs, places)
+        try:
+            # Where some have no answer, reading the one that has raises why.
+            return [
+                self._collect(job, place, process, answer)
+                for job, place, process, answer in zip(
+                    jobs,
+                    places,
+                    started.processes,
+                    started.parse(self.device.serial, done),
+                    strict=True,
+                )
+                if answer is not None
+            ]
+        finally:
+            if started.keeps_files:
+                self.device.shell(["rm", "-rf", started.place])
+
+    def _giver(self, jobs: Sequence[Job], turns: int, name: str) -> PhoneRun:
+        """The program that starts the processes and gives them their turns."""
         place = f"{RUNS}/{name}"
-        processes = [
+        players = [
             self._plan(job, name, f"{place}/{index}", turn_descriptor=TURN_DESCRIPTOR)
             for index, job in enumerate(jobs)
         ]
         # Processes with as many threads share their cores; else each is put on its own.
         shared = len({(job.request.threads, job.request.cpus) for job in jobs}) == 1
         commands = [
-            process.command if shared else self._placed(job, process.command)
-            for job, process in zip(jobs, processes, strict=True)
+            player.command if shared else self._placed(job, player.command)
+            for job, player in zip(jobs, players, strict=True)
         ]
         giver = jobs[0].runner.turn_giver(
             turns,
-            [process.log for process in processes],
+            [player.log for player in players],
             [
-                in_folder(process.home, command)
-                for process, command in zip(processes, commands, strict=True)
+                ("sh", "-c", 'cd "$0" && exec "$@"', player.home, *command)
+                for player, command in zip(players, commands, strict=True)
             ],
         )
         command = (*self.launcher, *giver)
         command = self._placed(jobs[0], command, one_core=True) if shared else command
-        group = PhoneTurns(replace(processes[0], place=place, command=command), tuple(processes))
-        done = self._shell(group, dict(zip(processes, jobs, strict=True)))
-        with self._removed(place if any(one.keeps_files for one in processes) else None):
-            answers = group.parse(self.device.serial, done)
-            # Where some have no answer, reading the one that has raises why.
-            return [
-                self._collect(job, process, answer)
-                for job, process, answer in zip(jobs, processes, answers, strict=True)
-                if answer is not None
-            ]
+        return replace(players[0], place=place, command=command, players=tuple(players))
 
     def _plan(
         self, job: Job, name: str, place: str, turn_descriptor: int | None = None
     ) -> PhoneRun:
-        runner, request, artifact = job.runner, job.request, job.request.artifact
-        model = self.storage.put({artifact.pte.name: artifact.pte})
-        prompt_files, step_files = artifact.generation_files if request.generate else ((), ())
+        runner, request = job.runner, job.request
 
         def there(file: Path) -> str:
             return f"{self.storage.put({file.name: file})}/{file.name}"
 
-        files = ProcessFiles(
-            model=f"{model}/{artifact.pte.name}",
-            inputs=tuple(map(there, artifact.input_files)),
-            earlier=tuple(map(there, artifact.earlier_files)),
-            prompt=tuple(map(there, prompt_files)),
-            steps=tuple(step if isinstance(step, int) else there(step) for step in step_files),
+        files = job.files(
+            there,
             result=f"{place}/{RESULT_NAME}",
             etdump=f"{place}/{ETDUMP_NAME}" if runner.traces(request) else None,
             outputs=f"{place}/{OUTPUTS_NAME}" if request.keep_outputs else None,
@@ -336,7 +297,7 @@ class PhoneProcesses:
         )
         home = self.storage.put({path.name: path for path in runner.files(request.arm)})
         command = (*self.launcher, *runner.command(request, files))
-        limit = phone_limit(request.timeout_seconds)
+        limit = math.ceil(request.timeout_seconds) + _GRACE_SECONDS
         return PhoneRun(name, place, home, command, files, longest_seconds=limit)
 
     def _placed(
@@ -354,79 +315,54 @@ class PhoneProcesses:
         return on_cores(command, cores)
 
     def _shell(
-        self, process: PhoneRun | PhoneTurns, processes: Mapping[PhoneRun, Job]
+        self, started: PhoneRun, jobs: Sequence[Job], places: Sequence[ProcessPlace]
     ) -> ShellResult:
         """The answer of a script that runs processes; none of them stays when it fails."""
-        seconds = max(job.request.timeout_seconds for job in processes.values())
-        script = process.script(xnnpack_log=self.xnnpack_log)
+        seconds = max(job.request.timeout_seconds for job in jobs)
         try:
-            return self.device.shell(script, timeout=seconds)
+            return self.device.shell(started.script(), timeout=seconds)
         except DeviceTimeoutError as error:
-            logs = self._end(processes)
-            for one, job in processes.items():
-                told = one.header() + logs.get(one, b"") + b"[time limit]\n"
-                (job.folder / LOG_NAME).write_bytes(told)
-            first = next(iter(processes.values()))
-            raise RunError(
-                f"{self._failed(first.request)}: it did not finish within {seconds:g} s "
-                "and was stopped; allow more time if the model is that slow. "
-                f"Its log is {first.folder / LOG_NAME}"
-            ) from error
+            logs = self._end(started)
+            for process, place, log in zip(started.processes, places, logs, strict=True):
+                _write_log(place, process, log, "time limit")
+            late = Finished((), 0, "", "", timed_out=True)
+            raise self._failure(jobs[0], places[0], late) from error
         except ConnectionLostError:
             raise
         except BaseException:
             # For example Ctrl-C: no process of ours may keep heating the phone.
-            self._end(processes)
+            self._end(started)
             raise
 
-    def _end(self, processes: Collection[PhoneRun]) -> dict[PhoneRun, bytes]:
+    def _end(self, started: PhoneRun) -> list[bytes]:
         """End the processes of one run on the phone, and return what each had printed."""
-        logs: dict[PhoneRun, bytes] = {}
-        name = next(iter(processes)).name  # which they share
         # Without a connection, the next connection ends them.
         with contextlib.suppress(TargetError):
-            self.storage.kill_run(name)
-            for process in processes:
-                logs[process] = self.device.shell(process.tail()).stdout
-            self.device.shell(["rm", "-rf", f"{RUNS}/{name}"])
-        return logs
+            self.storage.kill_run(started.name)
+            logs = [self.device.shell(process.tail()).stdout for process in started.processes]
+            self.device.shell(["rm", "-rf", started.place])
+            return logs
+        return [b"" for _ in started.processes]
 
-    @contextlib.contextmanager
-    def _removed(self, place: str | None) -> Iterator[None]:
-        """Afterwards, remove what a run left on the phone, if there is anything."""
-        try:
-            yield
-        finally:
-            if place is not None:
-                self.device.shell(["rm", "-rf", place])
-
-    def _collect(self, job: Job, process: PhoneRun, answer: Answer) -> Run:
-        log, result = job.folder / LOG_NAME, job.folder / RESULT_NAME
-        log.write_bytes(process.header() + answer.log + f"[exit {answer.code}]\n".encode())
+    def _collect(self, job: Job, place: ProcessPlace, process: PhoneRun, answer: Answer) -> Run:
+        _write_log(place, process, answer.log, f"exit {answer.code}")
         if answer.code != 0:
             # A process that was killed cannot end what it had started.
             self.storage.kill_run(process.name)
+            # A shell reports a signal by adding 128, Python by a negative number.
+            code = 128 - answer.code if answer.code > 128 else answer.code
             said = answer.log.decode(errors="replace")
-            problem = explain(job.runner, job.request, answer.code, said)
-            raise RunError(f"{self._failed(job.request)}: {problem} Its log is {log}")
+            raise self._failure(job, place, Finished((), code, "", said, timed_out=False))
         if answer.document:
-            result.write_bytes(answer.document)
-        etdump = outputs = None
-        if process.files.etdump is not None and answer.has_etdump:
-            etdump = job.folder / ETDUMP_NAME
-            self.device.pull(process.files.etdump, etdump)
-        if process.files.outputs is not None:
-            outputs = job.folder / OUTPUTS_NAME
-            self._pull_outputs(process.files.outputs, outputs)
-        run = job.runner.read_result(
-            job.request,
-            target=self.target,
-            emulated=self.emulated,
-            result=result,
-            etdump=etdump,
-            outputs=outputs,
-            log=log,
-        )
+            place.result.write_bytes(answer.document)
+        if place.etdump is not None and process.files.etdump is not None:
+            if self.device.shell(["ls", process.files.etdump]).code == 0:
+                self.device.pull(process.files.etdump, place.etdump)
+            else:
+                place = replace(place, etdump=None)
+        if place.outputs is not None and process.files.outputs is not None:
+            self._pull_outputs(process.files.outputs, place.outputs)
+        run = read_files(self.target, job, place, emulated=self.emulated)
         used = job.request.cpus or self.cores(job.request.threads)
         change = clock_change(self.known, answer.caps, used)
         return replace(run, throttled=answer.throttled, clock_change=change)
@@ -438,16 +374,11 @@ class PhoneProcesses:
         for name in parse_names(self.device.serial, said):
             self.device.pull(f"{remote}/{name}", local / name)
 
-    def _failed(self, request: RunRequest) -> str:
-        artifact = request.artifact
-        return (
-            f"{artifact.model} ({artifact.variant}) failed on {self.device.serial} "
-            f"with SME2 {request.arm}"
-        )
+    def _failure(self, job: Job, place: ProcessPlace, finished: Finished) -> Exception:
+        problem = explain(job.runner, job.request, finished)
+        return run_failed(self.device.serial, job, place, problem)
 
 
-def _empty(folder: Path) -> None:
-    """Files of an earlier run must not be taken for this one's."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for stale in (RESULT_NAME, ETDUMP_NAME, LOG_NAME):
-        (folder / stale).unlink(missing_ok=True)
+def _write_log(place: ProcessPlace, process: PhoneRun, said: bytes, ending: str) -> None:
+    with new_file(place.log) as file:
+        file.write(one_line(process.command) + said + f"[{ending}]\n".encode())

@@ -203,30 +203,7 @@ class Silicon:
         return f"its kernel shows no SME2 on its SoC ({soc}). {seen}."
 
 
-# A whole program for any 64-bit Arm Linux, because a shell cannot ask for the vector length.
-VECTOR_SOURCE = """\
-    mov x0, #64                 // PR_SME_GET_VL
-    mov x1, #0
-    mov x2, #0
-    mov x3, #0
-    mov x4, #0
-    mov x8, #167                // prctl
-    svc #0
-    mov x19, x0
-    mov x0, #63                 // PR_SME_SET_VL, which changes this process alone
-    mov x1, #256                // no vector is longer; the kernel chooses the longest there is
-    svc #0
-    stp x19, x0, [sp, #-16]!
-    mov x0, #1
-    mov x1, sp
-    mov x2, #16
-    mov x8, #64                 // write
-    svc #0
-    mov x0, #0
-    mov x8, #93                 // exit
-    svc #0
-"""
-# The same, assembled; a test compares them.
+# vector_length.s, assembled; a test compares them.
 _VECTOR_CODE = bytes.fromhex(
     "000880d2 010080d2 020080d2 030080d2 040080d2 e81480d2 010000d4 f30300aa e00780d2 012080d2"
     "010000d4 f303bfa9 200080d2 e1030091 020280d2 080880d2 010000d4 000080d2 a80b80d2 010000d4"

@@ -1,8 +1,7 @@
 """Our folder on a phone: files by content, pushed once, checked, and cleaned up.
 
 A file in ``files/<hash>`` is complete: it is pushed to another name, checked by the phone's own
-sha256sum, and renamed. An interrupted push resumes where it stopped. Nothing outside
-``ROOT`` is ever written or removed.
+sha256sum, and renamed. Nothing outside ``ROOT`` is ever written or removed.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pytest_sme2.errors import ConnectionLostError, TargetError
+from pytest_sme2.errors import TargetError
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
-from pytest_sme2.targets.phone.answers import parse_free_bytes, parse_lines, parse_sizes
+from pytest_sme2.targets.phone.answers import parse_free_bytes, parse_lines
 
 ROOT = "/data/local/tmp/pytest-sme2"
 _FILES = f"{ROOT}/files"
@@ -28,10 +27,8 @@ RUN_MARK = "PYTEST_SME2_RUN"
 _SPARE_BYTES = 4 << 20
 _OLD_DAYS = 14
 _BIG_BYTES = 8 << 20
-# adbd removes a file whose push was interrupted, so a large one arrives in pieces.
-_PIECE_BYTES = 16 << 20
-# For find; with +0, toybox finds what is a second old.
-_ANY_AGE, _A_DAY_OLD = "", "-mtime +1"
+# Over a slow network. A push that takes longer has stopped.
+_LEAST_BYTES_PER_SECOND = 100_000
 
 
 class PhoneStorage:
@@ -75,55 +72,27 @@ class PhoneStorage:
         self._known.clear()
 
     def _push(self, files: Mapping[str, Path], hashes: Mapping[str, str], folder: str) -> None:
-        sizes = {name: path.stat().st_size for name, path in files.items()}
         partial = f"{_PARTIAL}/{folder.rpartition('/')[2]}"
-        arrived = self._arrived(partial, sizes)
-        self._check_space(sum(sizes.values()) - sum(arrived.values()), files)
+        self._check_space(sum(path.stat().st_size for path in files.values()), files)
         self.device.check(["mkdir", "-p", _FILES, partial])
         try:
             for name, path in files.items():
-                self._push_file(path, f"{partial}/{name}", sizes[name], arrived[name])
+                status = path.stat()
+                self.device.push(
+                    path,
+                    f"{partial}/{name}",
+                    mode=0o755 if status.st_mode & 0o111 else 0o644,
+                    progress=self._reporter(path.name, status.st_size),
+                    timeout=600 + status.st_size / _LEAST_BYTES_PER_SECOND,
+                )
+                self.pushed_bytes += status.st_size
             self._verify(partial, hashes)
             # A folder that has lost some of its files makes room.
             self.device.check(f"{quote(['rm', '-rf', folder])} && {quote(['mv', partial, folder])}")
-        except ConnectionLostError:
-            # The next connection goes on from here.
-            raise
         except TargetError:
             with contextlib.suppress(TargetError):
                 self.device.shell(["rm", "-rf", partial], timeout=10)
             raise
-
-    def _arrived(self, partial: str, sizes: Mapping[str, int]) -> dict[str, int]:
-        """How many bytes of each file an interrupted push has left in whole pieces."""
-        command = "; ".join(
-            f"stat -c %s {quote([f'{partial}/{name}'])} 2>/dev/null || echo 0" for name in sizes
-        )
-        found = parse_sizes(self.device.serial, self.device.check(command), len(sizes))
-        return {
-            name: size if there == size else min(there, size) // _PIECE_BYTES * _PIECE_BYTES
-            for (name, size), there in zip(sizes.items(), found, strict=True)
-        }
-
-    def _push_file(self, path: Path, remote: str, size: int, arrived: int) -> None:
-        mode = 0o755 if path.stat().st_mode & 0o111 else 0o644
-        report = self._reporter(path.name, size, arrived)
-        if size <= _PIECE_BYTES:
-            if arrived < size or size == 0:
-                self.device.push(path, remote, mode=mode, progress=report)
-                self.pushed_bytes += size
-            return
-        piece = quote([f"{remote}.piece"])
-        whole = quote([remote])
-        self.device.check(["touch", remote])
-        self.device.check(["truncate", "-s", str(arrived), remote])
-        with path.open("rb") as file:
-            file.seek(arrived)
-            while content := file.read(_PIECE_BYTES):
-                self.device.push(content, f"{remote}.piece", progress=report)
-                self.device.check(f"cat {piece} >> {whole} && rm {piece}", timeout=300)
-                self.pushed_bytes += len(content)
-        self.device.check(["chmod", f"{mode:o}", remote])
 
     def _verify(self, folder: str, hashes: Mapping[str, str]) -> None:
         # Through standard input, so that names are never part of the output.
@@ -151,11 +120,11 @@ class PhoneStorage:
                 f"--serial {self.device.serial}"
             )
 
-    def _reporter(self, name: str, size: int, done: int) -> Callable[[int], None] | None:
+    def _reporter(self, name: str, size: int) -> Callable[[int], None] | None:
         if self.progress is None or size < _BIG_BYTES:
             return None
         report = self.progress
-        last = time.monotonic()
+        done, last = 0, time.monotonic()
 
         def chunk(count: int) -> None:
             nonlocal done, last
@@ -173,20 +142,11 @@ class PhoneStorage:
             self._hashes[key] = file_sha256(path)
         return self._hashes[key]
 
-    def tidy(self, *, pushes: bool = True) -> None:
-        """End and remove what an interrupted run left, and remove files not used for long.
-
-        Without ``pushes``, what was half pushed within a day stays, to go on from there.
-        """
-        age = _A_DAY_OLD
-        if pushes:
-            age = _ANY_AGE
+    def tidy(self) -> None:
+        """End and remove what an interrupted run left, and remove files not used for long."""
         self.device.check(
-            f"mkdir -p {ROOT}; [ -d {RUNS} ] && {{ {_kill('')} }}; rm -rf {RUNS}; "
-            f"[ -d {_PARTIAL} ] && find {_PARTIAL} -mindepth 1 -maxdepth 1 {age} "
-            "-exec rm -rf {} +; "
-            f"rmdir {_PARTIAL} 2>/dev/null; [ -d {_FILES} ] && "
-            f"find {_FILES} -mindepth 1 -maxdepth 1 -mtime +{_OLD_DAYS} "
+            f"mkdir -p {ROOT}; [ -d {RUNS} ] && {{ {_kill('')} }}; rm -rf {RUNS} {_PARTIAL}; "
+            f"[ -d {_FILES} ] && find {_FILES} -mindepth 1 -maxdepth 1 -mtime +{_OLD_DAYS} "
             "-exec rm -rf {} +; true",
             timeout=120,
         )

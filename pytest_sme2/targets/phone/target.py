@@ -20,7 +20,7 @@ from pytest_sme2.runners.abi import unmet_needs
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.elf import AARCH64, is_elf, machine_name, read_needs
 from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64
-from pytest_sme2.targets.base import Job, check_request
+from pytest_sme2.targets.base import Job, check_request, count_turns
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
 from pytest_sme2.targets.phone.answers import (
     parse_cores,
@@ -103,7 +103,6 @@ class AndroidTarget:
         fixed_performance: bool = False,
         cpus: str | Sequence[int] = (),
         emulated: bool | None = None,
-        xnnpack_log: bool = False,
         max_celsius: float | None = None,
         cool_seconds: float = 300.0,
         patience_seconds: float = 15.0,
@@ -115,14 +114,12 @@ class AndroidTarget:
 
         ``patience_seconds`` is how long to wait for a phone after its connection was lost.
         ``max_celsius`` waits for lower temperatures, where the phone tells them.
-        ``xnnpack_log`` appends XNNPACK's lines of logcat to a run's log.
         """
         self.device = device
         self.power_mode = power_mode
         self.wants_fixed_performance = fixed_performance
         self.cpus = cpus
         self._emulated = emulated
-        self.xnnpack_log = xnnpack_log
         self.max_celsius = max_celsius
         self.cool_seconds = cool_seconds
         self.patience_seconds = patience_seconds
@@ -132,8 +129,8 @@ class AndroidTarget:
         self.storage = PhoneStorage(device, progress=progress)
         self.events: list[str] = []
         """What happened on the phone that a reader of its results should know."""
-        self.power = PhonePower(device, event=self.events.append)
-        self.thermometer = Thermometer(device, progress=progress, event=self.events.append)
+        self.power = PhonePower(device, self.events.append)
+        self.thermometer = Thermometer(device, progress, self.events.append)
         self.properties: dict[str, str] = {}
         self.silicon = Silicon()
         self.vector: VectorLength | None = None
@@ -171,7 +168,7 @@ class AndroidTarget:
         self._read_facts()
         if self.power.restore() and self.progress is not None:
             self.progress(f"{self.serial}: restored settings that an interrupted run had changed")
-        self.storage.tidy(pushes=False)
+        self.storage.tidy()
         # The settings are changed from here on, and restored however this process ends.
         atexit.register(self._restore_quietly)
         try:
@@ -330,17 +327,14 @@ class AndroidTarget:
 
     def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
         """One process of the runner on the phone; its files end up in ``folder``."""
-        job = Job(runner, request, folder)
-        (run,) = self._watched([job], lambda processes: [processes.run(job)])
+        (run,) = self._watched([Job(runner, request, folder)])
         return run
 
     def run_in_turns(self, jobs: Sequence[Job]) -> list[Run]:
         """One process per job; a program on the phone gives them their turns."""
-        return self._watched(jobs, lambda processes: processes.run_in_turns(jobs))
+        return self._watched(jobs, count_turns(jobs))
 
-    def _watched(
-        self, jobs: Sequence[Job], start: Callable[[PhoneProcesses], list[Run]]
-    ) -> list[Run]:
+    def _watched(self, jobs: Sequence[Job], turns: int | None = None) -> list[Run]:
         """Check, cool down if the last run was hot, run, and remember whether this one was."""
         for job in jobs:
             self._check_runner(job.runner, job.request)
@@ -356,19 +350,18 @@ class AndroidTarget:
             emulated=self.emulated,
             launcher=self._launcher(),
             cores=self.pinned,
-            xnnpack_log=self.xnnpack_log,
             known=self.cores,
         )
         self._hot = True  # unless we learn that it is not
         try:
-            runs = start(processes)
+            runs = processes.run(jobs, turns)
         except ConnectionLostError:
             raise
         except (TargetError, RunError):
             if not self.storage.lost():
                 raise
             self._tell("had lost files of the run, which were put there again")
-            runs = start(processes)
+            runs = processes.run(jobs, turns)
         self._hot = any(run.throttled or run.clock_change for run in runs)
         return runs
 
@@ -389,8 +382,12 @@ class AndroidTarget:
         try:
             self._insist(self._restore)
         finally:
-            if self.lease is not None:
-                self.lease.release()
+            self.release()
+
+    def release(self) -> None:
+        """Let others use the phone."""
+        if self.lease is not None:
+            self.lease.release()
 
     def _restore(self) -> None:
         self.device.server.ensure_running()

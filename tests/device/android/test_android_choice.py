@@ -68,7 +68,7 @@ def test_several_phones_without_a_choice_are_listed(
 def test_address_is_connected_automatically(fresh_lab: FakeLab, fresh_server: AdbServer) -> None:
     phone = fresh_lab.add()
     assert phone.serial not in fresh_server.devices()
-    assert choose_serials(fresh_server, [phone.serial]) == (phone.serial,)
+    make_ready(fresh_server, phone.serial)
     assert fresh_server.devices()[phone.serial] == "device"
 
 
@@ -80,7 +80,7 @@ def test_address_without_a_device_is_an_error(fresh_server: AdbServer) -> None:
 @pytest.mark.parametrize("serial", ["no-such", "a b;$(id)", "x'\n\"y", "<script>"])
 def test_unknown_serial_is_an_error(fresh_server: AdbServer, serial: str) -> None:
     with pytest.raises(ConnectionLostError) as caught:
-        choose_serials(fresh_server, [serial])
+        make_ready(fresh_server, serial)
     assert f"No device has the serial {serial!r}. Attached: none." in str(caught.value)
 
 

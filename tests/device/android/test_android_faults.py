@@ -169,45 +169,29 @@ def test_interrupted_pull_leaves_no_half_file(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupted_push_goes_on_where_it_stopped(
+def test_an_interrupted_push_is_repeated_and_leaves_nothing(
     phone: FakePhone, make_target: MakeTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_sme2.targets.phone.storage._PIECE_BYTES", 1 << 20)
-    big, small = tmp_path / "big", tmp_path / "small"
-    big.write_bytes(os.urandom((3 << 20) + 5))
-    small.write_bytes(b"small")
+    file = tmp_path / "file"
+    file.write_bytes(os.urandom(1 << 20))
     target = make_target(phone)
     push = target.device.push
-    pieces = 0
+    pushes: list[str] = []
 
     def cut(source: Path | bytes, remote: str, **options: Any) -> None:
-        nonlocal pieces
-        if remote.endswith(".piece"):
-            pieces += 1
-            if pieces == 3:
-                phone.kill_adbd()
-                threading.Timer(0.2, phone.start_adbd).start()
+        pushes.append(remote)
+        if len(pushes) == 1:
+            phone.kill_adbd()
+            threading.Timer(0.2, phone.start_adbd).start()
         push(source, remote, **options)
 
     monkeypatch.setattr(target.device, "push", cut)
-    folder = redo_when_lost(target, lambda: target.storage.put({"small": small, "big": big}))
-    # What had arrived is not pushed again: two pieces are, the one that was lost and the last.
-    assert pieces == 5
-    assert target.storage.pushed_bytes == 5 + (3 << 20) + 5
-    digest = hashlib.sha256(big.read_bytes()).hexdigest()
-    assert target.device.check(f"sha256sum < {folder}/big").split()[0] == digest
-    assert leftovers(phone, prepared=True) == []
-
-
-def test_a_push_that_nobody_goes_on_with_is_removed_at_the_end(
-    phone: FakePhone, make_target: MakeTarget
-) -> None:
-    target = make_target(phone)
+    # What an earlier run left half pushed goes, too.
     target.device.check("mkdir -p /data/local/tmp/pytest-sme2/partial/abc")
-    target.recover()
-    assert "pytest-sme2/partial/abc" in phone.files()
-    target.restore()
-    assert leftovers(phone) == []
+    folder = redo_when_lost(target, lambda: target.storage.put({"file": file}))
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert target.device.check(f"sha256sum < {folder}/file").split()[0] == digest
+    assert leftovers(phone, prepared=True) == []
 
 
 @pytest.mark.parametrize("gone", ["*", "*/anything.pte", "*/sme2_runner"])

@@ -46,12 +46,11 @@ def test_restoring_a_phone_does_not_end_other_runs(
         assert len(running.result().wall_ns) > 0
 
 
-def test_lease_belongs_to_one_process_and_ends_with_it(lab: FakeLab, tmp_path: Path) -> None:
-    pool = DevicePool("server", ["one"], run="r", folder=tmp_path)
+def test_lease_belongs_to_one_process_and_ends_with_it(tmp_path: Path) -> None:
+    pool = DevicePool(str(tmp_path), ["one"], run="r")
     program = (
-        "import sys\nfrom pathlib import Path\n"
-        "from pytest_sme2.targets.phone.leases import DevicePool\n"
-        "pool = DevicePool('server', ['one'], run='r', folder=Path(sys.argv[1]))\n"
+        "import sys\nfrom pytest_sme2.targets.phone.leases import DevicePool\n"
+        "pool = DevicePool(sys.argv[1], ['one'], run='r')\n"
         "lease = pool.lease()\nprint(lease.serial, flush=True)\nsys.stdin.read()\n"
     )
     with subprocess.Popen(
@@ -98,8 +97,6 @@ def test_work_of_a_lost_phone_moves_to_one_of_the_same_fingerprint(
         lease_phone(server, pool, like=kind)
     assert f"{serials[0]}: its connection was lost" in str(caught.value)
     assert f"{serials[1]}: not of the kind" in str(caught.value)
-    pool.close()
-    assert pool.retired() == {}
 
 
 def test_the_server_is_opened_by_its_address(lab: FakeLab) -> None:
@@ -159,13 +156,9 @@ def test_settings_choose_the_phone(lab: FakeLab, phone: FakePhone) -> None:
     target.restore()
 
 
-def test_two_machines_do_not_share_a_phone(
-    lab: FakeLab, phone: FakePhone, server: AdbServer, tmp_path: Path
-) -> None:
-    pools = [
-        DevicePool(str(server), [phone.serial], run=name, folder=tmp_path / name)
-        for name in ("one", "two")
-    ]
+def test_two_machines_do_not_share_a_phone(phone: FakePhone, server: AdbServer) -> None:
+    # On one machine the server would have one name.
+    pools = [DevicePool(f"{server} {name}", [phone.serial], run="run") for name in ("one", "two")]
     first = lease_phone(server, pools[0])
     with pytest.raises(TargetError, match=rf"{re.escape(phone.serial)} is used by \S+ on "):
         lease_phone(server, pools[1], timeout=0)

@@ -22,7 +22,7 @@ from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.phone.adb import AdbDevice
-from pytest_sme2.targets.phone.answers import ShellResult, parse_answer
+from pytest_sme2.targets.phone.answers import ShellResult
 from pytest_sme2.targets.phone.processes import PhoneRun, on_cores
 from pytest_sme2.targets.phone.storage import RUNS
 from pytest_sme2.targets.phone.target import AndroidTarget
@@ -395,17 +395,6 @@ def test_a_pair_under_another_clock_cap_does_not_count(
     assert "0 at 1.20 GHz" in capped.conditions()["clock caps"]
 
 
-def test_xnnpacks_log_comes_from_logcat(
-    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
-    tmp_path: Path,
-) -> None:  # fmt: skip
-    line = "Using gemm microkernel 'xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2'."
-    phone.write("data/system/fake/logcat", f"{line}\n")
-    target = make_target(phone, xnnpack_log=True)
-    run = target.run(make_runner(0), RunRequest(artifact, Arm.ON), tmp_path)
-    assert line in run.log.read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize(
     ("cpus", "mask", "fact"), [("little", "1", "0"), ((), "2", "fastest kind")]
 )
@@ -475,10 +464,16 @@ def test_old_files_go_and_used_ones_stay(
     assert "old" not in names
 
 
-def phone_run(name: str, command: tuple[str, ...], longest_seconds: int = 600) -> PhoneRun:
+def code_of(
+    target: AndroidTarget, name: str, command: tuple[str, ...], longest_seconds: int = 600
+) -> int:
+    """The exit code of a program that is run on the phone."""
     place = f"{RUNS}/{name}"
     files = ProcessFiles("model.pte", (), f"{place}/runner.json", None, None)
-    return PhoneRun(name, place, "/data/local/tmp", command, files, longest_seconds)
+    run = PhoneRun(name, place, "/data/local/tmp", command, files, longest_seconds)
+    (answer,) = run.parse(target.serial, target.device.shell(run.script(), timeout=600))
+    assert answer is not None
+    return answer.code
 
 
 @pytest.mark.parametrize(("command", "code"), [("no-such-program", 127), ("false", 1)])
@@ -490,19 +485,14 @@ def test_a_run_that_ends_at_once_tells_its_code_and_does_not_wait_for_its_watche
     toybox's ``timeout`` would tell 127 of half of those that say 1.
     """
     target = make_target(phone)
-    for number in range(10):
-        run = phone_run(f"at-once-{number}", (command,))
-        done = target.device.shell(run.script(), timeout=600)
-        assert parse_answer(target.device.serial, done).code == code
+    assert {code_of(target, f"at-once-{number}", (command,)) for number in range(10)} == {code}
 
 
 def test_a_process_that_hangs_is_ended_without_us(
     phone: FakePhone, make_target: MakeTarget
 ) -> None:
     target = make_target(phone)
-    run = phone_run("hangs", on_cores(("sleep", "600"), (0,)), longest_seconds=1)
-    done = target.device.shell(run.script(), timeout=600)
-    assert parse_answer(target.device.serial, done).code == 137
+    assert code_of(target, "hangs", on_cores(("sleep", "600"), (0,)), longest_seconds=1) == 137
 
 
 def test_a_command_goes_to_the_phone_with_its_files(

@@ -51,7 +51,7 @@ class Runs:
         return run_on_mac(request(variant, arm), self.folder / f"mac-{variant}-{arm}")
 
     def _on_linux(self, variant: str, arm: Arm) -> Run:
-        target = provision.emulator(switch="runner")
+        target = provision.emulator(switch_cpu=False)
         folder = self.folder / f"linux-{variant}-{arm}"
         return target.run(provision.runner(), request(variant, arm), folder)
 

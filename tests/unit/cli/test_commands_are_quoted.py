@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 PACKAGE = sorted((ROOT / "pytest_sme2").rglob("*.py"))
 
 # These make whole scripts, and their own tests hold them to it; see the end of this file.
-SCRIPTS = {"process.script", "process.tail", "_kill", "_showing"}
+SCRIPTS = {"started.script", "process.tail", "_kill", "_showing"}
 
 
 def calls(tree: ast.AST) -> Iterator[ast.Call]:

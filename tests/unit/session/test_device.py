@@ -65,7 +65,7 @@ class Lab:
     ) -> Phone:
         if not self.leased:
             return Phone(self, None, "own SoC")
-        pool = DevicePool("server", list(self.socs), run=run, folder=self.folder)
+        pool = DevicePool(str(self.folder), list(self.socs), run=run)
 
         def accept(lease: Lease) -> bool:
             found = self.socs[lease.serial]

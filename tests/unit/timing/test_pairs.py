@@ -564,6 +564,9 @@ def test_a_lost_connection_redoes_the_whole_pair():
     class Phone:
         recovered = 0
 
+        def __init__(self):
+            self.events = []
+
         def recover(self):
             self.recovered += 1
 

@@ -17,12 +17,20 @@ from pytest_sme2.targets.phone.answers import ShellResult
 from pytest_sme2.targets.phone.leases import IDLE_SECONDS, Claim, DevicePool, Lease, redo_when_lost
 
 
-def make_pool(folder: Path, *serials: str, run: str = "run", server: str = "server") -> DevicePool:
-    return DevicePool(server, serials, run=run, folder=folder)
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine of our own: the folder of its cache."""
+    monkeypatch.setattr(locks, "_MACHINE_FOLDERS", (tmp_path,))
+    monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
-def test_each_lease_is_another_device(tmp_path: Path) -> None:
-    pool = make_pool(tmp_path, "a", "b", "c")
+def make_pool(*serials: str, run: str = "run", server: str = "server") -> DevicePool:
+    return DevicePool(server, serials, run=run)
+
+
+def test_each_lease_is_another_device() -> None:
+    pool = make_pool("a", "b", "c")
     leases = [pool.lease(timeout=1) for _ in range(3)]
     assert [lease.serial for lease in leases] == ["a", "b", "c"]
     with pytest.raises(TargetError, match="All devices are in use"):
@@ -31,39 +39,33 @@ def test_each_lease_is_another_device(tmp_path: Path) -> None:
     assert pool.lease(timeout=1).serial == "b"
 
 
-def test_workers_may_start_at_different_devices(tmp_path: Path) -> None:
-    pool = make_pool(tmp_path, "a", "b", "c")
-    leases = [pool.lease(prefer=4) for _ in range(3)]
-    assert [lease.serial for lease in leases] == ["b", "c", "a"]
-
-
-def test_the_same_serial_at_another_server_is_another_device(tmp_path: Path) -> None:
-    first = make_pool(tmp_path, "a").lease()
-    second = make_pool(tmp_path, "a", server="elsewhere").lease(timeout=1)
+def test_the_same_serial_at_another_server_is_another_device() -> None:
+    first = make_pool("a").lease()
+    second = make_pool("a", server="elsewhere").lease(timeout=1)
     assert first.serial == second.serial
 
 
-def test_retired_device_is_skipped_by_its_run_only(tmp_path: Path) -> None:
-    pool = make_pool(tmp_path, "a", "b")
+def test_retired_device_is_skipped_by_its_run_only() -> None:
+    pool = make_pool("a", "b")
     pool.retire("a", "it died")
     assert pool.retired() == {"a": "it died"}
-    assert make_pool(tmp_path, "a", "b").lease().serial == "b"
-    assert make_pool(tmp_path, "a", "b", run="another").lease().serial == "a"
+    assert make_pool("a", "b").lease().serial == "b"
+    assert make_pool("a", "b", run="another").lease().serial == "a"
 
 
-def test_reasons_are_listed_when_no_device_is_left(tmp_path: Path) -> None:
-    pool = make_pool(tmp_path, "a", "b")
+def test_reasons_are_listed_when_no_device_is_left() -> None:
+    pool = make_pool("a", "b")
     pool.retire("a", "it died")
     with pytest.raises(TargetError) as caught:
         pool.lease(accept=lambda serial: False)
     assert "a: it died" in str(caught.value)
     assert "b: not of the kind that was asked for" in str(caught.value)
     with pytest.raises(TargetError, match=r"No device is left\. None was given\."):
-        make_pool(tmp_path).lease()
+        make_pool().lease()
 
 
-def test_waiting_is_reported_once(tmp_path: Path) -> None:
-    pool = make_pool(tmp_path, "a")
+def test_waiting_is_reported_once() -> None:
+    pool = make_pool("a")
     held = pool.lease()
     told: list[str] = []
     with pytest.raises(TargetError):
@@ -78,27 +80,21 @@ def test_waiting_is_reported_once(tmp_path: Path) -> None:
 
 
 def test_two_caches_do_not_share_a_phone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    shared.chmod(0o1777)
-    monkeypatch.setattr(locks, "_MACHINE_FOLDERS", (shared,))
-    server = "server"
-    monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "one"))
-    held = DevicePool(server, ["a"], run="one").lease()
+    held = make_pool("a").lease()
     monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "two"))
     with pytest.raises(TargetError, match=r"in use by other processes.*a \(process \d+ of"):
-        DevicePool(server, ["a"], run="two").lease(timeout=0)
+        make_pool("a", run="two").lease(timeout=0)
     held.release()
-    DevicePool(server, ["a"], run="two").lease(timeout=0).release()
+    make_pool("a", run="two").lease(timeout=0).release()
 
 
-def test_hostile_serials_are_names(tmp_path: Path) -> None:
+def test_hostile_serials_are_names(machine: Path) -> None:
     serial = "../../x; $(id)\n<script>'\""
-    pool = make_pool(tmp_path / "leases", serial)
+    pool = make_pool(serial)
     assert pool.lease().serial == serial
     pool.retire(serial, "gone")
     assert pool.retired() == {serial: "gone"}
-    assert [path.name for path in tmp_path.iterdir()] == ["leases"]
+    assert all(re.fullmatch(r"[\w.-]+", path.name) for path in machine.parent.rglob("*"))
 
 
 class Phone:
@@ -276,10 +272,10 @@ def test_a_phone_that_cannot_keep_it_says_so(file: Path, machines: list[Path]) -
 
 
 def test_a_pool_waits_for_a_phone_that_another_machine_uses(
-    file: Path, machines: list[Path], tmp_path: Path
+    file: Path, machines: list[Path]
 ) -> None:
     other = make(machines[0])
-    pool = DevicePool("server", ["phone"], run="run", folder=tmp_path / "leases")
+    pool = make_pool("phone")
 
     def accept(lease: Lease) -> bool:
         lease.lock.callback(make(pool.lock_file(lease.serial)).release)

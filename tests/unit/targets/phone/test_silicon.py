@@ -11,9 +11,9 @@ import pytest
 
 from pytest_sme2.errors import TargetError, UsageError
 from pytest_sme2.system.elf import read_needs
+from pytest_sme2.targets.phone import silicon
 from pytest_sme2.targets.phone.answers import parse_cores, parse_silicon, parse_vector_length
 from pytest_sme2.targets.phone.silicon import (
-    VECTOR_SOURCE,
     Core,
     Silicon,
     VectorLength,
@@ -82,8 +82,8 @@ def test_the_program_is_its_source_assembled(tmp_path: Path) -> None:
     copy = shutil.which("aarch64-linux-gnu-objcopy") or shutil.which("objcopy")
     if assembler is None or copy is None:
         pytest.skip("no assembler for 64-bit Arm")
-    source, made, code = (tmp_path / name for name in ("a.s", "a.o", "a.bin"))
-    source.write_text(VECTOR_SOURCE)
+    source = Path(silicon.__file__).with_name("vector_length.s")
+    made, code = tmp_path / "a.o", tmp_path / "a.bin"
     done = subprocess.run([assembler, source, "-o", made], capture_output=True, check=False)
     if done.returncode != 0:
         pytest.skip("the assembler is for another CPU")
