@@ -33,7 +33,6 @@ from typing import Any
 from benchmarks.harness import clean_claims, finish, parser_of
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
-from pytest_sme2.fake_phone.profiles import HOSTILE
 from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner
 from pytest_sme2.system.files import write_text
@@ -44,6 +43,7 @@ from pytest_sme2.targets.phone.power import NOTE
 from pytest_sme2.targets.phone.target import AndroidTarget
 from pytest_sme2.verdict import baselines
 from tests.support import gate_examples
+from tests.support.phone_profiles import HOSTILE
 from tests.support.phones import make_artifact, settings_of
 from tests.support.sleep_runner import make_sleep_runner
 
@@ -128,7 +128,9 @@ def server_killed(phone: FakePhone, over: threading.Event) -> None:
 
 
 def storage_full(phone: FakePhone, over: threading.Event) -> None:
-    phone.fill("data/local/tmp/somebody-elses-file")
+    with contextlib.suppress(Sme2Error):
+        device = AdbDevice(phone.lab.server, phone.serial)
+        device.shell("cat /dev/zero > /data/local/tmp/somebody-elses-file")
     time.sleep(OUTAGE_SECONDS)
     phone.remove("data/local/tmp/somebody-elses-file")
 
@@ -313,7 +315,7 @@ def run_trials(fault: str, trials: int, seed: int = 0) -> list[Ending]:
             # Big enough for the push to take a while, different so that it is pushed.
             pte = out / "model.pte"
             pte.write_bytes(chance.randbytes(1024) * (MODEL_BYTES // 1024))
-            likeness = HOSTILE.likeness if fault == "maker" else {"storage_bytes": 64 << 20}
+            likeness = HOSTILE if fault == "maker" else {"storage_bytes": 64 << 20}
             phone = lab.add(**likeness)
             # What is meant to hang must not take a minute.
             work = Work(runner, make_artifact(pte), out, 3.0 if fault == "hang" else 60.0)

@@ -49,38 +49,35 @@ class FakePhone:
         self.phone = phone
         self.serial = f"127.0.0.1:{phone.port}"
 
+    def _ask(self, verb: str, **rest: Any) -> Any:
+        return self.lab.ask(verb, name=self.phone.name, **rest)
+
     def read(self, path: str) -> str:
         """A file of the phone, read without adb; ``path`` is relative to its root."""
-        return str(self.lab.ask("read", name=self.phone.name, path=path)["text"])
+        return str(self._ask("read", path=path)["text"])
 
     def write(self, path: str, text: str) -> None:
-        self.lab.ask("write", name=self.phone.name, path=path, text=text)
+        self._ask("write", path=path, text=text)
 
     def files(self, path: str = "data/local/tmp") -> list[str]:
-        return list(self.lab.ask("files", name=self.phone.name, path=path)["files"])
-
-    def fill(self, path: str) -> None:
-        """Fill the phone's storage with one file. Only for phones whose storage has a limit."""
-        if self.phone.storage_bytes is None:
-            raise TargetError("The storage of this fake phone has no limit. Set storage_bytes.")
-        self.lab.ask("fill", name=self.phone.name, path=path)
+        return list(self._ask("files", path=path)["files"])
 
     def remove(self, path: str) -> None:
         """A file, or a folder with all that is in it."""
-        self.lab.ask("remove", name=self.phone.name, path=path)
+        self._ask("remove", path=path)
 
     def setting(self, name: str) -> str | None:
         """The current value of a global setting, or None."""
-        if f"{name}" not in self.files(f"{STATE}/settings/global"):
+        if name not in self.files(f"{STATE}/settings/global"):
             return None
-        return self.read(f"{STATE}/settings/global/{name}").strip()
+        return self.state(f"settings/global/{name}")
 
     def state(self, name: str) -> str:
         return self.read(f"{STATE}/{name}").strip()
 
     def processes(self) -> dict[int, list[str]]:
         """The processes on the phone without adbd: process id to command line."""
-        found = self.lab.ask("processes", name=self.phone.name)["processes"]
+        found = self._ask("processes")["processes"]
         return {int(pid): list(words) for pid, words in found.items()}
 
     def kill(self, pid: int, number: int = signal.SIGKILL) -> None:
@@ -88,10 +85,10 @@ class FakePhone:
 
     def kill_adbd(self) -> None:
         """Kill adbd; the processes that it started go on, as when a cable is pulled."""
-        self.lab.ask("kill adbd", name=self.phone.name)
+        self._ask("kill_adbd")
 
     def start_adbd(self) -> None:
-        self.lab.ask("start adbd", name=self.phone.name)
+        self._ask("start_adbd")
 
 
 def fake_target(phone: FakePhone, **options: Any) -> AndroidTarget:
@@ -136,16 +133,9 @@ class FakeLab:
         self._control.settimeout(180)
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         with theirs:
+            program = [sys.executable, "-m", "pytest_sme2.fake_phone.supervisor"]
             self._process = subprocess.Popen(
-                [
-                    *sandbox,
-                    sys.executable,
-                    "-m",
-                    "pytest_sme2.fake_phone.supervisor",
-                    str(theirs.fileno()),
-                    str(folder),
-                    plan,
-                ],
+                [*sandbox, *program, str(theirs.fileno()), str(folder), plan],
                 env={
                     "PATH": os.environ.get("PATH", ""),
                     "PYTHONPATH": str(Path(pytest_sme2.__file__).resolve().parents[1]),
@@ -181,7 +171,7 @@ class FakeLab:
         properties = {**self._own_properties(phone), **phone.properties}
         phone = dataclasses.replace(phone, properties=properties)
         device = FakePhone(self, phone)
-        self.ask("add phone", phone=dataclasses.asdict(phone))
+        self.ask("add_phone", phone=dataclasses.asdict(phone))
         self.phones.append(device)
         return device
 
@@ -197,14 +187,9 @@ class FakeLab:
             properties[LAUNCHER_PROPERTY] = f"{EMULATOR_ON_PHONE} -cpu {cpu}"
         return properties
 
-    def add_stubborn(self, port: int = 15599) -> str:
-        """The serial of a phone that never allows debugging."""
-        self.ask("add stubborn", port=port)
-        return f"127.0.0.1:{port}"
-
     def start_server(self) -> None:
         """Start the adb server; a second start uses the same address."""
-        self.ask("start server")
+        self.ask("start_server")
         try:
             self.server.version(timeout=30)
         except TargetError as error:
@@ -213,7 +198,7 @@ class FakeLab:
             raise TargetError(f"The fake phone's adb server did not start: {said}") from error
 
     def kill_server(self) -> None:
-        self.ask("kill server")
+        self.ask("kill_server")
 
     def log(self, name: str = "server") -> str:
         return str(self.ask("log", name=name)["text"])

@@ -204,6 +204,7 @@ _FEATURES = (
     "lrcpc dcpop sha3 sm3 sm4 asimddp sha512 sve asimdfhm dit uscat ilrcpc flagm ssbs sb paca "
     "pacg dcpodp sve2 i8mm bf16"
 )
+_SME2_FEATURES = " sme smei16i64 smef64f64 smei8i32 smef16f32 smeb16f32 smef32f32 smefa64 sme2"
 
 
 @dataclass(frozen=True)
@@ -294,45 +295,34 @@ def _write_state(root: Path, phone: Phone) -> None:
     recorded = (answers / "properties").read_text(encoding="utf-8").splitlines()
     properties = dict(line.split("=", 1) for line in recorded)
     properties |= {"ro.serialno": phone.name, **phone.properties}
-    lines = "".join(f"{name}={value}\n" for name, value in sorted(properties.items()))
-    (state / "properties").write_text(lines, encoding="utf-8")
-    (state / "settings/global").mkdir(parents=True)
-    for name, value in {**_SETTINGS, **phone.settings}.items():
-        if value is not None:
-            (state / "settings/global" / name).write_text(f"{value}\n", encoding="utf-8")
-    (state / "thermal_status").write_text("0\n", encoding="utf-8")
-    (state / "thermal").write_text(f"{phone.thermal}\n", encoding="utf-8")
-    wakefulness = "Asleep" if phone.asleep else "Awake"
-    (state / "wakefulness").write_text(f"{wakefulness}\n", encoding="utf-8")
-    (state / "journal").write_text("", encoding="utf-8")
-    if phone.settings_refused:
-        (state / "settings_refused").touch()
-    if phone.fixed_performance:
-        (state / "fixed_performance").write_text("false\n", encoding="utf-8")
-    features = phone.flags or _FEATURES + (
-        " sme smei16i64 smef64f64 smei8i32 smef16f32 smeb16f32 smef32f32 smefa64 sme2"
-        if phone.sme2
-        else ""
+    listed = [f"{name}={value}" for name, value in sorted(properties.items())]
+    features = phone.flags or _FEATURES + (_SME2_FEATURES if phone.sme2 else "")
+    settings = {**_SETTINGS, **phone.settings}
+    _write(
+        state,
+        {
+            "properties": "\n".join(listed),
+            **{f"settings/global/{name}": value for name, value in settings.items()},
+            "thermal_status": 0,
+            "thermal": phone.thermal,
+            "wakefulness": "Asleep" if phone.asleep else "Awake",
+            "settings_refused": "yes" if phone.settings_refused else None,
+            "fixed_performance": "false" if phone.fixed_performance else None,
+            "cpuinfo": "\n".join(
+                f"processor\t: {core}\nBogoMIPS\t: 38.40\nFeatures\t: {features}\n"
+                f"CPU implementer\t: {part.partition(':')[0]}\nCPU architecture: 8\n"
+                f"CPU variant\t: 0x0\nCPU part\t: {part.partition(':')[2]}\nCPU revision\t: 0\n"
+                for core, part in enumerate(phone.parts or ["0x41:0xd8e"] * (os.cpu_count() or 1))
+            ),
+        },
     )
-    parts = phone.parts or ["0x41:0xd8e"] * (os.cpu_count() or 1)
-    (state / "cpuinfo").write_text(
-        "".join(
-            f"processor\t: {core}\nBogoMIPS\t: 38.40\nFeatures\t: {features}\n"
-            f"CPU implementer\t: {part.partition(':')[0]}\nCPU architecture: 8\n"
-            f"CPU variant\t: 0x0\nCPU part\t: {part.partition(':')[2]}\nCPU revision\t: 0\n\n"
-            for core, part in enumerate(parts)
-        ),
-        encoding="utf-8",
-    )
+    (state / "journal").touch()
 
 
 def _write_sysfs(root: Path, phone: Phone) -> None:
-    cores = os.cpu_count() or 1
-    frequencies = list(phone.max_frequencies_khz) or [3_600_000] * cores
+    frequencies = list(phone.max_frequencies_khz) or [3_600_000] * (os.cpu_count() or 1)
     cpus = root / "sys/devices/system/cpu"
     for core, frequency in enumerate(frequencies):
-        folder = cpus / f"cpu{core}" / "cpufreq"
-        folder.mkdir(parents=True)
         values = {
             "cpuinfo_max_freq": frequency,
             "cpuinfo_min_freq": 300_000,
@@ -340,17 +330,20 @@ def _write_sysfs(root: Path, phone: Phone) -> None:
             "scaling_cur_freq": frequency,
             "scaling_governor": "schedutil",
         }
-        for name, value in values.items():
-            (folder / name).write_text(f"{value}\n", encoding="utf-8")
-    for name in ("online", "present", "possible"):
-        (cpus / name).write_text(f"0-{len(frequencies) - 1}\n", encoding="utf-8")
+        _write(cpus / f"cpu{core}" / "cpufreq", values)
+    _write(cpus, dict.fromkeys(("online", "present", "possible"), f"0-{len(frequencies) - 1}"))
     warm = phone.temperature_millidegrees
     zones = {"cpu-0-0": warm, "cpu-1-0": warm, "battery": warm, "skin": warm, "soc": _CHARGE}
     for index, (kind, value) in enumerate(zones.items()):
-        zone = root / f"sys/class/thermal/thermal_zone{index}"
-        zone.mkdir(parents=True)
-        (zone / "type").write_text(f"{kind}\n", encoding="utf-8")
-        (zone / "temp").write_text(f"{value}\n", encoding="utf-8")
+        _write(root / f"sys/class/thermal/thermal_zone{index}", {"type": kind, "temp": value})
+
+
+def _write(folder: Path, values: Mapping[str, object]) -> None:
+    """Write files of one value each; None makes no file."""
+    for name, value in values.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if value is not None:
+            (folder / name).write_text(f"{value}\n", encoding="utf-8")
 
 
 def _mount(root: Path, phone: Phone, shell: int) -> None:

@@ -19,14 +19,12 @@ import re
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from pytest_sme2.fake_phone.root import (
     DATA,
@@ -54,7 +52,10 @@ _SPARE_USERS = range(61184, 65520)
 
 
 class Supervisor:
-    """Answers one request at a time with a JSON object, which has ``error`` if it failed."""
+    """Answers one request at a time with a JSON object, which has ``error`` if it failed.
+
+    A request names a method, and has its arguments.
+    """
 
     def __init__(self, control: socket.socket, folder: Path, plan: dict[str, Any]) -> None:
         self.control = control
@@ -103,12 +104,12 @@ class Supervisor:
         while message := self.control.recv(65536):
             request = json.loads(message)
             try:
-                answer = self._handlers[request.pop("do")](self, **request)
+                answer = getattr(self, request.pop("do"))(**request) or {}
             except (OSError, subprocess.SubprocessError, KeyError, ValueError) as error:
                 answer = {"error": f"{type(error).__name__}: {error}"}
             self.control.send(json.dumps(answer).encode())
 
-    def start_server(self) -> dict[str, Any]:
+    def start_server(self) -> None:
         """Start adb; only the user who started the sandbox can connect to it."""
         environment = {"HOME": "/home", "TMPDIR": "/home"}
         environment |= dict.fromkeys(("ADB_MDNS", "ADB_USB", "ADB_EMU"), "0")
@@ -127,7 +128,6 @@ class Supervisor:
                 limited=True,
                 pass_fds=[descriptor],
             )
-        return {}
 
     def _start(
         self,
@@ -164,21 +164,15 @@ class Supervisor:
                 **options,
             )
 
-    def add_phone(self, phone: dict[str, Any]) -> dict[str, Any]:
+    def add_phone(self, phone: dict[str, Any]) -> None:
         made = Phone(**phone)
         tree = ProcessTree()
         with tree:
             build_root(self.folder / made.name, made, self.userland)
         self.phones[made.name], self.trees[made.name] = made, tree
-        return self.start_adbd(made.name)
+        self.start_adbd(made.name)
 
-    def add_stubborn(self, port: int) -> dict[str, Any]:
-        """Start a fake adbd that asks every host for its key and never accepts it."""
-        listener = socket.create_server(("127.0.0.1", port))
-        threading.Thread(target=_never_authorize, args=(listener,), daemon=True).start()
-        return {}
-
-    def start_adbd(self, name: str) -> dict[str, Any]:
+    def start_adbd(self, name: str) -> None:
         port = self.phones[name].port
         environment = {
             "ADBD_PORT": str(port),
@@ -190,25 +184,24 @@ class Supervisor:
         with self.trees[name]:
             self.devices[name] = self._start(name, "/adbd", "adbd", (), environment)
         _wait_for_listener(port, self.devices[name])
-        return {"serial": f"127.0.0.1:{port}"}
 
-    def kill_adbd(self, name: str) -> dict[str, Any]:
+    def kill_adbd(self, name: str) -> None:
         """Kill only adbd; its processes go on, as when a cable is pulled."""
-        return _kill(self.devices[name])
+        _kill(self.devices[name])
 
-    def kill_server(self) -> dict[str, Any]:
-        return _kill(self.server) if self.server is not None else {}
+    def kill_server(self) -> None:
+        if self.server is not None:
+            _kill(self.server)
 
     def read(self, name: str, path: str) -> dict[str, Any]:
         """A file of the phone, read without adb."""
         return {"text": (self.folder / name / path).read_text(encoding="utf-8")}
 
-    def write(self, name: str, path: str, text: str) -> dict[str, Any]:
+    def write(self, name: str, path: str, text: str) -> None:
         file = self.folder / name / path
         file.write_text(text, encoding="utf-8")
         around = file.parent.stat()
         os.chown(file, around.st_uid, around.st_gid)
-        return {}
 
     def files(self, name: str, path: str) -> dict[str, Any]:
         """All files below a folder of the phone, listed without adb."""
@@ -216,22 +209,12 @@ class Supervisor:
         found = sorted(str(file.relative_to(folder)) for file in folder.rglob("*"))
         return {"files": found}
 
-    def fill(self, name: str, path: str) -> dict[str, Any]:
-        """Write a file until the phone's storage is full."""
-        size = 0
-        file = (self.folder / name / path).open("wb", buffering=0)
-        with file, contextlib.suppress(OSError):
-            while True:
-                size += file.write(bytes(1 << 20))
-        return {"size": size}
-
-    def remove(self, name: str, path: str) -> dict[str, Any]:
+    def remove(self, name: str, path: str) -> None:
         place = self.folder / name / path
         if place.is_dir():
             shutil.rmtree(place, ignore_errors=True)
         else:
             place.unlink(missing_ok=True)
-        return {}
 
     def processes(self, name: str) -> dict[str, Any]:
         """Command lines of the processes in the phone's root, without adbd."""
@@ -247,30 +230,12 @@ class Supervisor:
                     found[entry.name] = [word.decode("utf-8", "replace") for word in words]
         return {"processes": found}
 
-    def signal(self, pid: int, number: int) -> dict[str, Any]:
+    def signal(self, pid: int, number: int) -> None:
         os.kill(pid, number)
-        return {}
 
     def log(self, name: str) -> dict[str, Any]:
         text = (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
         return {"text": text[-8000:]}
-
-    _handlers: ClassVar[dict[str, Callable[..., dict[str, Any]]]] = {
-        "start server": start_server,
-        "kill server": kill_server,
-        "add phone": add_phone,
-        "add stubborn": add_stubborn,
-        "start adbd": start_adbd,
-        "kill adbd": kill_adbd,
-        "read": read,
-        "write": write,
-        "files": files,
-        "fill": fill,
-        "remove": remove,
-        "processes": processes,
-        "signal": signal,
-        "log": log,
-    }
 
 
 def _shell_user() -> int:
@@ -307,32 +272,6 @@ def _run(*command: str, environment: dict[str, str] | None = None) -> str:
     return done.stdout
 
 
-def _never_authorize(listener: socket.socket) -> None:
-    token = b"pytest-sme2 token..."
-    magic = int.from_bytes(b"AUTH", "little")
-    header = struct.pack(
-        "<6I", magic, 1, 0, len(token), sum(token) & 0xFFFFFFFF, magic ^ 0xFFFFFFFF
-    )
-    signature, public_key = 2, 3
-    while True:
-        host, _ = listener.accept()
-        with contextlib.suppress(OSError, struct.error), host:
-            kind = signature
-            # Every signature is wrong, and nobody accepts the key that follows.
-            while True:
-                if kind != public_key:
-                    host.sendall(header + token)
-                _, kind, _, length, _, _ = struct.unpack("<6I", _exactly(host, 24))
-                _exactly(host, length)
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size and (chunk := connection.recv(size - len(data))):
-        data += chunk
-    return data
-
-
 def _wait_for_listener(port: int, process: subprocess.Popen[bytes]) -> None:
     # Looked up instead of connected to, because adbd would see a connection as a host.
     deadline = time.monotonic() + 60
@@ -347,9 +286,9 @@ def _wait_for_listener(port: int, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.01)
 
 
-def _kill(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    process.send_signal(signal.SIGKILL)
-    return {"status": process.wait(timeout=60)}
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait(timeout=60)
 
 
 def main(arguments: list[str]) -> int:

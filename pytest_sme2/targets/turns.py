@@ -14,7 +14,7 @@ import select
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO
 
@@ -44,7 +44,7 @@ class Player:
 class _Started:
     """A player's process, which writes to a pipe when it waits."""
 
-    def __init__(self, player: Player, environment: Mapping[str, str]) -> None:
+    def __init__(self, player: Player) -> None:
         self.resting, descriptor = os.pipe()
         waiting, self.giving = os.pipe()
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
@@ -56,7 +56,7 @@ class _Started:
                     stdin=waiting,
                     stdout=player.output,
                     stderr=self.errors,
-                    env=dict(environment),
+                    env=whitelisted_environment(),
                     cwd=player.folder,
                     pass_fds=(descriptor,),
                     start_new_session=True,
@@ -107,11 +107,7 @@ class _Started:
 
 
 def run_in_turns(
-    players: Sequence[Player],
-    turns: int,
-    *,
-    timeout_seconds: float,
-    environment: Mapping[str, str] | None = None,
+    players: Sequence[Player], turns: int, *, timeout_seconds: float
 ) -> list[Finished | None]:
     """Run programs that take turns, and say how each ended, in the given order.
 
@@ -121,10 +117,9 @@ def run_in_turns(
     cannot be started.
     """
     deadline = time.monotonic() + timeout_seconds
-    environment = whitelisted_environment() if environment is None else environment
     started: list[_Started] = []
     try:
-        culprit = _play(players, turns, started, deadline, environment)
+        culprit = _play(players, turns, started, deadline)
         answers = [one.finish(deadline) if culprit in (None, one) else None for one in started]
         return [*answers, *[None] * (len(players) - len(started))]
     finally:
@@ -133,15 +128,11 @@ def run_in_turns(
 
 
 def _play(
-    players: Sequence[Player],
-    turns: int,
-    started: list[_Started],
-    deadline: float,
-    environment: Mapping[str, str],
+    players: Sequence[Player], turns: int, started: list[_Started], deadline: float
 ) -> _Started | None:
     """Start all and give the turns; return the one that failed, if any."""
     for player in players:
-        started.append(_Started(player, environment))
+        started.append(_Started(player))
         if started[-1].wait(deadline) is not State.RESTING:
             return started[-1]
     for turn in range(turns):

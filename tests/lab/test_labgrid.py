@@ -63,8 +63,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabgridLab]:
 
 
 @pytest.fixture(autouse=True)
-def _fail_before_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def _do_not_wait_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labgrid, "_WAIT_SECONDS", 300.0)
+    monkeypatch.setattr(labgrid, "_POLL_SECONDS", 0.1)
 
 
 def farm(lab: LabgridLab, lines: list[str] | None = None, **wishes: str) -> Lab:
@@ -81,6 +82,28 @@ def hold(lab: LabgridLab, place: str, *machine: str) -> subprocess.Popen[str]:
     )
     assert holder.stdout.readline() == f"{place}\n"
     return holder
+
+
+class Waiting:
+    """Somebody who waits for a place that is in use."""
+
+    def __init__(self, lab: LabgridLab, place: str) -> None:
+        self.lines: list[str] = []
+        self.taken: list[FarmDevice] = []
+        self._farm = farm(lab, self.lines, name=place)
+        self._thread = threading.Thread(target=self._take)
+        self._thread.start()
+        wait_until(lambda: self.lines)
+        time.sleep(1)
+        assert self.taken == [], "it is in use"
+
+    def _take(self) -> None:
+        self.taken.append(self._farm.acquire(None))
+
+    def end(self) -> None:
+        """It gets the place, and gives it back."""
+        self._thread.join()
+        self._farm.release(self.taken[0], lost=False)
 
 
 def end(holder: subprocess.Popen[str]) -> None:
@@ -132,20 +155,12 @@ def test_what_the_lab_does_not_have_is_said(
 
 
 def test_the_place_of_a_killed_process_is_freed_by_the_next_one(lab: LabgridLab) -> None:
-    lines: list[str] = []
     holder = hold(lab, "a1")
-    mine = farm(lab, lines, name="a1")
-    taken: list[FarmDevice] = []
-    waiting = threading.Thread(target=lambda: taken.append(mine.acquire(None)))
-    waiting.start()
-    wait_until(lambda: lines)
-    assert re.search(r"waiting for one of 1 places of the lab, in use: a1 \(", lines[0])
-    time.sleep(3)
-    assert taken == [], "its holder lives"
+    waiting = Waiting(lab, "a1")
+    assert re.search(r"waiting for one of 1 places of the lab, in use: a1 \(", waiting.lines[0])
     end(holder)
-    waiting.join()
-    assert lines[1].startswith("freeing the place a1: its holder")
-    mine.release(taken[0], lost=False)
+    waiting.end()
+    assert waiting.lines[1].startswith("freeing the place a1: its holder")
 
 
 def test_a_holder_on_another_machine_is_dead_when_the_lease_on_its_phone_is_old(
@@ -154,38 +169,22 @@ def test_a_holder_on_another_machine_is_dead_when_the_lease_on_its_phone_is_old(
     monkeypatch.setattr(labgrid, "_ASK_SECONDS", 0.0)
     end(hold(lab, "a2", "ab" * 6))
     phone = lab.phones[1]
-    lines: list[str] = []
     phone.lab.server.connect(phone.serial)
     device = AdbDevice(phone.lab.server, phone.serial)
     device.shell(f"echo '{{}}' > {CLAIM}")
-    mine = farm(lab, lines, name="a2")
-    taken: list[FarmDevice] = []
-    waiting = threading.Thread(target=lambda: taken.append(mine.acquire(None)))
-    waiting.start()
-    wait_until(lambda: lines)
-    time.sleep(3)
-    assert taken == [], "the phone is used"
+    waiting = Waiting(lab, "a2")
     device.shell(f"touch -d 2020-01-01T00:00:00 {CLAIM}")
-    waiting.join()
+    waiting.end()
     device.shell(f"rm {CLAIM}")
-    mine.release(taken[0], lost=False)
 
 
 def test_the_place_of_a_person_is_left_alone(lab: LabgridLab) -> None:
     with contextlib.closing(_Coordinator(lab.address, "desk/anna")) as person:
         person.call("AcquirePlace", placename="b1")
-        lines: list[str] = []
-        mine = farm(lab, lines, name="b1")
-        taken: list[FarmDevice] = []
-        waiting = threading.Thread(target=lambda: taken.append(mine.acquire(None)))
-        waiting.start()
-        wait_until(lambda: lines)
-        time.sleep(3)
-        assert taken == []
-        assert "b1 (desk/anna)" in lines[0]
+        waiting = Waiting(lab, "b1")
+        assert "b1 (desk/anna)" in waiting.lines[0]
         person.give_back("b1", "desk/anna")
-        waiting.join()
-    mine.release(taken[0], lost=False)
+        waiting.end()
 
 
 def test_a_place_whose_phone_was_lost_is_marked_and_another_taken(lab: LabgridLab) -> None:

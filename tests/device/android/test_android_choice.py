@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import threading
@@ -13,11 +12,9 @@ import pytest
 
 from pytest_sme2.errors import ConnectionLostError, TargetError, UsageError
 from pytest_sme2.fake_phone.lab import FakeLab
-from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.targets.phone.adb import INSTALL_ADB, AdbDevice, AdbServer
 from pytest_sme2.targets.phone.choice import choose_serials, list_attached, make_ready
-from tests.support.phones import add_models, leftovers, start_lab
+from tests.support.phones import answering, leftovers, start_lab
 
 
 @pytest.fixture
@@ -130,22 +127,6 @@ def test_unusable_phone_says_what_to_do(state: str, advice: str) -> None:
         assert str(list_attached(server)[0]) == f"R5CT ({state})"
 
 
-def test_server_that_is_not_adb_is_refused() -> None:
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        client, _ = listener.accept()
-        with client:
-            client.sendall(b"HTTP/1.1 400")
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    with pytest.raises(TargetError, match="Is it really an adb server"):
-        AdbServer(*listener.getsockname()).devices()
-    thread.join()
-    listener.close()
-
-
 def test_a_server_that_does_not_answer_is_not_waited_for_for_ever() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = AdbServer(*listener.getsockname())
@@ -185,57 +166,36 @@ def test_default_adb_server_is_started(tmp_path: Path) -> None:
     assert (tmp_path / "arguments").read_text(encoding="utf-8") == f"-P {port} start-server\n"
 
 
-def test_an_unauthorized_phone_is_named_so_by_a_real_server(
-    fresh_lab: FakeLab, fresh_server: AdbServer
-) -> None:
-    serial = fresh_lab.add_stubborn()
-    with pytest.raises(TargetError, match=r"unauthorized.*Allow USB debugging"):
-        make_ready(fresh_server, serial, seconds=60)
+class AskingServer(AdbServer):
+    """Its phone is accepted after so many looks."""
+
+    looks = 2
+
+    def devices(self) -> dict[str, str]:
+        self.looks -= 1
+        return {"R5CT1": "unauthorized" if self.looks >= 0 else "device"}
 
 
 def test_a_phone_that_asks_is_waited_for_where_somebody_is_told(
-    fresh_lab: FakeLab, fresh_server: AdbServer, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pytest_sme2.targets.phone.choice.ASKING_SECONDS", 1.5)
-    serial = fresh_lab.add_stubborn()
     told: list[str] = []
-    with pytest.raises(TargetError, match=r"unauthorized.*Allow USB debugging"):
-        make_ready(fresh_server, serial, seconds=60, progress=told.append)
-    wanted = "unlock the phone and accept 'Allow USB debugging'; waiting 1.5 s for that"
-    assert told == [f"{serial}: {wanted}"]
-
-
-class AcceptingServer(AdbServer):
-    """Its phone is accepted the third time that somebody looks."""
-
-    looks = 0
-
-    def devices(self) -> dict[str, str]:
-        self.looks += 1
-        return {"R5CT1": "device" if self.looks > 2 else "unauthorized"}
-
-
-def test_a_phone_that_is_accepted_meanwhile_is_used() -> None:
-    told: list[str] = []
-    make_ready(AcceptingServer(), "R5CT1", seconds=0, progress=told.append)
+    make_ready(AskingServer(), "R5CT1", seconds=0, progress=told.append)
     assert len(told) == 1
+    monkeypatch.setattr("pytest_sme2.targets.phone.choice.ASKING_SECONDS", 0.1)
+    monkeypatch.setattr(AskingServer, "looks", 1000)
+    with pytest.raises(TargetError, match=r"unauthorized.*Allow USB debugging"):
+        make_ready(AskingServer(), "R5CT1", seconds=60, progress=told.append)
+    wanted = "unlock the phone and accept 'Allow USB debugging'; waiting 0.1 s for that"
+    assert told[1:] == [f"R5CT1: {wanted}"]
 
 
 def test_an_old_adb_server_is_refused() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def answer() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(100)
-                connection.sendall(b"OKAY00040028")
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        server = AdbServer("127.0.0.1", listener.getsockname()[1])
-        with pytest.raises(TargetError, match=r"too old: its version is 40, and 41 is needed"):
-            server.ensure_running()
-        thread.join()
+    with (
+        answering(b"OKAY00040028") as server,
+        pytest.raises(TargetError, match=r"too old: its version is 40, and 41 is needed"),
+    ):
+        server.ensure_running()
 
 
 def test_a_device_that_went_away_is_a_lost_connection(
@@ -253,8 +213,6 @@ def test_a_device_that_went_away_is_a_lost_connection(
 
 
 PAGE = (Path(__file__).parents[3] / "docs" / "fleets.md").read_text("utf-8")
-# pytester gives tests another home folder, so this is asked before.
-CACHE = cache_folder()
 
 
 def documented_conftest(phones: list[tuple[str, str]]) -> str:
@@ -267,26 +225,29 @@ def documented_conftest(phones: list[tuple[str, str]]) -> str:
 
 
 def test_one_run_uses_the_phones_of_two_computers(
-    sme2_lab: FakeLab, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    lab: FakeLab, fresh_lab: FakeLab, pytester: pytest.Pytester
 ) -> None:
-    monkeypatch.setenv("SME2_CACHE_DIR", str(CACHE))
-    add_models(pytester.path / "models", ("alpha", "beta"))
-    pytester.makepyfile("def test_evidence(sme2_gate): sme2_gate.check_evidence()")
-    with start_lab(emulator=find_qemu().path) as other:
-        phones = [
-            lab.add(properties={"ro.product.model": f"Phone {number}"})
-            for number, lab in enumerate((sme2_lab, other))
-        ]
-        # Neither can be reached but through its own server, and their names are the same.
-        assert phones[0].serial == phones[1].serial
-        servers = [(phone.lab.address, phone.serial) for phone in phones]
-        pytester.makeconftest(documented_conftest(servers))
-        words = ("--device=android", "-n", "2", "--sme2-out=out", "-p", "no:cacheprovider")
-        done = pytester.runpytest_inprocess(*words)
-        done.assert_outcomes(passed=2)
-        assert [leftovers(phone) for phone in phones] == [[], []]
-    used = set()
-    for path in (pytester.path / "out").rglob("metrics.json"):
-        facts = json.loads(path.read_text("utf-8"))["measured"]["fingerprint"]["facts"]
-        used.add(dict(facts)["model"].removeprefix("pytest-sme2 "))
-    assert used == {"Phone 0", "Phone 1"}
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("number", range(4))
+        def test_phone(number, sme2_target):
+            facts = dict(sme2_target.fingerprint().facts)
+            with open("used", "a") as used:
+                used.write(facts["model"] + "\\n")
+        """
+    )
+    phones = [
+        made.add(name="same", port=15_801, properties={"ro.product.model": f"Phone {number}"})
+        for number, made in enumerate((lab, fresh_lab))
+    ]
+    # Neither can be reached but through its own server, and their names are the same.
+    assert phones[0].serial == phones[1].serial
+    servers = [(phone.lab.address, phone.serial) for phone in phones]
+    pytester.makeconftest(documented_conftest(servers))
+    words = ("--device=android", "-n", "2", "-p", "no:cacheprovider")
+    pytester.runpytest_inprocess(*words).assert_outcomes(passed=4)
+    assert [leftovers(phone) for phone in phones] == [[], []]
+    used = set((pytester.path / "used").read_text("utf-8").splitlines())
+    assert {name.removeprefix("pytest-sme2 ") for name in used} == {"Phone 0", "Phone 1"}

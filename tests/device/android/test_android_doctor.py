@@ -86,9 +86,6 @@ def test_the_fake_phone_is_tried_out_too(
     assert json.loads(out.read_text())["machine"]["proven"] is True
 
 
-CPUINFO = "data/system/fake/cpuinfo"
-
-
 def test_the_vector_length_is_in_the_fingerprint(
     sme2_lab: FakeLab, make_target: MakeTarget
 ) -> None:
@@ -126,21 +123,3 @@ def test_a_program_that_cannot_run_leaves_it_unknown(
     properties = {LAUNCHER_PROPERTY: "/no/such/emulator"}
     target = make_target(sme2_lab.add(properties=properties))
     assert dict(target.fingerprint().facts)["sme_vector_bits"] == "unknown"
-
-
-def test_sme_without_sme2_is_named(sme2_lab: FakeLab, make_target: MakeTarget) -> None:
-    phone = sme2_lab.add(sme2=False)
-    phone.write(CPUINFO, phone.read(CPUINFO).replace(" bf16", " bf16 sme"))
-    able = make_target(phone).capabilities()
-    assert (able.sme2, able.sme1, able.switches) == (False, True, True)
-    assert "its SoC (Fake FakeSoC) has SME, but not SME2. Kernel " in able.reason
-
-
-def test_cores_with_sme2_under_a_kernel_without_it_are_told_apart(
-    sme2_lab: FakeLab, make_target: MakeTarget
-) -> None:
-    phone = sme2_lab.add(sme2=False)
-    phone.write(CPUINFO, phone.read(CPUINFO).replace("0xd8e", "0xd8c"))
-    reason = make_target(phone).capabilities().reason
-    assert "has cores with SME2 (C1-Ultra), but its kernel does not show SME2" in reason
-    assert "x C1-Ultra; flags fp asimd " in reason

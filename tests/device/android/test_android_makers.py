@@ -9,11 +9,11 @@ import pytest
 
 from pytest_sme2.errors import Sme2Warning
 from pytest_sme2.fake_phone.lab import FakeLab
-from pytest_sme2.fake_phone.profiles import HOSTILE, PROFILES
 from pytest_sme2.results import Arm, Artifact, RunRequest
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.targets.phone.answers import parse_cores
 from pytest_sme2.targets.phone.silicon import cores_text, kinds
+from tests.support.phone_profiles import HOSTILE, PROFILES
 from tests.support.phones import MakeTarget, leftovers, settings_of
 
 MakeRunner = Callable[[float], Sme2Runner]
@@ -32,18 +32,17 @@ def test_a_published_chip_is_told_as_what_it_is(
     lab: FakeLab, make_target: MakeTarget, name: str
 ) -> None:
     profile = PROFILES[name]
-    assert profile.sources
-    target = make_target(lab.add(**profile.likeness))
+    target = make_target(lab.add(**profile))
     sme, sme2, parts, counts = KNOWN[name]
     able = target.capabilities()
     assert (target.silicon.sme, able.sme2, able.sme1) == (sme, sme2, sme and not sme2)
     assert target.silicon.cores() == parts
-    assert profile.likeness["properties"]["ro.soc.model"] in target.soc
+    assert profile["properties"]["ro.soc.model"] in target.soc
     # All that sysfs lists; those that a process may use are this machine's.
     clocks = "/sys/devices/system/cpu/cpu[0-9]*/cpufreq"
     listed = parse_cores(target.device.check(f"grep -H . {clocks}/*_max_freq"))
     assert [len(kind) for kind in kinds(listed)] == counts
-    fastest = max(profile.likeness["max_frequencies_khz"]) / 1e6
+    fastest = max(profile["max_frequencies_khz"]) / 1e6
     assert f"at {fastest:.2f} GHz" in cores_text(listed, [core.number for core in listed])
     assert set(target.cores) <= set(listed)
 
@@ -55,7 +54,7 @@ def test_a_hostile_maker_neither_ends_a_run_nor_keeps_a_change(
     artifact: Artifact,
     tmp_path: Path,
 ) -> None:
-    phone = lab.add(**HOSTILE.likeness)
+    phone = lab.add(**HOSTILE)
     before, runner = settings_of(phone), make_runner(0)
     target = make_target(phone)
     request = RunRequest(artifact, Arm.ON)

@@ -165,14 +165,3 @@ def test_two_machines_do_not_share_a_phone(phone: FakePhone, server: AdbServer) 
     first.restore()
     lease_phone(server, pools[1], timeout=0).restore()
     assert leftovers(phone) == []
-
-
-def test_settings_choose_a_fake_phone(sme2_lab: FakeLab) -> None:
-    target = choose_target(Settings(device="android", fake_phone=True, qemu=sme2_lab.emulator))
-    target.prepare()
-    try:
-        assert target.capabilities().sme2
-        assert not target.capabilities().timing
-        assert dict(target.fingerprint().facts)["model"] == "pytest-sme2 Fake Phone"
-    finally:
-        target.restore()

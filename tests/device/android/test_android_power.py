@@ -49,6 +49,7 @@ def test_power_mode_runs_exactly_these_commands(
     assert phone.state("journal").splitlines() == commands.splitlines()
     changed = {name for name, value in settings_of(phone).items() if value != before[name]}
     assert "stay_on_while_plugged_in" in changed
+    assert dict(target.fingerprint().facts)["power_mode"] == mode
     assert mode != "keep" or len(changed) == 1
     target.restore()
     assert settings_of(phone) == before
@@ -76,23 +77,6 @@ def test_the_note_is_there_before_the_first_change(
     with pytest.raises(TargetError, match="settings put global low_power 0"):
         make_target(phone, power_mode="boost")
     assert json.loads(phone.read(f"{NOTE_FILE}.seen"))["settings"] == before
-
-
-def test_settings_are_put_back_when_the_test_fails(
-    phone: FakePhone, make_target: MakeTarget
-) -> None:
-    before = settings_of(phone)
-    target = make_target(phone, power_mode="boost")
-
-    def fail() -> None:
-        try:
-            raise ZeroDivisionError
-        finally:
-            target.restore()
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    assert settings_of(phone) == before
 
 
 def test_restoring_twice_or_without_preparing_is_fine(
@@ -138,21 +122,17 @@ def start(lab: FakeLab, phone: FakePhone, ending: str) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.parametrize("ending", ["restores", "leaves it to the interpreter"])
-def test_ctrl_c_puts_the_settings_back(lab: FakeLab, phone: FakePhone, ending: str) -> None:
+@pytest.mark.parametrize("ending", ["restores", "leaves it to the interpreter", "forgets"])
+def test_a_process_that_ends_puts_the_settings_back(
+    lab: FakeLab, phone: FakePhone, ending: str
+) -> None:
     before = settings_of(phone)
     with start(lab, phone, ending) as process:
-        assert settings_of(phone) != before
-        process.send_signal(signal.SIGINT)
+        if ending != "forgets":
+            assert settings_of(phone) != before
+            process.send_signal(signal.SIGINT)
     assert settings_of(phone) == before
     assert leftovers(phone) == []
-
-
-def test_a_process_that_forgets_puts_them_back_as_it_ends(lab: FakeLab, phone: FakePhone) -> None:
-    before = settings_of(phone)
-    with start(lab, phone, "forgets"):
-        pass
-    assert settings_of(phone) == before
 
 
 def test_after_a_kill_the_next_connect_puts_them_back(
@@ -209,22 +189,17 @@ def test_a_phone_that_does_not_take_settings_is_named(
     assert leftovers(phone) == []
 
 
+@pytest.mark.parametrize(("has_it", "said"), [(True, "on"), (False, "off")])
 def test_fixed_performance_mode_where_the_phone_has_it(
-    phone: FakePhone, make_target: MakeTarget
+    lab: FakeLab, make_target: MakeTarget, has_it: bool, said: str
 ) -> None:
+    phone = lab.add(fixed_performance=has_it)
     target = make_target(phone, fixed_performance=True)
-    assert phone.state("fixed_performance") == "true"
-    assert dict(target.fingerprint().facts)["fixed_performance"] == "on"
-    assert target.state()["fixed_performance"] == "on"
+    assert dict(target.fingerprint().facts)["fixed_performance"] == said
+    assert target.state()["fixed_performance"] == said
+    assert not has_it or phone.state("fixed_performance") == "true"
     target.restore()
-    assert phone.state("fixed_performance") == "false"
-
-
-def test_fixed_performance_mode_where_it_has_not(lab: FakeLab, make_target: MakeTarget) -> None:
-    phone = lab.add(fixed_performance=False)
-    target = make_target(phone, fixed_performance=True)
-    assert dict(target.fingerprint().facts)["fixed_performance"] == "off"
-    target.restore()
+    assert not has_it or phone.state("fixed_performance") == "false"
     assert leftovers(phone) == []
 
 
@@ -242,15 +217,6 @@ def test_manifest_has_battery_screen_governor_and_heat(
     assert manifest["thermal_zones"] == zones
     assert manifest["low_power"] == "0"
     assert manifest["serial"] == phone.serial
-
-
-def test_two_power_modes_have_two_fingerprints(phone: FakePhone, make_target: MakeTarget) -> None:
-    keys = set()
-    for mode in ("boost", "app", "keep"):
-        target = make_target(phone, power_mode=mode)
-        keys.add(target.fingerprint().key)
-        target.restore()
-    assert len(keys) == 3
 
 
 def test_a_phone_that_forbids_it_is_measured_as_it_is(

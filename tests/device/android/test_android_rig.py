@@ -90,11 +90,6 @@ def test_answers_are_those_of_a_version(lab: FakeLab, version: int, sdk: int, ha
     assert "@" not in thermal + battery + shell(lab, phone, "dumpsys power").text
 
 
-def test_stayon_writes_the_same_setting_as_on_android(lab: FakeLab, phone: FakePhone) -> None:
-    shell(lab, phone, "/system/bin/svc power stayon true")
-    assert phone.setting("stay_on_while_plugged_in") == "15"
-
-
 def test_the_phone_has_no_c_library(lab: FakeLab, phone: FakePhone) -> None:
     assert shell(lab, phone, "ls /lib /lib64 /usr").code != 0
 
