@@ -45,7 +45,7 @@ _SIGNALS: Mapping[int, str] = {
 
 
 class Target(Protocol):
-    """Something that can run programs."""
+    """Something that can run programs. One that derives from it needs nothing prepared or put."""
 
     @property
     def name(self) -> str: ...
@@ -61,11 +61,11 @@ class Target(Protocol):
 
     def prepare(self) -> None:
         """Prepare it for measuring; ``restore`` undoes that."""
-        ...
+        return
 
     def put(self, files: Sequence[Path]) -> None:
         """Copy files to it before a run."""
-        ...
+        return
 
     def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
         """One process of the runner. Its files go into ``folder``, which belongs to this run.
@@ -76,7 +76,7 @@ class Target(Protocol):
 
     def restore(self) -> None:
         """Restore its settings; may be called at any time, more than once."""
-        ...
+        return
 
     def fingerprint(self) -> Fingerprint:
         """Everything about it that changes times."""
@@ -381,16 +381,15 @@ def describe_failure(finished: Finished, runner: Runner, request: RunRequest) ->
         )
     if finished.returncode == 0:
         return None
-    told = runner.explain(finished.returncode, finished.stderr)
+    code = finished.returncode
+    told = runner.explain(code, finished.stderr)
     if told is not None:
         remedy = " Free space there, or choose another folder." if _FULL in told else ""
         return f"{told}.{remedy}"
     # Most programs use stderr; QEMU prints to stdout if it cannot load a program.
     lines = [*finished.stdout.splitlines(), *finished.stderr.splitlines()]
     last = next((line for line in reversed(lines) if line.strip()), "")
-    if finished.returncode < 0:
-        number = -finished.returncode
-        text = _SIGNALS.get(number, f"signal {number} ended it")
-        return f"{text}." if not last else f"{text}; its last message: {last}"
-    said = f"; its last message: {last}" if last else "."
-    return f"it ended with exit code {finished.returncode}{said}"
+    text = f"it ended with exit code {code}"
+    if code < 0:
+        text = _SIGNALS.get(-code, f"signal {-code} ended it")
+    return f"{text}; its last message: {last}" if last else f"{text}."

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.processes import BASIC_ENVIRONMENT
 from pytest_sme2.system.qemu import DEFAULT_CPU, EmulatedCpu, Qemu
-from pytest_sme2.targets.base import check_request, run_here
+from pytest_sme2.targets.base import Target, check_request, run_here
 from pytest_sme2.targets.local import check_cpus
 
 _CPU = "sys/devices/system/cpu"
@@ -79,7 +79,7 @@ _FAST_ON_X86 = {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-FMA4"}
 
 
 @dataclass(frozen=True)
-class EmulatedTarget:
+class EmulatedTarget(Target):
     """An emulated CPU with SME2, and one without."""
 
     qemu: Qemu
@@ -102,15 +102,6 @@ class EmulatedTarget:
             reason="the CPU is emulated, so its times say nothing about hardware.",
             sme1=self.cpu.sme1,
         )
-
-    def prepare(self) -> None:
-        """An emulator has no settings to change."""
-
-    def put(self, files: Sequence[Path]) -> None:
-        """The files are already here."""
-
-    def restore(self) -> None:
-        """Nothing was changed."""
 
     def launcher(self, arm: Arm) -> tuple[str, ...]:
         """What stands before the runner's own command."""

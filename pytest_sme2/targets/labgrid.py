@@ -247,10 +247,7 @@ class _Coordinator:
                 key: getattr(value, value.WhichOneof("kind") or "", None)
                 for key, value in resource.params.items()
             }
-            # The second is the resource of labgrid's ADB driver, in releases that have it.
             host, serial = given.get("address"), given.get("username")
-            if resource.cls == "NetworkADBDevice":
-                host, serial = given.get("host"), given.get("serial")
             if resource.avail and host and serial:
                 server = f"{host}:{given.get('port')}"
                 return FarmDevice(serial=str(serial), adb_server=server, name=name)

@@ -19,7 +19,7 @@ from pytest_sme2.results import SME1_ONLY, Capabilities, Fingerprint, Run, RunRe
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system import platforms
 from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform, sysctl
-from pytest_sme2.targets.base import Job, check_request, run_here, run_here_in_turns
+from pytest_sme2.targets.base import Job, Target, check_request, run_here, run_here_in_turns
 from pytest_sme2.targets.phone.silicon import (
     Core,
     below_highest,
@@ -33,7 +33,7 @@ _HWCAP2 = {"sme": 1 << 23, "sme2": 1 << 37}
 CPU_FOLDER = Path("/sys/devices/system/cpu")
 
 
-class LocalTarget:
+class LocalTarget(Target):
     """The machine that this runs on; its CPU says whether it has SME2."""
 
     def __init__(self, *, note: str = "") -> None:
@@ -61,15 +61,6 @@ class LocalTarget:
     def missing_sme2(self) -> str:
         """Why there is no SME2."""
         return f"this machine's CPU ({platform.machine()}) has no SME2."
-
-    def prepare(self) -> None:
-        """A measurement changes nothing on this machine."""
-
-    def put(self, files: Sequence[Path]) -> None:
-        """The files are already here."""
-
-    def restore(self) -> None:
-        """Nothing was changed."""
 
     def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
         check_request(self.name, self.platform, self.capabilities(), runner, request)

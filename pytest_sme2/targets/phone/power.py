@@ -112,41 +112,32 @@ class Thermometer:
 # Beside the folder that gets cleaned, so that cleaning does not remove it.
 NOTE = "/data/local/tmp/pytest-sme2-restore.json"
 
+_STAYS_ON = "stay_on_while_plugged_in"
+_SCALES = ("window_animation_scale", "transition_animation_scale", "animator_duration_scale")
+# svc writes stay_on_while_plugged_in, so these are all settings to restore.
+SETTINGS = ("low_power", _STAYS_ON, *_SCALES)
 _SET = ("settings", "put", "global")
 # With its full path, because a shell may have another command called svc.
 _STAY_ON = ("/system/bin/svc", "power", "stayon", "true")
 POWER_COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "boost": (
         (*_SET, "low_power", "0"),
-        (*_SET, "stay_on_while_plugged_in", "15"),
+        (*_SET, _STAYS_ON, "15"),
         _STAY_ON,
-        (*_SET, "window_animation_scale", "0"),
-        (*_SET, "transition_animation_scale", "0"),
-        (*_SET, "animator_duration_scale", "0"),
+        *((*_SET, name, "0") for name in _SCALES),
     ),
     "app": (
-        (*_SET, "stay_on_while_plugged_in", "1"),
-        (*_SET, "window_animation_scale", "1"),
-        (*_SET, "transition_animation_scale", "1"),
-        (*_SET, "animator_duration_scale", "1"),
+        (*_SET, _STAYS_ON, "1"),
+        *((*_SET, name, "1") for name in _SCALES),
         (*_SET, "low_power", "0"),
         _STAY_ON,
     ),
     # A phone whose screen goes off in the middle of a run becomes another phone.
     "keep": (_STAY_ON,),
 }
-_STAYS_ON = "stay_on_while_plugged_in"
 # Phones that refuse ``settings put`` may let svc change this one, which knows fewer values.
 _STAY_ON_WORDS = {"0": "false", "1": "ac", "2": "usb", "4": "wireless", "8": "dock"}
 _STAY_ON_WORDS |= {"7": "true", "15": "true"}
-# svc writes stay_on_while_plugged_in, so these are all settings to restore.
-SETTINGS = (
-    "low_power",
-    "stay_on_while_plugged_in",
-    "window_animation_scale",
-    "transition_animation_scale",
-    "animator_duration_scale",
-)
 _FIXED = ("cmd", "power", "set-fixed-performance-mode-enabled")
 
 
@@ -167,7 +158,9 @@ class PhonePower:
             self._write_note({"settings": before, "fixed_performance": fixed_performance})
         if mode != "keep":
             for command in POWER_COMMANDS[mode]:
-                self._change(mode, command)
+                done = self.device.shell(list(command))
+                if done.code != 0:
+                    raise self._not_accepted(mode, f"{quote(command)} ({last_line(done.said)})")
         elif self.screen() == "off":
             # svc would switch it on, and the user asked for no change.
             self.event("was measured with its screen off, as it was")
@@ -187,11 +180,6 @@ class PhonePower:
             return self._read_settings()
         found = self._settings_if_told()
         return {_STAYS_ON: found[_STAYS_ON]} if found else {}
-
-    def _change(self, mode: str, command: Sequence[str]) -> None:
-        done = self.device.shell(list(command))
-        if done.code != 0:
-            raise self._not_accepted(mode, f"{quote(command)} ({last_line(done.said)})")
 
     def _can_return(self, before: Mapping[str, str | None]) -> bool:
         """Whether what keeps the phone awake can be undone: by svc, or by putting what is there."""

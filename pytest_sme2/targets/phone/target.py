@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pytest_sme2.errors import ConnectionLostError, RunError, Sme2Warning, TargetError
-from pytest_sme2.results import SME1_ONLY, Arm, Capabilities, Fingerprint, Run, RunRequest
+from pytest_sme2.results import SME1_ONLY, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.abi import unmet_needs
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.elf import AARCH64, is_elf, machine_name, read_needs
@@ -48,24 +48,6 @@ from pytest_sme2.targets.phone.silicon import (
     vector_program,
 )
 from pytest_sme2.targets.phone.storage import ROOT, PhoneStorage
-
-
-def check_fits(serial: str, runner: Runner, arm: Arm) -> None:
-    """Raise TargetError if a file is for another CPU, or needs what no phone has."""
-    files = {path.name: path for path in runner.files(arm)}
-    for path in filter(is_elf, files.values()):
-        machine = read_needs(path).machine
-        if machine != AARCH64:
-            raise TargetError(
-                f"{path.name} of the runner is for {machine_name(machine)}, "
-                f"but the phone {serial} is arm64-v8a. Build it for arm64."
-            )
-    for name, absent in unmet_needs(files).items():
-        raise TargetError(
-            f"{name} of the runner needs {', '.join(absent)}, which neither phones nor the "
-            "bundle have. Make it again with: sme2 bundle --phone OUT"
-        )
-
 
 FAKE_PROPERTY = "ro.pytest_sme2.fake"
 """The property that marks a fake phone, however it is reached."""
@@ -147,8 +129,8 @@ class AndroidTarget:
     def soc(self) -> str:
         """The SoC's name, as the phone reports it."""
         known = self._known()
-        named = f"{known.get('ro.soc.manufacturer', '')} {known.get('ro.soc.model', '')}".strip()
-        return named or known.get("ro.board.platform", "") or "an unknown SoC"
+        named = f"{known['ro.soc.manufacturer']} {known['ro.soc.model']}".strip()
+        return named or known["ro.board.platform"] or "an unknown SoC"
 
     @property
     def emulated(self) -> bool:
@@ -156,7 +138,7 @@ class AndroidTarget:
         if self._emulated is not None:
             return self._emulated
         known = self._known()
-        return bool(known.get(FAKE_PROPERTY)) or known.get("ro.boot.qemu") == "1"
+        return bool(known[FAKE_PROPERTY]) or known["ro.boot.qemu"] == "1"
 
     def prepare(self) -> None:
         """Connect, clean up after an interrupted run, and prepare the phone for measuring."""
@@ -209,7 +191,7 @@ class AndroidTarget:
         lines = parse_lines(values, len(_PROPERTIES))
         self.properties = dict(zip(_PROPERTIES, lines, strict=True))
         self.silicon = parse_silicon(rest)
-        abis = self.properties.get("ro.product.cpu.abilist", "")
+        abis = self.properties["ro.product.cpu.abilist"]
         if "arm64-v8a" not in parse_list(abis):
             raise TargetError(
                 f"{self.serial} runs {abis or 'an unknown ABI'}, not arm64-v8a. "
@@ -223,19 +205,16 @@ class AndroidTarget:
 
     def capabilities(self) -> Capabilities:
         self._known()
-        reasons = []
-        if self.emulated:
-            reasons.append("a fake or emulated phone's times say nothing about a phone.")
         chip = self.silicon
-        if not chip.sme2:
-            reasons.append(chip.missing_sme2(self.soc))
-        reason = " ".join(reasons)
+        fake = (
+            "a fake or emulated phone's times say nothing about a phone." if self.emulated else ""
+        )
+        reason = f"{fake} {'' if chip.sme2 else chip.missing_sme2(self.soc)}".strip()
         return Capabilities(not self.emulated, chip.sme2, reason, sme1=chip.sme and not chip.sme2)
 
     def _launcher(self) -> tuple[str, ...]:
         """What comes before a program: a fake phone's emulator, else nothing."""
-        known = self._known().get(LAUNCHER_PROPERTY, "")
-        return parse_words(self.serial, LAUNCHER_PROPERTY, known)
+        return parse_words(self.serial, LAUNCHER_PROPERTY, self._known()[LAUNCHER_PROPERTY])
 
     def _read_vector_length(self) -> VectorLength | None:
         if not self.silicon.sme:
@@ -265,6 +244,7 @@ class AndroidTarget:
     def fingerprint(self) -> Fingerprint:
         """The phone and its settings; the settings are known once it is prepared."""
         known = self._known()
+        pinned = ",".join(map(str, pick_cores(self.cpus, self.cores))) if self.cpus else ""
         facts = {
             "model": f"{known['ro.product.manufacturer']} {known['ro.product.model']}",
             "soc": self.soc,
@@ -272,7 +252,7 @@ class AndroidTarget:
             "android": known["ro.build.version.release"],
             "power_mode": self.power_mode,
             "fixed_performance": "on" if self.power.fixed_performance else "off",
-            "cpus": self._cores_chosen(),
+            "cpus": pinned or ("fastest kind" if self.cores else "any"),
             "screen": self.screen,
             **below_highest(self.cores),
         }
@@ -281,11 +261,6 @@ class AndroidTarget:
         if self.silicon.sme:
             facts["sme_vector_bits"] = "unknown" if self.vector is None else str(self.vector.bits)
         return Fingerprint(self.name, tuple(sorted(facts.items())))
-
-    def _cores_chosen(self) -> str:
-        if self.cpus:
-            return ",".join(map(str, pick_cores(self.cpus, self.cores)))
-        return "fastest kind" if self.cores else "any"
 
     def state(self) -> dict[str, str]:
         """What is not in the fingerprint: the serial and the state of the phone."""
@@ -307,11 +282,14 @@ class AndroidTarget:
 
     def conditions(self) -> dict[str, str]:
         """Of its state, what makes it slower or faster."""
-        now = parse_cores(self.device.shell(READ_CORES).text)
-        state = {**self.power.observe(), **self._heat(), "clock caps": caps_text(now)}
-        names = {"governor": "governor", "heat": "heat", "battery_celsius": "temperature"}
-        names["clock caps"] = "clock caps"
-        return {name: state[key] for key, name in names.items() if state.get(key)}
+        state = {**self.power.observe(), **self._heat()}
+        found = {
+            "governor": state["governor"],
+            "heat": state["heat"],
+            "temperature": state.get("battery_celsius"),
+            "clock caps": caps_text(parse_cores(self.device.shell(READ_CORES).text)),
+        }
+        return {name: value for name, value in found.items() if value}
 
     def cool_down(self) -> None:
         """Wait until the phone says that it is cool, but not for ever."""
@@ -373,9 +351,22 @@ class AndroidTarget:
                 f"self-contained {LINUX_AARCH64} bundle. Make one with: sme2 bundle --phone OUT"
             )
         check_request(self.name, runner.platform, self.capabilities(), runner, request)
-        if runner.folder not in self._checked:
-            check_fits(self.serial, runner, request.arm)
-            self._checked.add(runner.folder)
+        if runner.folder in self._checked:
+            return
+        files = {path.name: path for path in runner.files(request.arm)}
+        for path in filter(is_elf, files.values()):
+            machine = read_needs(path).machine
+            if machine != AARCH64:
+                raise TargetError(
+                    f"{path.name} of the runner is for {machine_name(machine)}, "
+                    f"but the phone {self.serial} is arm64-v8a. Build it for arm64."
+                )
+        for name, absent in unmet_needs(files).items():
+            raise TargetError(
+                f"{name} of the runner needs {', '.join(absent)}, which neither phones nor the "
+                "bundle have. Make it again with: sme2 bundle --phone OUT"
+            )
+        self._checked.add(runner.folder)
 
     def restore(self) -> None:
         """Restore the phone, and release it."""
