@@ -7,7 +7,7 @@ import hashlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ from pytest_sme2.targets.phone.adb import AdbServer
 from pytest_sme2.targets.phone.leases import CLAIM
 from pytest_sme2.targets.phone.power import NOTE, SETTINGS
 from pytest_sme2.targets.phone.target import AndroidTarget
-from tests.support.toy_project import export_here
 
 MakeTarget = Callable[..., AndroidTarget]
+
 
 MODEL = """
 import torch
@@ -37,14 +37,6 @@ class Net:
     def get_example_inputs(self):
         return (torch.randn(1, 3, 8, 8),)
 """
-
-
-def add_models(folder: Path, names: Sequence[str]) -> None:
-    """Small models that differ, exported. All tests use the same, so that is done once."""
-    for width, name in enumerate(names, 4):
-        (folder / name).mkdir(parents=True)
-        (folder / name / "model.py").write_text(MODEL.format(name=name, width=width), "utf-8")
-        export_here(folder, name=name)
 
 
 def start_lab(**options: Any) -> FakeLab:

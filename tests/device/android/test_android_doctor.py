@@ -53,18 +53,18 @@ def test_a_phone_is_tried_out_and_left_as_it_was(
     assert leftovers(phone) == []
 
 
-def test_a_phone_that_refuses_settings_is_tried_out_twice(
-    sme2_lab: FakeLab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_phone_that_refuses_settings_is_tried_out_and_not_locked_out(
+    sme2_lab: FakeLab, make_target: MakeTarget, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     phone = sme2_lab.add(settings_refused=True)
     before = settings_of(phone)
     out = tmp_path / "phone.json"
-    for _ in range(2):
-        assert doctor(phone, out) == 0, capsys.readouterr().out
-        facts = json.loads(out.read_text())["machine"]["machine"]
-        assert "WRITE_SECURE_SETTINGS" in facts["power settings"]
-        assert settings_of(phone) == before
-        assert leftovers(phone) == []
+    assert doctor(phone, out) == 0, capsys.readouterr().out
+    facts = json.loads(out.read_text())["machine"]["machine"]
+    assert "WRITE_SECURE_SETTINGS" in facts["power settings"]
+    assert settings_of(phone) == before
+    assert leftovers(phone) == []
+    make_target(phone).restore()
 
 
 def test_a_phone_that_cannot_be_reached_is_named(
