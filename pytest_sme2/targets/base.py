@@ -119,18 +119,18 @@ class Observed(Protocol):
         ...
 
 
-def check_request(
-    target: str, platform: str, capabilities: Capabilities, runner: Runner, request: RunRequest
-) -> None:
+def check_request(target: Target, job: Job, platform: str | None = None) -> None:
     """Refuse a runner of another platform, and SME2 on without SME2."""
-    if runner.platform != platform:
+    platform = platform or target.platform
+    if job.runner.platform != platform:
         raise TargetError(
-            f"The runner is for {runner.platform}, but the target {target!r} is {platform}. "
-            f"Use a runner for {platform}."
+            f"The runner is for {job.runner.platform}, but the target {target.name!r} is "
+            f"{platform}. Use a runner for {platform}."
         )
-    if request.arm is not Arm.OFF and not capabilities.switches:
+    capabilities = target.capabilities()
+    if job.request.arm is not Arm.OFF and not capabilities.switches:
         raise TargetError(
-            f"The target {target!r} cannot run with SME2 on: {capabilities.reason} "
+            f"The target {target.name!r} cannot run with SME2 on: {capabilities.reason} "
             "Run the off arm only, or choose another device."
         )
 
@@ -222,27 +222,39 @@ def make_place(job: Job) -> ProcessPlace:
 
 def run_here(
     target: str,
-    runner: Runner,
-    request: RunRequest,
-    folder: Path,
+    job: Job,
     *,
     emulated: bool,
     launcher: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
-    cpus: Sequence[int] = (),
 ) -> Run:
     """Run one process of the runner on this machine, behind ``launcher`` if there is one."""
-    job = Job(runner, request, folder)
+    check_cpus(job.request.cpus)
     place = make_place(job)
     finished = run_logged(
         [*launcher, *place.command(job)],
         place.log,
-        folder=runner.folder,
-        timeout_seconds=request.timeout_seconds,
+        folder=job.runner.folder,
+        timeout_seconds=job.request.timeout_seconds,
         environment=environment,
-        cpus=cpus,
+        cpus=job.request.cpus,
     )
     return read_run(target, job, place, finished, emulated=emulated)
+
+
+def check_cpus(cpus: Sequence[int]) -> None:
+    """Refuse to pin to missing cores, or on a system that cannot pin."""
+    if not cpus:
+        return
+    if not hasattr(os, "sched_getaffinity"):
+        raise TargetError("This system cannot pin a process to cores. Do not choose cores.")
+    available = os.sched_getaffinity(0)
+    missing = sorted(set(cpus) - available)
+    if missing:
+        raise TargetError(
+            f"This process may not use core {missing[0]}. "
+            f"Choose from: {', '.join(map(str, sorted(available)))}."
+        )
 
 
 def read_run(
@@ -289,6 +301,8 @@ def run_here_in_turns(target: str, jobs: Sequence[Job], *, cpus: Sequence[int] =
     turns as requested.
     """
     turns = count_turns(jobs)
+    for job in jobs:
+        check_cpus(job.request.cpus)
     places = [make_place(job) for job in jobs]
     try:
         with contextlib.ExitStack() as stack:

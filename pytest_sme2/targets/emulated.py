@@ -19,8 +19,7 @@ from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.processes import BASIC_ENVIRONMENT
 from pytest_sme2.system.qemu import DEFAULT_CPU, EmulatedCpu, Qemu
-from pytest_sme2.targets.base import Target, check_request, run_here
-from pytest_sme2.targets.local import check_cpus
+from pytest_sme2.targets.base import Job, Target, check_request, run_here
 
 _CPU = "sys/devices/system/cpu"
 # One core that reports no caches. The CPU is QEMU's "max" (implementer 0, part 0x051).
@@ -115,17 +114,11 @@ class EmulatedTarget(Target):
         return _FAST_ON_X86 if platform.machine() in ("x86_64", "AMD64") else {}
 
     def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
-        check_request(self.name, self.platform, self.capabilities(), runner, request)
-        check_cpus(request.cpus)
+        job = Job(runner, request, folder)
+        check_request(self, job)
+        launcher = self.launcher(request.arm)
         return run_here(
-            self.name,
-            runner,
-            request,
-            folder,
-            emulated=True,
-            launcher=self.launcher(request.arm),
-            environment=self.environment,
-            cpus=request.cpus,
+            self.name, job, emulated=True, launcher=launcher, environment=self.environment
         )
 
     def fingerprint(self) -> Fingerprint:

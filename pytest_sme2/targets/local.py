@@ -63,10 +63,9 @@ class LocalTarget(Target):
         return f"this machine's CPU ({platform.machine()}) has no SME2."
 
     def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
-        check_request(self.name, self.platform, self.capabilities(), runner, request)
-        check_cpus(request.cpus)
-        run = run_here(self.name, runner, request, folder, emulated=False, cpus=request.cpus)
-        return self._watched([run])[0]
+        job = Job(runner, request, folder)
+        check_request(self, job)
+        return self._watched([run_here(self.name, job, emulated=False)])[0]
 
     def run_in_turns(self, jobs: Sequence[Job]) -> list[Run]:
         """One process per job, on one core if the system can pin processes.
@@ -74,8 +73,7 @@ class LocalTarget(Target):
         On two cores each process would have different noise. Several threads need several cores.
         """
         for job in jobs:
-            check_request(self.name, self.platform, self.capabilities(), job.runner, job.request)
-            check_cpus(job.request.cpus)
+            check_request(self, job)
         alone = all(job.request.threads == 1 and not job.request.cpus for job in jobs)
         fastest = self.pinned(threads=1) if alone else ()
         cpus = (secrets.choice(fastest),) if fastest else ()
@@ -137,21 +135,6 @@ def _hwcap2(auxiliary_vector: bytes) -> int:
     whole = len(auxiliary_vector) // 16 * 16
     pairs: dict[int, int] = dict(struct.iter_unpack("=QQ", auxiliary_vector[:whole]))
     return pairs.get(_AT_HWCAP2, 0)
-
-
-def check_cpus(cpus: Sequence[int]) -> None:
-    """Refuse to pin to missing cores, or on a system that cannot pin."""
-    if not cpus:
-        return
-    if not hasattr(os, "sched_getaffinity"):
-        raise TargetError("This system cannot pin a process to cores. Do not choose cores.")
-    available = os.sched_getaffinity(0)
-    missing = sorted(set(cpus) - available)
-    if missing:
-        raise TargetError(
-            f"This process may not use core {missing[0]}. "
-            f"Choose from: {', '.join(map(str, sorted(available)))}."
-        )
 
 
 def _read_core(number: int, folder: Path) -> Core:

@@ -315,7 +315,7 @@ class AndroidTarget:
     def _watched(self, jobs: Sequence[Job], turns: int | None = None) -> list[Run]:
         """Check, cool down if the last run was hot, run, and remember whether this one was."""
         for job in jobs:
-            self._check_runner(job.runner, job.request)
+            self._check_runner(job)
             self.pinned(job.request.threads)  # refuses more threads than cores before any push
         if self.claim is not None:
             self.claim.renew()
@@ -343,17 +343,18 @@ class AndroidTarget:
         self._hot = any(run.throttled or run.clock_change for run in runs)
         return runs
 
-    def _check_runner(self, runner: Runner, request: RunRequest) -> None:
+    def _check_runner(self, job: Job) -> None:
         """Check here what the phone would report less clearly."""
+        runner = job.runner
         if runner.platform not in (LINUX_AARCH64, ANDROID_ARM64):
             raise TargetError(
                 f"The runner is for {runner.platform}, but the phone needs {ANDROID_ARM64} or the "
                 f"self-contained {LINUX_AARCH64} bundle. Make one with: sme2 bundle --phone OUT"
             )
-        check_request(self.name, runner.platform, self.capabilities(), runner, request)
+        check_request(self, job, runner.platform)
         if runner.folder in self._checked:
             return
-        files = {path.name: path for path in runner.files(request.arm)}
+        files = {path.name: path for path in runner.files(job.request.arm)}
         for path in filter(is_elf, files.values()):
             machine = read_needs(path).machine
             if machine != AARCH64:

@@ -36,7 +36,7 @@ def request(variant: str, arm: Arm, **choices: object) -> RunRequest:
 
 def run_on_mac(asked: RunRequest, where: Path, **choices: object) -> Run:
     runner = mac().runner(where / "mac", **choices)  # type: ignore[arg-type]
-    return run_here("mac", runner, asked, where, emulated=True)
+    return run_here("mac", Job(runner, asked, where), emulated=True)
 
 
 class Runs:

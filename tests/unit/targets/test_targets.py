@@ -18,7 +18,7 @@ from pytest_sme2.system import provision, qemu
 from pytest_sme2.system.processes import Finished
 from pytest_sme2.system.qemu import DEFAULT_CPU, Qemu
 from pytest_sme2.targets import local
-from pytest_sme2.targets.base import describe_failure, run_logged
+from pytest_sme2.targets.base import check_cpus, describe_failure, run_logged
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.local import MacTarget, this_machine
 from tests.support.pretended_mac import M4, PretendedMac
@@ -212,8 +212,8 @@ def test_fingerprint_is_stable_and_complete():
 def test_a_system_that_cannot_pin_says_so(monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     with pytest.raises(TargetError, match="cannot pin"):
-        local.check_cpus((0,))
-    local.check_cpus(())
+        check_cpus((0,))
+    check_cpus(())
 
 
 def test_a_machine_tells_its_cores_and_pins_to_the_fastest(
