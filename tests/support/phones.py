@@ -15,13 +15,16 @@ import pytest
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
-from pytest_sme2.results import Artifact
+from pytest_sme2.results import Artifact, Run
+from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.targets.phone.adb import AdbServer
 from pytest_sme2.targets.phone.leases import CLAIM
 from pytest_sme2.targets.phone.power import NOTE, SETTINGS
 from pytest_sme2.targets.phone.target import AndroidTarget
 
 MakeTarget = Callable[..., AndroidTarget]
+MakeRunner = Callable[[float | str], Sme2Runner]
+StartRun = Callable[..., Run]
 
 
 MODEL = """

@@ -21,7 +21,7 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 [ -f "$model" ] || { echo "sme2_runner: no such file" >&2; exit 10; }
-sleep SECONDS
+DO
 if [ -n "$etdump" ]; then echo "$arm" > "$etdump"; fi
 times=1 run=1
 while [ $run -lt "$runs" ]; do run=$((run + 1)); times=$times,$run; done
@@ -34,10 +34,11 @@ END
 """
 
 
-def make_sleep_runner(folder: Path, seconds: float) -> Sme2Runner:
-    """Write the runner into ``folder``; it needs only a shell."""
+def make_sleep_runner(folder: Path, do: float | str) -> Sme2Runner:
+    """Write the runner into ``folder``; it needs only a shell. ``do``: seconds, or other words."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / PROGRAM
-    program.write_text(_SCRIPT.replace("SECONDS", f"{seconds:g}"), encoding="utf-8")
+    words = do if isinstance(do, str) else f"sleep {do:g}"
+    program.write_text(_SCRIPT.replace("DO", words), encoding="utf-8")
     program.chmod(0o755)
     return Sme2Runner(kind="sleep", platform=LINUX_AARCH64, executorch="none", folder=folder)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,13 @@ import pytest
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
-from pytest_sme2.results import Artifact
+from pytest_sme2.results import Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.sme2 import Sme2Runner, wheel_runner
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
 from pytest_sme2.targets.phone.target import AndroidTarget
-from tests.support.phones import MakeTarget, make_artifact, start_lab
+from tests.support.phones import MakeRunner, MakeTarget, StartRun, make_artifact, start_lab
 from tests.support.programs import program_files
 from tests.support.sleep_runner import make_sleep_runner
 
@@ -81,9 +82,13 @@ def bundle() -> Sme2Runner:
 
 
 @pytest.fixture
-def make_runner(tmp_path: Path) -> Callable[[float], Sme2Runner]:
-    """Runners that only sleep."""
-    return lambda seconds: make_sleep_runner(tmp_path / f"sleep-{seconds:g}", seconds)
+def make_runner(tmp_path: Path) -> MakeRunner:
+    """Runners that only sleep, or do what a shell is told."""
+
+    def make(do: float | str) -> Sme2Runner:
+        return make_sleep_runner(tmp_path / f"runner-{zlib.crc32(str(do).encode())}", do)
+
+    return make
 
 
 @pytest.fixture
@@ -92,6 +97,19 @@ def artifact(tmp_path: Path) -> Artifact:
     path = tmp_path / "anything.pte"
     path.write_bytes(b"not a program")
     return make_artifact(path)
+
+
+@pytest.fixture
+def start(make_runner: MakeRunner, artifact: Artifact, tmp_path: Path) -> StartRun:
+    """Runs something on a phone: a given runner, or one that sleeps or does what it is told."""
+
+    def run(
+        target: AndroidTarget, what: Sme2Runner | float | str = 0, arm: Arm = Arm.ON, **choices: Any
+    ) -> Run:
+        runner = what if isinstance(what, Sme2Runner) else make_runner(what)
+        return target.run(runner, RunRequest(artifact, arm, **choices), tmp_path / "out")
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -16,29 +16,31 @@ import pytest
 
 from pytest_sme2.errors import ConnectionLostError, Sme2Warning, TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
-from pytest_sme2.results import PAIR, Arm, Artifact, RunRequest
-from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.results import PAIR, Arm
 from pytest_sme2.targets.phone.adb import AdbDevice
 from pytest_sme2.targets.phone.leases import redo_when_lost
 from pytest_sme2.targets.phone.target import LAUNCHER_PROPERTY
-from tests.support.phones import MakeTarget, leftovers, settings_of
+from tests.support.phones import MakeTarget, StartRun, leftovers, settings_of
+
+
+def wait_for_runner(phone: FakePhone) -> None:
+    while not any("./sme2_runner" in words for words in phone.processes().values()):
+        time.sleep(0.02)
 
 
 def test_a_run_that_lost_its_phone_is_ended_there_at_the_next_connect(
-    phone: FakePhone, make_target: MakeTarget, make_runner: Callable[[float], Sme2Runner],
-    artifact: Artifact, tmp_path: Path,
-) -> None:  # fmt: skip
-    target, runner = make_target(phone), make_runner(600)
+    phone: FakePhone, make_target: MakeTarget, start: StartRun
+) -> None:
+    target = make_target(phone)
 
     def cut() -> None:
-        while not any("./sme2_runner" in words for words in phone.processes().values()):
-            time.sleep(0.02)
+        wait_for_runner(phone)
         phone.kill_adbd()
 
     cutter = threading.Thread(target=cut)
     cutter.start()
     with pytest.raises(ConnectionLostError):
-        target.run(runner, RunRequest(artifact, Arm.ON), tmp_path)
+        start(target, 600)
     cutter.join()
     assert any("./sme2_runner" in words for words in phone.processes().values())
     phone.start_adbd()
@@ -47,10 +49,9 @@ def test_a_run_that_lost_its_phone_is_ended_there_at_the_next_connect(
 
 
 def test_the_whole_pair_is_redone(
-    phone: FakePhone, make_target: MakeTarget, make_runner: Callable[[float], Sme2Runner],
-    artifact: Artifact, tmp_path: Path,
-) -> None:  # fmt: skip
-    target, runner = make_target(phone), make_runner(0)
+    phone: FakePhone, make_target: MakeTarget, start: StartRun
+) -> None:
+    target = make_target(phone)
     done: list[Arm] = []
 
     def pair() -> int:
@@ -59,7 +60,7 @@ def test_the_whole_pair_is_redone(
                 phone.kill_adbd()
                 threading.Timer(0.2, phone.start_adbd).start()
             done.append(arm)
-            target.run(runner, RunRequest(artifact, arm), tmp_path / str(arm))
+            start(target, arm=arm)
         return len(done)
 
     assert redo_when_lost(target, pair) == 4
@@ -84,30 +85,21 @@ def leave_wifi(phone: FakePhone) -> None:
 
 @pytest.mark.parametrize("lose", [restart, leave_wifi])
 def test_a_pair_is_redone_after_a_restart_and_without_wifi(
-    phone: FakePhone,
-    make_target: MakeTarget,
-    make_runner: Callable[[float], Sme2Runner],
-    artifact: Artifact,
-    tmp_path: Path,
-    lose: Callable[[FakePhone], None],
+    phone: FakePhone, make_target: MakeTarget, start: StartRun, lose: Callable[[FakePhone], None]
 ) -> None:
     before = settings_of(phone)
-    target, runner = make_target(phone, power_mode="boost", fixed_performance=True), make_runner(1)
+    target = make_target(phone, power_mode="boost", fixed_performance=True)
     attempts: list[threading.Thread] = []
 
     def lose_it() -> None:
-        while not any("./sme2_runner" in words for words in phone.processes().values()):
-            time.sleep(0.02)
+        wait_for_runner(phone)
         lose(phone)
 
     def pair() -> list[int]:
         if not attempts:
             attempts.append(threading.Thread(target=lose_it))
             attempts[0].start()
-        runs = [
-            target.run(runner, RunRequest(artifact, arm, runs=2), tmp_path / arm) for arm in PAIR
-        ]
-        return [len(run.wall_ns) for run in runs]
+        return [len(start(target, 1, arm, runs=2).wall_ns) for arm in PAIR]
 
     assert redo_when_lost(target, pair) == [2, 2]
     attempts[0].join()
@@ -121,22 +113,16 @@ def test_a_pair_is_redone_after_a_restart_and_without_wifi(
 
 
 def test_lost_phone_is_one_clear_error(
-    phone: FakePhone, make_target: MakeTarget, make_runner: Callable[[float], Sme2Runner],
-    artifact: Artifact, tmp_path: Path,
-) -> None:  # fmt: skip
-    target, runner = make_target(phone), make_runner(0)
+    phone: FakePhone, make_target: MakeTarget, start: StartRun
+) -> None:
+    target = make_target(phone)
     target.patience_seconds = 0.1
     phone.kill_adbd()
     with pytest.raises(TargetError) as caught:
-        redo_when_lost(
-            target,
-            lambda: target.run(runner, RunRequest(artifact, Arm.ON), tmp_path / "out"),
-            patience_seconds=0.2,
-        )
+        redo_when_lost(target, lambda: start(target), patience_seconds=0.2)
     assert not isinstance(caught.value, ConnectionLostError)
     assert phone.serial in str(caught.value)
     assert "It did not come back within 0.2 s" in str(caught.value)
-    assert [path for path in tmp_path.rglob("*") if "result" in path.name] == []
 
 
 def test_a_shell_that_hangs_is_not_waited_for_for_ever(device: AdbDevice) -> None:
@@ -196,21 +182,15 @@ def test_an_interrupted_push_is_repeated_and_leaves_nothing(
 
 @pytest.mark.parametrize("gone", ["*", "*/anything.pte", "*/sme2_runner"])
 def test_files_that_are_removed_during_a_run_are_put_again(
-    phone: FakePhone,
-    make_target: MakeTarget,
-    make_runner: Callable[[float], Sme2Runner],
-    artifact: Artifact,
-    tmp_path: Path,
-    gone: str,
+    phone: FakePhone, make_target: MakeTarget, start: StartRun, gone: str
 ) -> None:
     target = make_target(phone)
-    runner, request = make_runner(0), RunRequest(artifact, Arm.ON)
-    target.run(runner, request, tmp_path)
+    start(target)
     target.device.check(f"rm -r /data/local/tmp/pytest-sme2/files/{gone}")
     with pytest.warns(Sme2Warning, match="had lost files of the run"):
-        assert target.run(runner, request, tmp_path).wall_ns
+        assert start(target).wall_ns
     assert target.events == ["had lost files of the run, which were put there again"]
-    target.run(runner, request, tmp_path)
+    start(target)
     target.restore()
     assert leftovers(phone) == []
 

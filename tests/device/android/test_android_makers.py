@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from pytest_sme2.errors import Sme2Warning
 from pytest_sme2.fake_phone.lab import FakeLab
-from pytest_sme2.results import Arm, Artifact, RunRequest
-from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.targets.phone.answers import parse_cores
 from pytest_sme2.targets.phone.silicon import cores_text, kinds
 from tests.support.phone_profiles import HOSTILE, PROFILES
-from tests.support.phones import MakeTarget, leftovers, settings_of
-
-MakeRunner = Callable[[float], Sme2Runner]
+from tests.support.phones import MakeTarget, StartRun, leftovers, settings_of
 
 # SME and SME2 as the kernel shows them, the parts, and the cores by kind.
 KNOWN = {
@@ -48,20 +41,15 @@ def test_a_published_chip_is_told_as_what_it_is(
 
 
 def test_a_hostile_maker_neither_ends_a_run_nor_keeps_a_change(
-    lab: FakeLab,
-    make_target: MakeTarget,
-    make_runner: MakeRunner,
-    artifact: Artifact,
-    tmp_path: Path,
+    lab: FakeLab, make_target: MakeTarget, start: StartRun
 ) -> None:
     phone = lab.add(**HOSTILE)
-    before, runner = settings_of(phone), make_runner(0)
+    before = settings_of(phone)
     target = make_target(phone)
-    request = RunRequest(artifact, Arm.ON)
-    assert not target.run(runner, request, tmp_path).throttled
+    assert not start(target).throttled
     phone.remove("data/local/tmp/pytest-sme2/files")
     with pytest.warns(Sme2Warning, match="had lost files of the run"):
-        assert target.run(runner, request, tmp_path).wall_ns
+        assert start(target).wall_ns
     assert target.state()["heat"] == "thermal status unknown"
     target.restore()
     # The screen was off, and nothing switched it on.
@@ -79,17 +67,12 @@ def test_a_hostile_maker_neither_ends_a_run_nor_keeps_a_change(
 
 @pytest.mark.parametrize("thermal", ["absent", "hangs"])
 def test_caps_are_seen_where_the_thermal_service_says_nothing(
-    lab: FakeLab,
-    make_target: MakeTarget,
-    make_runner: MakeRunner,
-    artifact: Artifact,
-    tmp_path: Path,
-    thermal: str,
+    lab: FakeLab, make_target: MakeTarget, start: StartRun, thermal: str
 ) -> None:
     phone = lab.add(thermal=thermal)
     target = make_target(phone)
     phone.write("sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq", "1200000\n")
-    run = target.run(make_runner(0), RunRequest(artifact, Arm.ON), tmp_path)
+    run = start(target)
     assert (run.throttled, run.clock_change.split(",")[0]) == (
         False,
         "the highest clock of core 0 was 1.20 GHz",

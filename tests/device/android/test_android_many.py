@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,29 +15,25 @@ import pytest
 from pytest_sme2.cli.main import main
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
-from pytest_sme2.results import Arm, Artifact, RunRequest
-from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.results import Artifact
 from pytest_sme2.session.device import choose_target
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.targets.phone.adb import AdbServer
 from pytest_sme2.targets.phone.leases import DevicePool
 from pytest_sme2.targets.phone.pool import lease_phone, open_pool, open_server
 from pytest_sme2.targets.phone.target import AndroidTarget
-from tests.support.phones import MakeTarget, leftovers, settings_of
+from tests.support.phones import MakeTarget, StartRun, leftovers, settings_of
 
 
 def test_restoring_a_phone_does_not_end_other_runs(
-    lab: FakeLab, make_target: MakeTarget, make_runner: Callable[[float], Sme2Runner],
-    artifact: Artifact, tmp_path: Path,
-) -> None:  # fmt: skip
+    lab: FakeLab, make_target: MakeTarget, start: StartRun
+) -> None:
     phones = lab.add(), lab.add()
     slow, quick = (make_target(phone) for phone in phones)
     # It has run something, so there is something to clear up.
-    quick.run(make_runner(0), RunRequest(artifact, Arm.ON), tmp_path / "quick")
+    start(quick)
     with ThreadPoolExecutor() as pool:
-        running = pool.submit(
-            slow.run, make_runner(2), RunRequest(artifact, Arm.ON), tmp_path / "slow"
-        )
+        running = pool.submit(start, slow, 2)
         while not any("./sme2_runner" in words for words in phones[0].processes().values()):
             assert not running.done(), running.result()
             time.sleep(0.02)

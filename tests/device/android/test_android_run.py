@@ -7,7 +7,6 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +28,10 @@ from pytest_sme2.targets.phone.target import AndroidTarget
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.sampling import SamplingPlan
 from pytest_sme2.trace.etdump import read_etdump
-from tests.support.phones import MakeTarget, leftovers, make_artifact
+from tests.support.phones import MakeRunner, MakeTarget, StartRun, leftovers, make_artifact
 from tests.support.spoken import make_spoken
 
 HOSTILE = "a b'c\"d;$(touch pwned)`id`&|<script>\n.."
-MakeRunner = Callable[[float], Sme2Runner]
 
 
 def operators(run: Run) -> set[str]:
@@ -111,25 +109,22 @@ def test_a_phone_without_sme2_runs_the_off_arm_and_names_its_soc(
 
 
 def test_a_second_run_pushes_nothing(
-    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
-    tmp_path: Path,
-) -> None:  # fmt: skip
-    runner = make_runner(0)
+    phone: FakePhone, make_target: MakeTarget, start: StartRun
+) -> None:
     first = make_target(phone)
-    first.run(runner, RunRequest(artifact, Arm.ON), tmp_path)
+    start(first)
     assert first.storage.pushed_bytes > 0
     first.restore()
     second = make_target(phone)
-    second.run(runner, RunRequest(artifact, Arm.OFF), tmp_path)
+    start(second, arm=Arm.OFF)
     assert second.storage.pushed_bytes == 0
 
 
 def test_an_untraced_run_is_one_round_trip(
-    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    target, runner = make_target(phone), make_runner(0)
-    target.run(runner, RunRequest(artifact, Arm.ON), tmp_path)
+    phone: FakePhone, make_target: MakeTarget, start: StartRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = make_target(phone)
+    start(target)
     calls = []
     shell = AdbDevice.shell
 
@@ -138,7 +133,7 @@ def test_an_untraced_run_is_one_round_trip(
         return shell(*args, **options)
 
     monkeypatch.setattr(AdbDevice, "shell", counted)
-    target.run(runner, RunRequest(artifact, Arm.ON), tmp_path)
+    start(target)
     assert len(calls) == 1
 
 
@@ -191,15 +186,14 @@ def test_too_little_space_is_found_out_before_pushing(
 
 
 def test_an_executable_for_another_machine_is_named(
-    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
-    tmp_path: Path,
-) -> None:  # fmt: skip
+    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, start: StartRun
+) -> None:
     runner = make_runner(0)
     program = bytearray(Path("/bin/true").read_bytes())
     program[18:20] = b"\x3e\x00"  # e_machine, which says x86_64 there
     (runner.folder / "sme2_runner").write_bytes(program)
     with pytest.raises(TargetError, match=r"sme2_runner of the runner is for x86_64.*arm64-v8a"):
-        make_target(phone).run(runner, RunRequest(artifact, Arm.ON), tmp_path)
+        start(make_target(phone), runner)
 
 
 def test_a_missing_library_is_named(
@@ -241,38 +235,29 @@ def test_a_missing_library_is_named(
     ],
 )
 def test_error_of_a_phone_is_one_line(
-    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
-    tmp_path: Path, said: str, code: int, message: str,
-) -> None:  # fmt: skip
-    runner = make_runner(0)
-    (runner.folder / "sme2_runner").write_text(
-        f"#!/system/bin/sh\ncat >&2 <<'END'\n{said}\nEND\nexit {code}\n", encoding="utf-8"
-    )
+    phone: FakePhone, make_target: MakeTarget, start: StartRun, said: str, code: int, message: str
+) -> None:
     with pytest.raises(RunError) as caught:
-        make_target(phone).run(runner, RunRequest(artifact, Arm.ON), tmp_path / "out")
+        start(make_target(phone), f"cat >&2 <<'SAID'\n{said}\nSAID\nexit {code}\n")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-    log = tmp_path / "out" / "runner.log"
-    assert str(log) in str(caught.value)
+    log = Path(str(caught.value).rpartition("Its log is ")[2])
     assert said in log.read_text(encoding="utf-8")
     assert leftovers(phone, prepared=True) == []
 
 
 def test_a_runner_that_hangs_is_ended_on_the_phone(
-    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
-    tmp_path: Path,
-) -> None:  # fmt: skip
-    request = RunRequest(artifact, Arm.ON, timeout_seconds=2)
+    phone: FakePhone, make_target: MakeTarget, start: StartRun
+) -> None:
     with pytest.raises(RunError, match=r"did not finish within 2 s"):
-        make_target(phone).run(make_runner(600), request, tmp_path)
+        start(make_target(phone), 600, timeout_seconds=2)
     assert leftovers(phone, prepared=True) == []
 
 
 def test_a_runner_killed_on_the_phone_is_a_clear_error(
-    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
-    tmp_path: Path,
-) -> None:  # fmt: skip
-    target, runner = make_target(phone), make_runner(600)
+    phone: FakePhone, make_target: MakeTarget, start: StartRun
+) -> None:
+    target = make_target(phone)
 
     def kill() -> None:
         deadline = time.monotonic() + 300
@@ -286,49 +271,43 @@ def test_a_runner_killed_on_the_phone_is_a_clear_error(
     killer = threading.Thread(target=kill)
     killer.start()
     with pytest.raises(RunError, match="it was killed"):
-        target.run(runner, RunRequest(artifact, Arm.ON, timeout_seconds=400), tmp_path)
+        start(target, 600, timeout_seconds=400)
     killer.join()
     assert leftovers(phone, prepared=True) == []
 
 
 def test_a_throttled_run_says_so_and_the_next_waits(
-    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
-    tmp_path: Path,
-) -> None:  # fmt: skip
-    target, runner = make_target(phone, cool_seconds=0), make_runner(0)
-    request = RunRequest(artifact, Arm.ON)
-    assert not target.run(runner, request, tmp_path).throttled
+    phone: FakePhone, make_target: MakeTarget, start: StartRun
+) -> None:
+    target = make_target(phone, cool_seconds=0)
+    assert not start(target).throttled
     phone.write("data/system/fake/thermal_status", "2\n")
-    assert target.run(runner, request, tmp_path).throttled
+    assert start(target).throttled
     with pytest.warns(Sme2Warning, match=r"still warm.*thermal status 2"):
-        assert target.run(runner, request, tmp_path).throttled
+        assert start(target).throttled
     phone.write("data/system/fake/thermal_status", "0\n")
-    assert not target.run(runner, request, tmp_path).throttled
+    assert not start(target).throttled
 
 
 def test_heat_that_passes_during_a_run_is_seen(
-    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    phone: FakePhone, make_target: MakeTarget, start: StartRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pytest_sme2.targets.phone.processes._WATCH_SECONDS", 1)
-    runner = make_runner(0)
-    program = runner.folder / "sme2_runner"
     # Hot while it runs, until the watcher has looked; cool before and after.
     state, seen = "/data/system/fake/thermal_status", "/data/local/tmp/pytest-sme2/runs/*/heat"
     hot = (
         f"echo 3 > {state}; until grep -q 'Status: 3' {seen}; do sleep 0.1; done; echo 0 > {state}"
     )
-    text = program.read_text(encoding="utf-8")
-    program.write_text(text.replace("sleep 0", hot), encoding="utf-8")
-    target = make_target(phone)
-    assert target.run(runner, RunRequest(artifact, Arm.ON, timeout_seconds=600), tmp_path).throttled
+    assert start(make_target(phone), hot, timeout_seconds=600).throttled
     assert leftovers(phone, prepared=True) == []
 
 
+PLAN = SamplingPlan(threshold=None, looks=(3,), split=(1.0,), runs=3, warmup=0, budget_seconds=3600)
+
+
 def test_a_throttled_pair_is_dropped_and_measured_again(
-    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
-    tmp_path: Path,
-) -> None:  # fmt: skip
+    phone: FakePhone, make_target: MakeTarget, start: StartRun
+) -> None:
     status = "data/system/fake/thermal_status"
     told: list[str] = []
 
@@ -336,7 +315,7 @@ def test_a_throttled_pair_is_dropped_and_measured_again(
         told.append(line)
         phone.write(status, "0\n")
 
-    target, runner = make_target(phone, emulated=False, progress=cool), make_runner(0)
+    target = make_target(phone, emulated=False, progress=cool)
     calls = 0
 
     def run_arm(label: str, *, warmup: int, runs: int) -> Run:
@@ -345,13 +324,9 @@ def test_a_throttled_pair_is_dropped_and_measured_again(
         # Two pilots and one pair have been: this is a process of the second pair.
         if calls == 5:
             phone.write(status, "2\n")
-        request = RunRequest(artifact, Arm(label), warmup=warmup, runs=runs)
-        return target.run(runner, request, tmp_path / label)
+        return start(target, arm=Arm(label), warmup=warmup, runs=runs)
 
-    plan = SamplingPlan(
-        threshold=None, looks=(3,), split=(1.0,), runs=3, warmup=0, budget_seconds=3600
-    )
-    measurement = measure_pairs(run_arm, "off", "on", plan)
+    measurement = measure_pairs(run_arm, "off", "on", PLAN)
     assert len(measurement.pairs) == 3
     (dropped,) = measurement.dropped
     assert dropped.reason == "the device slowed itself down against heat"
@@ -361,12 +336,11 @@ def test_a_throttled_pair_is_dropped_and_measured_again(
 
 
 def test_a_pair_under_another_clock_cap_does_not_count(
-    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
-    tmp_path: Path,
-) -> None:  # fmt: skip
+    phone: FakePhone, make_target: MakeTarget, start: StartRun
+) -> None:
     """At thermal status 0: some makers lower the cap without a word."""
     cap = "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq"
-    target, runner = make_target(phone, emulated=False), make_runner(0)
+    target = make_target(phone, emulated=False)
     before = target.fingerprint()
     calls = 0
 
@@ -375,13 +349,9 @@ def test_a_pair_under_another_clock_cap_does_not_count(
         calls += 1
         # Two pilots and one pair have been; the second process of the next one is slowed down.
         phone.write(cap, "1200000\n" if calls == 6 else "3600000\n")
-        request = RunRequest(artifact, Arm(label), warmup=warmup, runs=runs)
-        return target.run(runner, request, tmp_path / label)
+        return start(target, arm=Arm(label), warmup=warmup, runs=runs)
 
-    plan = SamplingPlan(
-        threshold=None, looks=(3,), split=(1.0,), runs=3, warmup=0, budget_seconds=3600
-    )
-    measurement = measure_pairs(run_arm, "off", "on", plan)
+    measurement = measure_pairs(run_arm, "off", "on", PLAN)
     assert [entry.reason for entry in measurement.dropped] == [
         "the highest clock of core 0 was 1.20 GHz, and 3.60 GHz at the start"
     ]
@@ -399,28 +369,21 @@ def test_a_pair_under_another_clock_cap_does_not_count(
     ("cpus", "mask", "fact"), [("little", "1", "0"), ((), "2", "fastest kind")]
 )
 def test_cores_are_pinned(
-    lab: FakeLab, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
-    tmp_path: Path, cpus: str | tuple[int, ...], mask: str, fact: str,
+    lab: FakeLab, make_target: MakeTarget, start: StartRun,
+    cpus: str | tuple[int, ...], mask: str, fact: str,
 ) -> None:  # fmt: skip
-    phone = lab.add(max_frequencies_khz=(2_000_000, 3_600_000))
-    runner = make_runner(0)
-    program = runner.folder / "sme2_runner"
-    text = program.read_text(encoding="utf-8")
-    program.write_text(text.replace("sleep 0", "taskset -p $$ >&2"), encoding="utf-8")
-    target = make_target(phone, cpus=cpus)
-    run = target.run(runner, RunRequest(artifact, Arm.ON), tmp_path)
+    target = make_target(lab.add(max_frequencies_khz=(2_000_000, 3_600_000)), cpus=cpus)
+    run = start(target, "taskset -p $$ >&2")
     assert f"affinity mask: {mask}\n" in run.log.read_text(encoding="utf-8")
     assert dict(target.fingerprint().facts)["cpus"] == fact
 
 
 def test_too_many_threads_for_the_cores_are_refused_before_anything_is_pushed(
-    lab: FakeLab, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
-    tmp_path: Path,
-) -> None:  # fmt: skip
-    phone = lab.add(max_frequencies_khz=(2_000_000, 3_600_000))
-    target = make_target(phone, cpus="big")
+    lab: FakeLab, make_target: MakeTarget, start: StartRun
+) -> None:
+    target = make_target(lab.add(max_frequencies_khz=(2_000_000, 3_600_000)), cpus="big")
     with pytest.raises(UsageError, match="cpus=big means core 1 of this phone"):
-        target.run(make_runner(0), RunRequest(artifact, Arm.ON, threads=2), tmp_path)
+        start(target, threads=2)
     assert target.storage.pushed_bytes == 0
 
 
@@ -431,12 +394,11 @@ def test_another_abi_is_refused(lab: FakeLab, make_target: MakeTarget) -> None:
 
 
 def test_another_platforms_runner_is_refused(
-    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, artifact: Artifact,
-    tmp_path: Path,
-) -> None:  # fmt: skip
+    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, start: StartRun
+) -> None:
     runner = dataclasses.replace(make_runner(0), platform="macos-arm64")
     with pytest.raises(TargetError, match=r"for macos-arm64.*sme2 bundle --phone"):
-        make_target(phone).run(runner, RunRequest(artifact, Arm.ON), tmp_path)
+        start(make_target(phone), runner)
 
 
 def test_cleaning_leaves_nothing(

@@ -49,12 +49,22 @@ def machine(monkeypatch):
 # --- which one ------------------------------------------------------------------------------------
 
 
-def test_auto_is_this_machine_if_it_has_sme2(machine):
-    machine("macos-arm64", sme2=True, qemu=QEMU)
+@pytest.mark.parametrize(
+    ("platform", "sme2", "found", "name", "timing", "reasons"),
+    [
+        ("macos-arm64", True, QEMU, "mac", True, []),
+        ("linux-aarch64", False, QEMU, "emulated", False, ["emulated"]),
+        ("linux-x86_64", False, None, "linux", True, ["has no SME2", "No emulator was found"]),
+    ],
+)
+def test_auto_is_this_machine_with_sme2_else_the_emulator_else_this_machine(
+    machine, platform, sme2, found, name, timing, reasons
+):
+    machine(platform, sme2=sme2, qemu=found)
     target = choose_target(Settings(device="auto"))
-    assert target.name == "mac"
-    assert target.capabilities().sme2
-    assert target.capabilities().timing
+    able = target.capabilities()
+    assert (target.name, able.timing, able.sme2) == (name, timing, name != "linux")
+    assert all(reason in able.reason for reason in reasons)
 
 
 def test_on_is_sme1_on_a_machine_that_has_sme_and_no_sme2(machine, monkeypatch):
@@ -70,25 +80,6 @@ def test_on_is_sme1_on_a_machine_that_has_sme_and_no_sme2(machine, monkeypatch):
     assert not local.LocalTarget().fingerprint().sme1
 
 
-def test_auto_is_the_emulator_if_there_is_one(machine):
-    machine("linux-aarch64", sme2=False, qemu=QEMU)
-    target = choose_target(Settings(device="auto"))
-    assert target.name == "emulated"
-    assert target.capabilities().sme2
-    assert not target.capabilities().timing
-    assert "emulated" in target.capabilities().reason
-
-
-def test_auto_is_else_this_machine_without_sme2_and_says_why(machine):
-    machine("linux-x86_64", sme2=False, qemu=None)
-    target = choose_target(Settings(device="auto"))
-    assert target.name == "linux"
-    capabilities = target.capabilities()
-    assert (capabilities.timing, capabilities.sme2) == (True, False)
-    assert "has no SME2" in capabilities.reason
-    assert "No emulator was found" in capabilities.reason
-
-
 def test_a_machine_that_is_emulated_itself_measures_no_time(machine, monkeypatch):
     monkeypatch.setattr(device, "emulated_on", lambda: "x86_64")
     machine("linux-aarch64", sme2=True, qemu=QEMU)
@@ -100,16 +91,11 @@ def test_a_machine_that_is_emulated_itself_measures_no_time(machine, monkeypatch
         choose_target(Settings(device="auto"))
 
 
-def test_a_chosen_emulator_that_cannot_be_used_is_an_error_even_for_auto(machine):
+@pytest.mark.parametrize("chosen", [{"device": "auto", "qemu": Path("/x")}, {"device": "emulated"}])
+def test_a_chosen_emulator_that_cannot_be_used_is_an_error(machine, chosen):
     machine("linux-x86_64", sme2=False, qemu=None)
     with pytest.raises(TargetError, match="No emulator"):
-        choose_target(Settings(device="auto", qemu=Path("/chosen")))
-
-
-def test_emulated_without_an_emulator(machine):
-    machine("linux-x86_64", sme2=False, qemu=None)
-    with pytest.raises(TargetError, match="No emulator"):
-        choose_target(Settings(device="emulated"))
+        choose_target(Settings(**chosen))
 
 
 def test_emulated_fetches_an_emulator_and_says_so(machine, monkeypatch):
@@ -357,16 +343,21 @@ def test_state_and_conditions_tell_power_and_heat(pretended: PretendedMac) -> No
     assert expected.items() <= target.conditions().items()
 
 
-def test_a_chip_without_sme2_is_named(pretended: PretendedMac) -> None:
-    pretended.sysctl({**M4, "hw.optional.arm.FEAT_SME2": "0", "machdep.cpu.brand_string": "M2"})
-    assert this_machine().capabilities().reason == (
-        "this Mac's chip (M2) has no SME2; the M4 and newer have it."
-    )
-
-
-def test_a_virtual_mac_is_called_one(pretended: PretendedMac) -> None:
-    pretended.sysctl({**M4, "hw.optional.arm.FEAT_SME2": "0", "kern.hv_vmm_present": "1"})
-    assert "is a virtual machine that has no SME2" in this_machine().capabilities().reason
+@pytest.mark.parametrize(
+    ("answers", "reason"),
+    [
+        (
+            {"machdep.cpu.brand_string": "M2"},
+            "this Mac's chip (M2) has no SME2; the M4 and newer have it.",
+        ),
+        ({"kern.hv_vmm_present": "1"}, "is a virtual machine that has no SME2"),
+    ],
+)
+def test_why_a_mac_has_no_sme2(
+    pretended: PretendedMac, answers: dict[str, str], reason: str
+) -> None:
+    pretended.sysctl({**M4, "hw.optional.arm.FEAT_SME2": "0", **answers})
+    assert reason in this_machine().capabilities().reason
 
 
 def test_auto_on_a_mac_without_sme2_sends_nobody_to_provision(
