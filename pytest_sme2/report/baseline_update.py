@@ -129,7 +129,7 @@ def _shared(updates: Sequence[Update]) -> Iterator[str]:
     """The kinds of change that several cases share: ``41 cases: +1 Transpose (on, xnnpack)``."""
     found: Counter[str] = Counter()
     for update in updates:
-        found.update({*map(_kind, update.changes)})
+        found.update(dict.fromkeys(map(_kind, update.changes), 1))
     shared = [(kind, number) for kind, number in found.most_common() if number > 1]
     for kind, number in shared[:MOST_KINDS]:
         yield f"{number} cases: {kind}"

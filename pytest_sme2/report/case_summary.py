@@ -103,20 +103,9 @@ def _joules(energies_nj: Sequence[float]) -> str:
 
 
 def overall(found: Mapping[str, Noise]) -> str:
-    """The precision of several cases in one sentence: the range, and who is noisiest."""
-    floors = {name: entry.noise_floor for name, entry in found.items()}
-    text = f"noise floor {_range(list(floors.values()))}"
-    seen = [entry.detectable for entry in found.values() if entry.detectable is not None]
-    if seen:
-        text += f", smallest detectable difference {_range(seen)}"
-    if len(found) > 1:
-        text += f"; the noisiest is {max(floors, key=lambda name: floors[name])}"
-    return text
-
-
-def _range(values: list[float]) -> str:
-    low, high = percent(min(values)), percent(max(values))
-    return low if low == high else f"{low} to {high}"
+    """The precision of several cases in one sentence: that of the noisiest."""
+    name = max(found, key=lambda each: found[each].noise_floor)
+    return f"{found[name]}" + (f", of {name}, the noisiest case" if len(found) > 1 else "")
 
 
 def notes(records: Sequence[CaseRecord]) -> list[str]:

@@ -10,8 +10,7 @@ import json
 import re
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_sme2.export.rewrites import REWRITES
 from pytest_sme2.export.variant import precision_of
@@ -150,34 +149,35 @@ def _failure(record: CaseRecord, check: Check) -> str:
 # --- JSON for other services ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(NamedTuple):
     """One number of which less is better."""
 
     measure: str
     """As Bencher calls a kind of number: ``latency-on``."""
     unit: str
     value: float
-    low: float | None = None
-    high: float | None = None
+    bounds: tuple[float, float] | None = None
 
 
 def metrics(measured: CaseResult) -> Iterator[Metric]:
     """Every number of a result that gets better by getting smaller."""
     for arm in Arm:
-        yield from _latency(f"latency-{arm}", (measured.medians_ns or {}).get(arm, ()))
-        yield from _latency(f"load-time-{arm}", (measured.loads_ns or {}).get(arm, ()))
+        for measure, times in (("latency", measured.medians_ns), ("load-time", measured.loads_ns)):
+            values = (times or {}).get(arm)
+            if values:
+                bounds = (min(values), max(values))
+                yield Metric(f"{measure}-{arm}", "ns", statistics.median(values), bounds)
         peak = (measured.peak_bytes or {}).get(arm)
         if peak is not None:
             yield Metric(f"peak-memory-{arm}", "bytes", peak)
         cost = measured.costs.get(arm)
         if cost is not None:
             yield Metric(f"instructions-{arm}", "instructions", cost.total.instructions)
-    if measured.speedup is not None and measured.speedup.low > 0:
+    speedup = measured.speedup
+    if speedup is not None and speedup.low > 0:
         # Time with SME2 over time without: a speedup whose smaller value is better.
-        speedup = measured.speedup
-        low, high = 1 / speedup.high, 1 / speedup.low
-        yield Metric("time-on-over-off", "ratio", 1 / speedup.value, low, high)
+        bounds = (1 / speedup.high, 1 / speedup.low)
+        yield Metric("time-on-over-off", "ratio", 1 / speedup.value, bounds)
     if measured.pte_bytes is not None:
         yield Metric("program-size", "bytes", measured.pte_bytes)
     structure = measured.structures.get(measured.arm)
@@ -190,49 +190,37 @@ def metrics(measured: CaseResult) -> Iterator[Metric]:
         yield Metric("matrix-operators-without-sme2", "operators", on.matrix - on.sme2)
 
 
-def _latency(measure: str, medians: Sequence[float]) -> Iterator[Metric]:
-    if medians:
-        low, high = min(medians), max(medians)
-        yield Metric(measure, "ns", statistics.median(medians), low, high)
-
-
 def _name(measured: CaseResult) -> str:
     threads = f" ({measured.threads} threads)" if measured.threads != 1 else ""
     return f"{measured.model}-{measured.variant} on {measured.fingerprint.target}{threads}"
+
+
+def _json(document: object, **choices: Any) -> str:
+    return json.dumps(document, indent=2, allow_nan=False, **choices) + "\n"
 
 
 def github_action_benchmark(results: Sequence[CaseResult]) -> str:
     """The JSON of github-action-benchmark's tool ``customSmallerIsBetter``."""
     entries: list[dict[str, Any]] = []
     for measured in results:
-        for metric in metrics(measured):
-            entry: dict[str, Any] = {
-                "name": f"{_name(measured)}: {metric.measure}",
-                "unit": metric.unit,
-                "value": metric.value,
-                "extra": "\n".join(
-                    f"{package} {version}" for package, version in sorted(measured.versions.items())
-                ),
-            }
-            if metric.low is not None and metric.high is not None:
-                entry["range"] = f"{metric.low:g} to {metric.high:g}"
-            entries.append(entry)
-    return json.dumps(entries, indent=2, allow_nan=False) + "\n"
+        versions = "\n".join(f"{name} {text}" for name, text in sorted(measured.versions.items()))
+        for measure, unit, value, bounds in metrics(measured):
+            entry = {"name": f"{_name(measured)}: {measure}", "unit": unit, "value": value}
+            if bounds is not None:
+                entry["range"] = f"{bounds[0]:g} to {bounds[1]:g}"
+            entries.append({**entry, "extra": versions})
+    return _json(entries)
 
 
 def bencher_metric_format(results: Sequence[CaseResult]) -> str:
     """The JSON of Bencher's Metric Format: benchmark, then measure, then value and bounds."""
-    document: dict[str, dict[str, dict[str, float]]] = {}
+    found: dict[str, dict[str, dict[str, float]]] = {}
     for measured in results:
-        measures = document.setdefault(_name(measured), {})
-        for metric in metrics(measured):
-            measures[metric.measure] = {"value": metric.value}
-            if metric.low is not None and metric.high is not None:
-                measures[metric.measure] |= {
-                    "lower_value": metric.low,
-                    "upper_value": metric.high,
-                }
-    return json.dumps(document, indent=2, sort_keys=True, allow_nan=False) + "\n"
+        measures = found.setdefault(_name(measured), {})
+        for measure, _, value, bounds in metrics(measured):
+            ends = zip(("lower_value", "upper_value"), bounds or (), strict=False)
+            measures[measure] = {"value": value, **dict(ends)}
+    return _json(found, sort_keys=True)
 
 
 def pytorch_benchmark(results: Sequence[CaseResult]) -> str:
@@ -259,18 +247,13 @@ def pytorch_benchmark(results: Sequence[CaseResult]) -> str:
                 package: {"version": version} for package, version in measured.versions.items()
             },
         }
-        for metric in metrics(measured):
-            bounds = {"low": metric.low, "high": metric.high}
-            extra = {name: f"{value:g}" for name, value in bounds.items() if value is not None}
-            entries.append(
-                {
-                    **of,
-                    "metric": {
-                        "name": f"{metric.measure}({metric.unit})",
-                        "benchmark_values": [metric.value],
-                        "target_value": 0,
-                        "extra_info": extra,
-                    },
-                }
-            )
-    return json.dumps(entries, indent=2, allow_nan=False) + "\n"
+        for measure, unit, value, bounds in metrics(measured):
+            ends = zip(("low", "high"), bounds or (), strict=False)
+            metric = {
+                "name": f"{measure}({unit})",
+                "benchmark_values": [value],
+                "target_value": 0,
+                "extra_info": {name: f"{end:g}" for name, end in ends},
+            }
+            entries.append({**of, "metric": metric})
+    return _json(entries)

@@ -18,7 +18,6 @@ from pytest_sme2.results import (
     Counts,
     Executor,
     InferenceCost,
-    KernelCensus,
     OperatorCost,
 )
 
@@ -86,13 +85,6 @@ def kernel_operators(measured: CaseResult) -> Mapping[str, str]:
             for kernel, instructions in entry.kernels:
                 most.setdefault(kernel, Counter())[entry.name] += instructions
     return {kernel: sums.most_common(1)[0][0] for kernel, sums in most.items()}
-
-
-def unnamed_kernels(censuses: Mapping[Arm, KernelCensus]) -> frozenset[str]:
-    """The kernels of which only a place in a library is known."""
-    return frozenset(
-        kernel.name for census in censuses.values() for kernel in census.kernels if not kernel.named
-    )
 
 
 LIMITS_OF_COST = (

@@ -153,10 +153,9 @@ def advice_text(entry: Advice) -> str:
     """``outside of the delegate: SiLU: 45.2 % of the instructions in fp16 (98 …). Write …``."""
     costs = ", ".join(f"{_cost_text(cost)} in {variant}" for variant, cost in entry.costs.items())
     detail = f" ({entry.detail})" if entry.detail else ""
-    remedy = f" {as_sentence(entry.remedy)}" if entry.remedy else ""
-    place = f" In the model: {entry.place}." if entry.place else ""
-    evidence = f" {as_sentence(entry.evidence)}" if entry.evidence else ""
-    return f"{entry.what}: {costs}{detail}.{evidence}{remedy}{place}"
+    place = f"In the model: {entry.place}." if entry.place else ""
+    said = (as_sentence(entry.evidence), as_sentence(entry.remedy), place)
+    return " ".join(filter(None, (f"{entry.what}: {costs}{detail}.", *said)))
 
 
 def _cost_text(cost: Cost) -> str:

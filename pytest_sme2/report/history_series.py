@@ -312,8 +312,6 @@ def _drift(points: Sequence[Point], steps: Sequence[Step]) -> Step | None:
     Many small changes must not be blamed on the one commit in their middle. Levels have more
     parameters than a line, which Schwarz's criterion counts.
     """
-    import numpy as np
-
     values = np.log([point.value for point in points])
     places = np.arange(len(values))
     line = np.polyval(np.polyfit(places, values, 1), places)

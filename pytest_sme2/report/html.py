@@ -32,7 +32,6 @@ from pytest_sme2.report.cost import (
     engines_of,
     kernel_operators,
     largest_cost,
-    unnamed_kernels,
 )
 from pytest_sme2.report.findings import case_sentences, next_step, run_findings
 from pytest_sme2.report.perfetto import inference_events
@@ -317,37 +316,33 @@ def _generation(measured: CaseResult) -> dict[str, Any] | None:
 # --- an arm ---------------------------------------------------------------------------------------
 
 
-class _Names:
-    """Each name once; elsewhere its number stands for it."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-
-    def __getitem__(self, name: str) -> int:
-        return self.numbers.setdefault(name, len(self.numbers))
+def _number(names: dict[str, int], name: str) -> int:
+    """Each name is stored once; elsewhere its number stands for it."""
+    return names.setdefault(name, len(names))
 
 
 def _arm(folder: Path, record: CaseRecord, arm: Arm, rules: Sequence[Rule]) -> dict[str, Any]:
     measured = record.measured
     profile = measured.profiles[arm]
-    names = _Names()
-    kinds = _Names()
+    names: dict[str, int] = {}
+    kinds: dict[str, int] = {}
     categories = {category: number for number, category in enumerate(Category)}
     operators = profile.operators
     shown: dict[str, Any] = {
         "runs": profile.runs,
         "counts": [profile.category_counts[category] for category in Category],
-        "label": [names[member.label] for member in operators],
+        "label": [_number(names, member.label) for member in operators],
         "category": [categories[member.operator.category] for member in operators],
-        "kind": [kinds[member.operator.kind] for member in operators],
+        "kind": [_number(kinds, member.operator.kind) for member in operators],
         "portable": [int(member.operator.executor is Executor.PORTABLE) for member in operators],
         "sme2": [
             _PROOFS[member.operator.proof] if member.operator.matrix else 0 for member in operators
         ],
         "engine": engines_of(measured, arm),
-        "module": [names[member.module] for member in operators],
+        "module": [_number(names, member.module) for member in operators],
         "shapes": [
-            names["" if member.shapes is None else str(member.shapes)] for member in operators
+            _number(names, "" if member.shapes is None else str(member.shapes))
+            for member in operators
         ],
         "call": [member.call for member in operators],
     }
@@ -364,7 +359,7 @@ def _arm(folder: Path, record: CaseRecord, arm: Arm, rules: Sequence[Rule]) -> d
             "share": [round(member.share, 6) for member in operators],
             "timeline": _timeline(select(columns, rules=rules), profile, names),
         }
-    return {**shown, "names": list(names.numbers), "kinds": list(kinds.numbers)}
+    return {**shown, "names": list(names), "kinds": list(kinds)}
 
 
 def _case_cost(measured: CaseResult) -> dict[str, Any] | None:
@@ -399,7 +394,7 @@ def _cost(cost: InferenceCost) -> dict[str, Any]:
 _PROOFS = {True: 1, "sme1": 1, False: 2, "unproven": 3}
 
 
-def _timeline(selection: Selection, profile: Profile, names: _Names) -> list[list[float]]:
+def _timeline(selection: Selection, profile: Profile, names: dict[str, int]) -> list[list[float]]:
     """The run that is nearest to the median: name, start and length in microseconds, category."""
     columns = selection.columns
     lengths = columns.end[selection.execute] - columns.start[selection.execute]
@@ -407,7 +402,7 @@ def _timeline(selection: Selection, profile: Profile, names: _Names) -> list[lis
     run = min(range(len(lengths)), key=lambda number: abs(int(lengths[number]) - middle))
     numbers = {str(category): number for number, category in enumerate(Category)}
     return [
-        [names[event["name"]], event["ts"], event["dur"], numbers[event["cat"]]]
+        [_number(names, event["name"]), event["ts"], event["dur"], numbers[event["cat"]]]
         for event in inference_events(selection, run)
         if event["cat"] in numbers
     ]
@@ -421,7 +416,7 @@ def _kernels(measured: CaseResult) -> dict[str, Any] | None:
     censuses = measured.kernels
     if not censuses:
         return None
-    operators, unnamed = kernel_operators(measured), unnamed_kernels(censuses)
+    operators = kernel_operators(measured)
     rows: dict[str, dict[str, Any]] = {}
     for arm, census in censuses.items():
         for kernel in census.kernels or census.operators:
@@ -431,7 +426,6 @@ def _kernels(measured: CaseResult) -> dict[str, Any] | None:
                     "name": kernel.name,
                     "family": str(kernel.family),
                     "operator": operators.get(kernel.name, ""),
-                    "named": kernel.name not in unnamed,
                 },
             )
             row[str(arm)] = kernel.count

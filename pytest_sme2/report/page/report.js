@@ -608,7 +608,7 @@
     parent.append(scrolling("Table of kernels", table));
     const operators = chosen.kernels.rows.some((row) => row.operator);
     sortable(table, [
-      { title: "kernel", name: true, value: (row) => row.named ? row.name : `~${row.operator}`, show: (row) => kernelName(row.name, row.operator) },
+      { title: "kernel", name: true, value: (row) => place(row.name) ? `~${row.operator}` : row.name, show: (row) => kernelName(row.name, row.operator) },
       ...(operators ? [{ title: "operator", name: true, value: (row) => row.operator || null,
         show: (row) => row.operator || element("span", { class: "quiet" }, "none: it ran outside of the inference") }] : []),
       { title: "family", value: (row) => row.family },

@@ -245,7 +245,6 @@ def test_several_cases_are_told_in_one_sentence() -> None:
     quiet, loud, alone = Noise(0.002, 0.011), Noise(0.031, 0.058), Noise(0.01, None)
     assert overall({"a": quiet}) == "noise floor 0.2 %, smallest detectable difference 1.1 %"
     assert overall({"a": quiet, "b": loud, "c": alone}) == (
-        "noise floor 0.2 % to 3.1 %, smallest detectable difference 1.1 % to 5.8 %; "
-        "the noisiest is b"
+        "noise floor 3.1 %, smallest detectable difference 5.8 %, of b, the noisiest case"
     )
     assert overall({"c": alone}) == "noise floor 1.0 %"

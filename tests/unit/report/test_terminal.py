@@ -111,7 +111,10 @@ def test_what_costs_most_comes_first(tmp_path: Path) -> None:
 def test_noise_and_the_smallest_detectable_difference_are_told(tmp_path: Path) -> None:
     found = records(tmp_path)
     usual = flat(run_lines(found))
-    assert "- noise floor 0.2 %, smallest detectable difference 1.1 %; the noisiest is" in usual
+    assert (
+        "- noise floor 0.2 %, smallest detectable difference 1.1 %, of toy-fp16, the noisiest"
+        in usual
+    )
     verbose = flat(run_lines(found, 1))
     for record in found:
         assert f"- {record.id}: noise floor 0.2 %, smallest detectable difference 1.1 %" in verbose
