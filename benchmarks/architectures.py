@@ -42,7 +42,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from pytest_sme2 import import_torchvision
-from pytest_sme2.export.loading import execute_model_file
+from pytest_sme2.export.registry import execute_model_file
 from pytest_sme2.export.rewriting import Rewriting
 
 import_torchvision()

@@ -49,8 +49,8 @@ _HEARTBEAT_SECONDS = 10.0
 
 # Our own files that decide the content of an artifact.
 _CODE = (
-    *("artifacts.py", "forking.py", "imports.py", "loading.py", "lowering.py", "quantize.py"),
-    *("quicker.py", "random_weights.py", "sequences.py", "server.py", "store.py", "weights.py"),
+    *("artifacts.py", "forking.py", "imports.py", "lowering.py", "quantize.py", "quicker.py"),
+    *("random_weights.py", "registry.py", "sequences.py", "server.py", "store.py", "weights.py"),
 )
 _REWRITING = ("rewriting.py",)
 

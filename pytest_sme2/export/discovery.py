@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_sme2.errors import ModelError, Sme2Error, UsageError
-from pytest_sme2.export.loading import execute_model_file, locate_module, one_line, traceback_from
 from pytest_sme2.export.registry import (
     DEFAULT_VARIANTS,
     ENTRY_POINT_GROUP,
@@ -19,7 +18,11 @@ from pytest_sme2.export.registry import (
     Problem,
     Registry,
     checked_entry,
+    execute_model_file,
+    locate_module,
+    one_line,
     register_model,
+    traceback_from,
 )
 
 

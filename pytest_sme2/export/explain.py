@@ -7,15 +7,13 @@ import linecache
 import os
 import re
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 # The runtime writes aten::add.out, torch writes aten.add.out.
 _OPERATOR = re.compile(r"\b[a-z_][a-z0-9_]*(?:::|\.)[a-z_0-9]+(?:\.[A-Za-z_0-9]+)?")
-
-
 _TOOLS = re.compile(r"[/\\\\](?:torch|executorch|torchao|pytest_sme2|sympy|networkx)[/\\\\]")
 # Errors that many models meet, and what helps.
 _WAYS_OUT = (
@@ -71,7 +69,7 @@ def explain(error: BaseException, progress: Reporter) -> str:
         place = place or _line_of_node(node, progress)
         if operator is None or _words(target_name(node))[:2] != _words(operator)[:2]:
             operator = target_name(node)
-    inner = _library_line(error)
+    inner = _deepest(_frames(error), _is_library)
     if place and inner and inner != place:
         place = f"{place}, in {inner}"
     parts = [f"{progress.stage} failed: {type(error).__name__}: {shorten(texts[0])}"]
@@ -128,17 +126,24 @@ def _words(operator: str) -> list[str]:
     return re.split(r"::|\.", operator)
 
 
-def own_line(error: BaseException, own: tuple[Path, ...]) -> str | None:
+def own_line(error: BaseException, own: Collection[Path]) -> str | None:
     """The deepest line of the model's own code in the traceback of the error or its causes."""
-    owned = {str(file) for file in own}
-    for link in _causes(error):
-        frames = [
-            (frame.f_code.co_filename, line)
-            for frame, line in traceback.walk_tb(link.__traceback__)
-            if frame.f_code.co_filename in owned
-        ]
-        if frames:
-            return _place(*frames[-1])
+    places = (_deepest(_frames(link), set(map(str, own)).__contains__) for link in _causes(error))
+    return next(filter(None, places), None)
+
+
+def _frames(error: BaseException) -> list[tuple[str, int]]:
+    """The files and lines that an error came through."""
+    found = traceback.walk_tb(error.__traceback__)
+    return [(frame.f_code.co_filename, line) for frame, line in found]
+
+
+def _deepest(frames: Sequence[tuple[str, int]], chosen: Callable[[str], bool]) -> str | None:
+    """The last line of a file that is chosen, and where it is."""
+    for file, line in reversed(frames):
+        if chosen(file):
+            code = linecache.getline(file, line).strip()
+            return f"{file}:{line}" + (f" `{code}`" if code else "")
     return None
 
 
@@ -153,35 +158,16 @@ def _node_of(operator: str, progress: Reporter) -> Any:
 
 
 def _line_of_node(node: Any, progress: Reporter) -> str | None:
-    """The place in the model that a node of a graph comes from."""
-    frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-    owned = {str(file) for file in progress.own_files}
-    # The line of the model, else that of the library that it comes from.
-    for chosen in (owned.__contains__, _is_library):
-        found = [(file, int(line)) for file, line in frames if chosen(file)]
-        if found:
-            return _place(*found[-1])
-    return None
+    """The place in the model that a node of a graph comes from, else in a library's model."""
+    lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    frames = [(file, int(line)) for file, line in lines]
+    owned = set(map(str, progress.own_files))
+    return _deepest(frames, owned.__contains__) or _deepest(frames, _is_library)
 
 
 def _is_library(file: str) -> bool:
     """Whether a file belongs to an installed package that models come from."""
     return "site-packages" in file and not _TOOLS.search(file)
-
-
-def _library_line(error: BaseException) -> str | None:
-    """The deepest line of a library's model in the traceback, such as one of transformers."""
-    frames = [
-        (frame.f_code.co_filename, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if _is_library(frame.f_code.co_filename)
-    ]
-    return _place(*frames[-1]) if frames else None
-
-
-def _place(file: str, line: int) -> str:
-    code = linecache.getline(file, line).strip()
-    return f"{file}:{line}" + (f" `{code}`" if code else "")
 
 
 @dataclass
@@ -192,7 +178,7 @@ class Reporter:
     stage: str = "starting"
     captured: Any = None
     lowered: Any = None
-    own_files: tuple[Path, ...] = field(default_factory=tuple)
+    own_files: tuple[Path, ...] = ()
 
     def enter(self, stage: str) -> None:
         self.stage = stage

@@ -6,23 +6,22 @@ model. A broken model becomes a ``Problem`` and never hides the others.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import hashlib
 import importlib
 import importlib.util
 import inspect
-from collections.abc import Callable, Sequence
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol, TypeVar
 
 from pytest_sme2.errors import MissingExtraError, ModelError, Sme2Error, UsageError
-from pytest_sme2.export.loading import (
-    execute_model_file,
-    files_below,
-    locate_module,
-    one_line,
-    traceback_from,
-)
 from pytest_sme2.export.variant import Variant, parse_variant
 
 DEFAULT_VARIANTS = ("fp32", "fp16", "int8")
@@ -41,6 +40,9 @@ EXTRA_OF_PACKAGE = {
 }
 
 REGISTRATIONS = "__sme2_registrations__"
+# Files of a model's folder that do not change the model.
+_NOT_SOURCE = frozenset({"limits.toml"})
+_NOT_SOURCE_SUFFIXES = frozenset({".pyc", ".pyo", ".md"})
 
 
 class Model(Protocol):
@@ -309,3 +311,108 @@ def _executorch_entry(name: str) -> ModelEntry:
     variants = tuple(parse_variant(variant) for variant in DEFAULT_VARIANTS)
     source = f"ExecuTorch's examples ({module}:{class_name})"
     return ModelEntry(name, variants, "executorch", source, class_name, module=module)
+
+
+# --- running a model's files --------------------------------------------------------------------
+
+
+def execute_model_file(file: Path) -> ModuleType:
+    """Run a folder's ``model.py`` as a separate package.
+
+    Both ``from .part import …`` and ``import part`` find the folder's other files. A ``part`` of
+    another folder is another module.
+    """
+    digest = hashlib.sha256(os.fsencode(file.resolve())).hexdigest()[:16]
+    name = f"sme2_model_{digest}"
+    spec = importlib.util.spec_from_file_location(
+        name, file, submodule_search_locations=[str(file.parent)]
+    )
+    if spec is None or spec.loader is None:
+        raise ModelError(f"{file} cannot be loaded as a Python module.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        with _siblings_alone(file.parent, name):
+            spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module
+
+
+def locate_module(module: str) -> Path | None:
+    """The file of a module, found without importing any of its parents.
+
+    importlib would import the parents, so this function walks the folders itself.
+    """
+    top, *parts = module.split(".")
+    spec = importlib.util.find_spec(top)
+    if spec is None:
+        return None
+    file = Path(spec.origin) if spec.origin is not None else None
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    for part in parts:
+        inside = [folder / part for folder in folders]
+        packages = [folder for folder in inside if (folder / "__init__.py").is_file()]
+        modules = [folder.with_suffix(".py") for folder in inside]
+        file = next((found for found in modules if found.is_file()), None)
+        if packages:
+            file, folders = packages[0] / "__init__.py", packages[:1]
+        else:
+            folders = [folder for folder in inside if folder.is_dir()]
+        if file is None and not folders:
+            return None
+    return file
+
+
+def files_below(folder: Path) -> tuple[Path, ...]:
+    """All files of a folder that may change the model, sorted; without caches, limits and text."""
+    found: list[Path] = []
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
+        found.extend(
+            Path(parent, name)
+            for name in files
+            if not name.startswith(".")
+            and name not in _NOT_SOURCE
+            and Path(name).suffix not in _NOT_SOURCE_SUFFIXES
+        )
+    return tuple(sorted(found))
+
+
+def one_line(error: BaseException) -> str:
+    """The type of the error and the first line of its message."""
+    if isinstance(error, SyntaxError):
+        return f"SyntaxError: {error.msg} ({Path(error.filename or '').name}, line {error.lineno})"
+    text = str(error).strip().splitlines()
+    if isinstance(error, Sme2Error):
+        return text[0] if text else type(error).__name__
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+def traceback_from(error: BaseException, folder: Path | None) -> str:
+    """The traceback from the model's own code on; none where it has no part in the error."""
+    start = error.__traceback__
+    while start is not None and folder is not None:
+        if Path(start.tb_frame.f_code.co_filename).is_relative_to(folder):
+            break
+        start = start.tb_next
+    shown = traceback.format_exception(type(error), error, start, chain=False)
+    return "".join(shown).rstrip()
+
+
+@contextlib.contextmanager
+def _siblings_alone(folder: Path, package: str) -> Iterator[None]:
+    """Let ``import part`` find a file of ``folder``, and forget it: others may use the name."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(str(folder))
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            inside = file is not None and Path(file).is_relative_to(folder)
+            if inside and name.partition(".")[0] != package:
+                del sys.modules[name]

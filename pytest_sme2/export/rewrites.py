@@ -176,8 +176,7 @@ LARGE_DEPTHWISE = Rewrite(
 
 def rewrite_for(written: str, *, constant: bool) -> Rewrite | None:
     """The rewrite that removes an operator of the model; None where none is known."""
-    by_name = {rewrite.name: rewrite for rewrite in REWRITES}
-    if constant:
-        return by_name["constant"]
-    known = (*REWRITES, RECURRENT, NEAREST)
-    return next((rewrite for rewrite in known if written in rewrite.written), None)
+    for rewrite in (*REWRITES, RECURRENT, NEAREST):
+        if rewrite.name == "constant" if constant else written in rewrite.written:
+            return rewrite
+    return None

@@ -320,21 +320,17 @@ def _pow(value: Any, exponent: Any) -> Any:
 def _index(value: Any, index: Any) -> Any:
     """A slice for every whole number, whose dimension is then dropped."""
     places = index if isinstance(index, tuple) else (index,)
-    simple = all(type(place) in (int, slice) or place is None for place in places)
-    if not simple or None in places or not any(type(place) is int for place in places):
+    dropped = [type(place) is int for place in places]
+    if not any(dropped) or not all(type(place) in (int, slice) for place in places):
         return None
-    slices, shape = [], []
+    slices = list(places)
     for dimension, place in enumerate(places):
-        length = value.shape[dimension]
-        if type(place) is int:
-            start = place % length
-            slices.append(slice(start, start + 1))
-        else:
-            slices.append(place)
+        if dropped[dimension]:
+            start = place % value.shape[dimension]
+            slices[dimension] = slice(start, start + 1)
     found = value[tuple(slices)]
-    whole = [type(place) is int for place in places] + [False] * (value.dim() - len(places))
-    shape = [size for size, dropped in zip(found.shape, whole, strict=True) if not dropped]
-    return found.reshape(shape)
+    left = [size for size, whole in zip(found.shape, dropped, strict=False) if not whole]
+    return found.reshape([*left, *found.shape[len(places) :]])
 
 
 def _new_dimension(value: Any, index: Any) -> Any:

@@ -135,7 +135,7 @@ def read_generation(
             given = step[index] if index < len(step) else None
             if index in said.fed_back and given is None:
                 continue
-            if given is None or len(step) != len(example) or not _alike(given, tensor):
+            if len(step) != len(example) or not _alike(given, tensor):
                 raise ModelError(
                     f"{head}: input {index} of step {number} is {_spec(given)}, and that of "
                     f"get_example_inputs() is {_spec(tensor)}. They must be alike; None is for an "
@@ -155,8 +155,10 @@ def prompt_tokens(said: Generation) -> int:
     return int(shape[1] if len(shape) > 1 else shape[0])
 
 
-def _alike(one: Any, other: Any) -> bool:
-    return bool(one.dtype == other.dtype and one.shape == other.shape)
+def _alike(found: Any, expected: Any) -> bool:
+    if found is None:
+        return False
+    return bool(found.dtype == expected.dtype and found.shape == expected.shape)
 
 
 def _spec(tensor: Any) -> str:
@@ -182,7 +184,7 @@ def last_step(
             leaves, inputs = tree_leaves(answer), list(step)
             for place, output in said.fed_back.items():
                 found = leaves[output] if 0 <= output < len(leaves) else None
-                if not 0 <= place < len(inputs) or not _alike_or_none(found, example[place]):
+                if not 0 <= place < len(inputs) or not _alike(found, example[place]):
                     raise ModelError(
                         f"Model {name!r}: output {output} cannot be fed back as input {place}: "
                         f"after {'the prompt' if number == 1 else f'step {number - 1}'} it is "
@@ -198,10 +200,6 @@ def last_step(
                     f"(step {number} of {len(said.steps)}): {error}. Is its cache too short?"
                 ) from error
         return answer
-
-
-def _alike_or_none(found: Any, expected: Any) -> bool:
-    return found is not None and _alike(found, expected)
 
 
 def method_of_prompt(

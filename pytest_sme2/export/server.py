@@ -66,13 +66,16 @@ class ProcessEnvironment:
         return cls(export_environment(), paths, package_versions())
 
 
-class FreshProcess:
+class FreshProcess(subprocess.Popen[bytes]):
     """An export in a process of its own."""
+
+    stdin: IO[bytes]
+    stdout: IO[bytes]
 
     def __init__(
         self, request_file: Path, log: IO[bytes], circumstances: ProcessEnvironment
     ) -> None:
-        self._process = subprocess.Popen(
+        super().__init__(
             [sys.executable, "-c", _FRESH, str(request_file)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -81,16 +84,11 @@ class FreshProcess:
             env=dict(circumstances.environment),
             start_new_session=True,
         )
-        self.pid = self._process.pid
-        assert self._process.stdin is not None  # noqa: S101 - asked for with PIPE
-        assert self._process.stdout is not None  # noqa: S101 - asked for with PIPE
-        self.stdin: IO[bytes] = self._process.stdin
-        self.stdout: IO[bytes] = self._process.stdout
 
-    def wait(self, timeout: float | None = None) -> int | None:
+    def wait(self, timeout: float | None = None) -> int:
         """Its exit code, negative for a signal. Raises TimeoutError."""
         try:
-            return self._process.wait(timeout)
+            return super().wait(timeout)
         except subprocess.TimeoutExpired as error:
             raise TimeoutError from error
 

@@ -13,23 +13,13 @@ from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, ModelEntry
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Artifact, GenerationPlan, TensorSpec
 from pytest_sme2.system.cache import find_cache
-from pytest_sme2.system.files import decode, file_sha256, safe_name
+from pytest_sme2.system.files import FileFacts, decode, file_sha256, safe_name
 from pytest_sme2.system.reading import read_json
 
 # 1: the first.
 SCHEMA = 1
-
-
 META_FILE = "export_meta.json"
 _EXPORT_AGAIN = "Export the model again."
-
-
-@dataclass(frozen=True)
-class FileFacts:
-    """A file of an artifact, as it was written."""
-
-    bytes: int
-    sha256: str
 
 
 @dataclass(frozen=True)
@@ -98,17 +88,13 @@ def package_versions() -> dict[str, str]:
 
 def is_current(dependencies: Dependencies, entry: ModelEntry) -> bool:
     """Whether the model's imports from outside its folder are unchanged."""
-    for name, digest in dependencies.files.items():
-        file = model_folder(entry) / name
-        if not file.is_file() or file_sha256(file) != digest:
-            return False
-    for package, installed in dependencies.packages.items():
-        try:
-            if version(package) != installed:
-                return False
-        except PackageNotFoundError:
-            return False
-    return True
+    try:
+        return all(
+            file_sha256(model_folder(entry) / name) == digest
+            for name, digest in dependencies.files.items()
+        ) and all(version(name) == known for name, known in dependencies.packages.items())
+    except (OSError, PackageNotFoundError):
+        return False
 
 
 def read_meta(folder: Path) -> Meta:

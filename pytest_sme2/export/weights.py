@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pytest_sme2.errors import EvidenceError, ModelError, Sme2Error, UsageError
 from pytest_sme2.export.registry import ModelEntry
@@ -33,7 +33,6 @@ _WHOLE_HASH = re.compile(r"[0-9a-f]{64}")
 _LONGEST_NAME = 100
 _LOST = (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError)
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -156,8 +155,12 @@ def fetch_weights(
                 partial = work / "file"
                 if urllib.parse.urlsplit(place).scheme in ("http", "https", "file"):
                     _download(place, partial, say)
+                elif Path(place).expanduser().is_file():
+                    shutil.copyfile(Path(place).expanduser(), partial)
                 else:
-                    _copy(Path(place).expanduser(), partial)
+                    raise UsageError(
+                        f"The file {place!r} does not exist. Name the file that you downloaded."
+                    )
                 digest = file_sha256(partial)
                 _check(place, digest, upstream, sha256.lower())
                 # Named after the model, not the address, because it becomes a path.
@@ -189,44 +192,32 @@ def _check(place: str, digest: str, upstream: Upstream, given: str) -> None:
 
 
 class _OnlyHttps(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to https alone: what comes over http can be changed on its way."""
+    """Follows redirects to https alone: what comes over http can be changed on its way.
+
+    An address of this machine may name another one of this machine.
+    """
 
     def redirect_request(
         self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
-        parts = urllib.parse.urlsplit(newurl)
-        if parts.scheme != "https" and not self.is_here(parts):
+        here = _is_here(req.full_url) and _is_here(newurl)
+        if urllib.parse.urlsplit(newurl).scheme != "https" and not here:
             fp.close()
             raise urllib.error.URLError(f"it redirects to {newurl!r}, which is not https")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
-    def is_here(self, parts: urllib.parse.SplitResult) -> bool:
-        return False
 
-
-class _OnlyHere(_OnlyHttps):
-    """The same from an address of this machine, which may name another one of this machine."""
-
-    def is_here(self, parts: urllib.parse.SplitResult) -> bool:
-        return parts.scheme == "http" and parts.hostname in _LOOPBACK
-
-
-def _copy(file: Path, target: Path) -> None:
-    if not file.is_file():
-        raise UsageError(
-            f"The file {str(file)!r} does not exist. Name the file that you downloaded."
-        )
-    shutil.copyfile(file, target)
+def _is_here(address: str) -> bool:
+    """Whether a file comes from this machine, over no network that could change it."""
+    parts = urllib.parse.urlsplit(address)
+    return parts.scheme == "http" and parts.hostname in _LOOPBACK
 
 
 def _download(address: str, target: Path, say: Callable[[str], None]) -> None:
-    parts = urllib.parse.urlsplit(address)
-    # A file from this machine crosses no network that could change it.
-    local = parts.scheme == "http" and parts.hostname in _LOOPBACK
-    if parts.scheme != "https" and not local:
+    if urllib.parse.urlsplit(address).scheme != "https" and not _is_here(address):
         raise UsageError(f"{address!r} is not an https address. Name one, or a file.")
     say(f"fetching {address}")
-    opener = urllib.request.build_opener(_OnlyHttps if not local else _OnlyHere)
+    opener = urllib.request.build_opener(_OnlyHttps)
     try:
         answer = opener.open(address, timeout=TIMEOUT_SECONDS)
         with answer, target.open("wb") as file:

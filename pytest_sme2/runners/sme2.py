@@ -14,11 +14,20 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pytest_sme2.errors import BuildError, RunError, Sme2Error
-from pytest_sme2.results import FORWARD, Arm, Run, RunRequest, TensorSpec, Toolchain
+from pytest_sme2.results import (
+    FORWARD,
+    Arm,
+    CoreUse,
+    Output,
+    Run,
+    RunRequest,
+    TensorSpec,
+    Toolchain,
+)
 from pytest_sme2.runners.base import LOADER, ProcessFiles, Runner, started
-from pytest_sme2.runners.result_file import run_of
 from pytest_sme2.runners.sdk import LIBRARIES, executorch_sdk, find_sdk, sdk_libraries, sdk_version
 from pytest_sme2.system.cache import (
     cache_folder,
@@ -37,6 +46,7 @@ from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.shared_store import fetch, offer
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.toolchain import Compiler, find_cmake, find_compiler, find_ninja
+from pytest_sme2.system.wording import count
 
 RUNNER_SOURCES = Path(__file__).parent / "cpp"
 _BUILD_SECONDS = 600.0
@@ -107,13 +117,13 @@ def _step(arguments: Sequence[str], verb: str, log: Path) -> None:
 
 def library_file(compiler: Compiler, name: str) -> Path:
     """Where the compiler finds a system library of its platform."""
-    answer = answer_of([compiler.cxx, f"-print-file-name={name}"]).strip()
-    for candidate in (Path(answer), Path("/lib") / name, Path("/lib64") / name):
+    answer = Path(answer_of([compiler.cxx, f"-print-file-name={name}"]).strip())
+    host = (Path("/lib") / name, Path("/lib64") / name)
+    for candidate in (answer, *host):
         # If it finds nothing, the compiler repeats the bare name. A cross compiler must not use
         # the host's libraries.
-        if candidate.is_absolute() and candidate.is_file():
-            if compiler.cross and candidate.parent in (Path("/lib"), Path("/lib64")):
-                continue
+        wrong = not candidate.is_absolute() or (compiler.cross and candidate in host)
+        if not wrong and candidate.is_file():
             return candidate.resolve()
     raise BuildError(
         f"{compiler.cxx} did not find the library {name}, which the runner needs. "
@@ -157,14 +167,12 @@ class Sme2Runner(Runner):
         names = {path.name for path in self.files(Arm.ON)}
         libraries = sorted(names.intersection(_SYSTEM_LIBRARIES))
         # The program itself holds paths of this machine, so its compiler stands in for it.
-        lines = [
-            self._compiler,
-            *(f"{file_sha256(self.folder / name)} {name}" for name in libraries),
-        ]
+        digests = (f"{file_sha256(self.folder / name)} {name}" for name in libraries)
+        lines = "\n".join([self._compiler, *digests])
         # Where ExecuTorch is in libraries of its own, the program holds no code but ours.
         own = any(name.startswith(f"lib{LIBRARIES[0]}") for name in names)
         ours = {PROGRAM} if own else set()
-        identity = hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()
+        identity = hashlib.sha256(lines.encode(errors="surrogateescape")).hexdigest()
         return Toolchain(frozenset({*libraries, *ours}), identity[:12])
 
     @property
@@ -269,12 +277,91 @@ class Sme2Runner(Runner):
         document = read_json(result, remedy=f"The runner's log is {log}.", error=RunError)
         try:
             facts = {"target": target, "runner": self.kind, "emulated": emulated}
-            return run_of(document, request, outputs, **facts, etdump=etdump, log=log)
+            return _run_of(document, request, outputs, **facts, etdump=etdump, log=log)
         except (ValueError, KeyError, TypeError) as error:
             raise RunError(
                 f"The runner ended without an error, but its result {result} cannot be used: "
                 f"{type(error).__name__}: {error}. Its log is {log}"
             ) from error
+
+
+def _run_of(
+    document: Mapping[str, Any], request: RunRequest, outputs: Path | None, **facts: Any
+) -> Run:
+    """A run with what else is known of it.
+
+    ValueError, KeyError or TypeError where the document is not what was asked for.
+    """
+    if document["schema"] != 1:
+        raise ValueError(f"its schema is {document['schema']!r}, not 1")
+    if document["sme2"]["requested"] != str(request.switch):
+        raise ValueError("it belongs to the other arm")
+    if len(document["wall_ns"]) != request.runs or len(document["cpu_ns"]) != request.runs:
+        raise ValueError(f"it does not have {count(request.runs, 'run')}")
+    if not all(_amount(value) for value in document["wall_ns"]):
+        raise ValueError("a run took no time")
+    steps = request.inferences if request.generate else 0
+    if len(document.get("step_wall_ns", ())) != steps:
+        raise ValueError(f"it does not have {count(steps, 'step')}")
+    effective = document["sme2"]["effective"]
+    return Run(
+        request=request,
+        sme2_effective=None if effective is None else bool(effective),
+        wall_ns=tuple(map(_amount, document["wall_ns"])),
+        cpu_ns=tuple(map(_amount, document["cpu_ns"])),
+        warmup_wall_ns=tuple(map(_amount, document["warmup_wall_ns"])),
+        load_ns=_amount(document["load_ns"]),
+        peak_rss_load_bytes=_optional_amount(document["peak_rss_load_bytes"]),
+        peak_rss_bytes=_optional_amount(document["peak_rss_bytes"]),
+        outputs=tuple(_read_output(value, outputs) for value in document["outputs"]),
+        cpu_features=tuple(str(name) for name in document["cpu_features"]),
+        # A runner of an older version, in a bundle, does not tell it.
+        vector_bits=_optional_amount(document["sme2"].get("vector_bits")),
+        cores=_read_cores(document.get("cores")),
+        **_read_clock(document.get("clock")),
+        step_wall_ns=tuple(map(_amount, document.get("step_wall_ns", ()))),
+        step_peak_bytes=tuple(map(_amount, document.get("step_peak_rss_bytes", ()))),
+        **facts,
+    )
+
+
+def _amount(value: object) -> int:
+    """A time or a size in 64 bits, as the runner counts them."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise ValueError(f"{value!r} is neither a time nor a size")
+    return value
+
+
+def _optional_amount(value: object) -> int | None:
+    return None if value is None else _amount(value)
+
+
+def _read_cores(value: Any) -> CoreUse | None:
+    # A runner of an older version, in a bundle, does not know them.
+    if value is None:
+        return None
+    names = ("performance_ns", "efficiency_ns", "energy_nj")
+    performance, efficiency, energy = (_amount(value[name]) for name in names)
+    return CoreUse(performance, efficiency, energy, str(value["quality"]))
+
+
+def _read_clock(value: Any) -> dict[str, Any]:
+    # Nor does it count cycles.
+    if value is None:
+        return {}
+    cycles, ns = _amount(value["cycles"]), _amount(value["ns"])
+    known = cycles > 0 < ns
+    return {"clock_ghz": cycles / ns if known else None, "uncounted": str(value["refused"])[:200]}
+
+
+def _read_output(value: Any, folder: Path | None) -> Output:
+    return Output(
+        dtype=str(value["dtype"]),
+        shape=tuple(map(_amount, value["shape"])),
+        sha256=str(value["sha256"]),
+        has_nan=bool(value["has_nan"]),
+        file=None if folder is None or value["file"] is None else folder / Path(value["file"]).name,
+    )
 
 
 def _each(option: str, values: Iterable[str]) -> list[str]:
@@ -364,14 +451,11 @@ def _is_whole(folder: Path, cache: Path) -> bool:
     """Whether the runner is there as it was built, and only this user could have put it there."""
     try:
         files = read_json(folder / _RECORD, remedy=_BUILD_AGAIN)["files"]
-        if {path.name for path in folder.iterdir()} != {_RECORD, *files}:
-            return False
-        for name, digest in files.items():
-            if file_sha256(trusted(folder / name, cache)) != digest:
-                return False
+        return {path.name for path in folder.iterdir()} == {_RECORD, *files} and all(
+            file_sha256(trusted(folder / name, cache)) == digest for name, digest in files.items()
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, Sme2Error):
         return False
-    return True
 
 
 def _build_into(folder: Path, sdk: Path, platform: str, version: str, compiler: Compiler) -> None:

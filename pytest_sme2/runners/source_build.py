@@ -32,7 +32,6 @@ from pytest_sme2.trace.kernel_log import family_of, is_microkernel
 
 TIMEOUT_SECONDS = 4 * 3600.0
 RECORD = "sme2-build.json"
-LEAST_CMAKE = (3, 26)
 LEAST_CLANG = 18
 # Apple has its own version numbers: 17 is the first built from LLVM 18 or newer.
 LEAST_APPLE_CLANG = 17
@@ -51,7 +50,7 @@ def check(request: SourceBuild, tools: Tools) -> tuple[str, ...]:
     """All problems, each with its remedy."""
     return (
         *_check_tree(request),
-        *_check_tools(tools),
+        *tools.problems,
         *_check_host(request),
         *_check_compiler(request, tools),
         *_check_python(request.python),
@@ -116,22 +115,6 @@ def _text(file: Path) -> str:
         return file.read_text(errors="replace")
     except OSError:
         return ""
-
-
-def _check_tools(tools: Tools) -> Iterator[str]:
-    if tools.ninja is None:
-        yield "ninja is not installed. Run: pip install ninja"
-    if tools.cmake is None:
-        yield "CMake is not installed. Run: pip install cmake"
-        return
-    version = _version(_output([str(tools.cmake), "--version"]), r"version (\d+)\.(\d+)")
-    if version is None:
-        yield f"{tools.cmake} does not print its version. Run: pip install cmake"
-    elif version < LEAST_CMAKE:
-        yield (
-            f"{tools.cmake} is version {_dotted(version)}, but ExecuTorch needs "
-            f"{_dotted(LEAST_CMAKE)} or newer. Run: pip install --upgrade cmake"
-        )
 
 
 def _check_host(request: SourceBuild) -> Iterator[str]:

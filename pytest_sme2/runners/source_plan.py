@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -69,7 +69,8 @@ class Tools:
     cmake: Path | None
     ninja: Path | None
     compiler: Path | None
-    ccache: Path | None = None
+    problems: tuple[str, ...] = ()
+    """Why CMake or Ninja is missing."""
 
 
 @dataclass(frozen=True)
@@ -96,26 +97,19 @@ def parse_option(value: str) -> tuple[str, str]:
     return name, setting
 
 
-def find_tools(environment: Mapping[str, str] = os.environ) -> Tools:
+def find_tools() -> Tools:
     """The build tools: CMake and Ninja as for our own runner, and the user's compiler."""
-
-    def find(*names: str) -> Path | None:
-        found = filter(None, map(shutil.which, names))
-        return next(map(Path, found), None)
-
-    def packaged(find_it: Callable[[], str], name: str) -> Path | None:
+    found: dict[str, Path] = {}
+    problems = []
+    for name, find in (("cmake", find_cmake), ("ninja", find_ninja)):
         try:
-            return Path(find_it())
-        except BuildError:
-            return find(name)
-
-    chosen = environment.get("CXX")
-    return Tools(
-        cmake=packaged(find_cmake, "cmake"),
-        ninja=packaged(find_ninja, "ninja"),
-        compiler=find(chosen) if chosen else find("clang++", "c++", "g++"),
-        ccache=find("ccache"),
-    )
+            found[name] = Path(find())
+        except BuildError as error:
+            problems.append(str(error))
+    chosen = os.environ.get("CXX")
+    compilers = map(shutil.which, (chosen,) if chosen else ("clang++", "c++", "g++"))
+    compiler = next(map(Path, filter(None, compilers)), None)
+    return Tools(found.get("cmake"), found.get("ninja"), compiler, tuple(problems))
 
 
 def plan(request: SourceBuild, tools: Tools) -> tuple[BuildStep, ...]:
@@ -126,7 +120,7 @@ def plan(request: SourceBuild, tools: Tools) -> tuple[BuildStep, ...]:
 def _step(request: SourceBuild, tools: Tools, arm: Arm) -> BuildStep:
     folder = request.folder / f"{request.platform}-{request.variant}-sme2-{arm}"
     cmake = str(tools.cmake or "cmake")
-    variables = {**_variables(request, tools, arm), **dict(request.options)}
+    variables = _variables(request, tools, arm) | dict(request.options)
     return BuildStep(
         arm=arm,
         folder=folder,
@@ -169,9 +163,6 @@ def _variables(request: SourceBuild, tools: Tools, arm: Arm) -> dict[str, str]:
         variables["KLEIDIAI_SOURCE_DIR"] = str(request.kleidiai)
     if tools.ninja is not None:
         variables["CMAKE_MAKE_PROGRAM"] = str(tools.ninja)
-    if tools.ccache is not None:
-        variables["CMAKE_C_COMPILER_LAUNCHER"] = str(tools.ccache)
-        variables["CMAKE_CXX_COMPILER_LAUNCHER"] = str(tools.ccache)
     if request.platform == "android":
         ndk = request.ndk or Path("ANDROID_NDK")
         variables["CMAKE_TOOLCHAIN_FILE"] = str(ndk / "build/cmake/android.toolchain.cmake")
@@ -181,40 +172,30 @@ def _variables(request: SourceBuild, tools: Tools, arm: Arm) -> dict[str, str]:
         variables["ANDROID_SUPPORT_FLEXIBLE_PAGE_SIZES"] = "ON"
     elif request.platform == "mac":
         variables["CMAKE_OSX_ARCHITECTURES"] = "arm64"
-    if request.platform == "linux" and tools.compiler is not None:
+    elif tools.compiler is not None:
         variables["CMAKE_CXX_COMPILER"] = str(tools.compiler)
-        c_compiler = _c_compiler(tools.compiler)
-        if c_compiler is not None:
-            variables["CMAKE_C_COMPILER"] = str(c_compiler)
+        # The C compiler that belongs to it has nearly the same name.
+        for plus, plain in (("clang++", "clang"), ("g++", "gcc"), ("c++", "cc")):
+            beside = tools.compiler.with_name(tools.compiler.name.replace(plus, plain))
+            if beside != tools.compiler and beside.exists():
+                variables["CMAKE_C_COMPILER"] = str(beside)
+                break
     return variables
-
-
-def _c_compiler(compiler: Path) -> Path | None:
-    """The C compiler that belongs to a C++ compiler, by their names."""
-    for plus, plain in (("clang++", "clang"), ("g++", "gcc"), ("c++", "cc")):
-        if plus in compiler.name:
-            beside = compiler.with_name(compiler.name.replace(plus, plain))
-            return beside if beside.exists() else None
-    return None
 
 
 def dry_run(request: SourceBuild, tools: Tools) -> str:
     """The commands in shell syntax."""
     lines = []
     for step in plan(request, tools):
-        lines.append(f"# {request.platform}, {request.variant}, SME2 {step.arm}: {step.binary}")
-        lines.append(" \\\n    ".join(_one_option_a_line(step.configure)))
-        lines.append(shlex.join(step.build))
-        lines.append("")
+        plain = [word for word in step.configure if not word.startswith("-D")]
+        options = map(shlex.quote, step.configure[len(plain) :])
+        lines += [
+            f"# {request.platform}, {request.variant}, SME2 {step.arm}: {step.binary}",
+            " \\\n    ".join([shlex.join(plain), *options]),
+            f"{shlex.join(step.build)}\n",
+        ]
     lines.append(f"# then: {usage_line(request, plan(request, tools))}")
     return "\n".join(lines) + "\n"
-
-
-def _one_option_a_line(command: Sequence[str]) -> list[str]:
-    first = next(
-        (index for index, word in enumerate(command) if word.startswith("-D")), len(command)
-    )
-    return [shlex.join(command[:first]), *(shlex.quote(word) for word in command[first:])]
 
 
 def usage_line(request: SourceBuild, steps: Sequence[BuildStep]) -> str:
@@ -225,9 +206,9 @@ def usage_line(request: SourceBuild, steps: Sequence[BuildStep]) -> str:
     return shlex.join(words)
 
 
-# What compilers on a Mac, ccache, and a download while configuring need.
+# What compilers on a Mac, and a download while configuring need.
 _PASSED_ON = (
-    *("SDKROOT", "DEVELOPER_DIR", "CCACHE_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+    *("SDKROOT", "DEVELOPER_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR"),
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
 )
 

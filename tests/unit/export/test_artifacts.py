@@ -85,15 +85,6 @@ def write_model(folder: Path, text: str) -> ModelEntry:
     return entry
 
 
-def sme2(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, as a user runs it."""
-    command = [sys.executable, "-c", MAIN, *words]
-    done: subprocess.CompletedProcess[str] = subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, **options
-    )
-    return done
-
-
 @pytest.fixture(scope="module", autouse=True)
 def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where a model's own module is. On the path of all exports: one process serves them all."""
@@ -106,7 +97,7 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 # --- every variant runs and agrees ----------------------------------------------------------------
 
 # ExecuTorch's own runtime, in a process that lives through the module: torch is imported once,
-# and its warnings are not ours.
+# and its warnings are not ours. It also saves weights of the tiny model, and of another one.
 RUNTIME = """
 import json, sys
 from pathlib import Path
@@ -116,9 +107,15 @@ from pytest_sme2.export.store import load_artifact
 from pytest_sme2.verdict.limits import TOLERANCES
 from pytest_sme2.verdict.numerics import agreement, within
 
+folder = Path(sys.argv[1])
+state = {"linear.weight": torch.ones(3, 4), "linear.bias": torch.zeros(3)}
+torch.save(state, folder / "my weights.pt")
+torch.save({"net.linear.weight": torch.ones(3, 4)}, folder / "foreign.pt")
+
 def read(files, specs):
     return [numpy.fromfile(f, dtype=s.dtype).reshape(s.shape) for f, s in zip(files, specs)]
 
+print("ready", flush=True)
 for line in sys.stdin:
     artifact = load_artifact(Path(line.strip()))
     inputs = [torch.from_numpy(array) for array in read(artifact.input_files, artifact.inputs)]
@@ -140,31 +137,35 @@ for line in sys.stdin:
 class Runtime:
     """Of each output: its largest error, how large it is, and whether that is tolerated."""
 
-    def __init__(self, log: Path) -> None:
-        self.log = log
-        with log.open("w") as stream:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with (folder / "log").open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", RUNTIME],
+                [sys.executable, "-c", RUNTIME, str(folder)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=stream,
+                stderr=log,
                 text=True,
                 cwd=ROOT,
             )
 
+    def said(self, word: str) -> str:
+        """The rest of the next line that begins so; libraries print others."""
+        for line in self.process.stdout or ():
+            if line.startswith(word):
+                return line.removeprefix(word)
+        raise AssertionError((self.folder / "log").read_text()[-2000:])
+
     def differences(self, artifact: Artifact) -> list[tuple[float, float, bool]]:
-        assert self.process.stdout is not None
         self.process.stdin.write(f"{artifact.folder}\n")
         self.process.stdin.flush()
-        for line in self.process.stdout:
-            if line.startswith("ANSWER"):
-                return [tuple(entry) for entry in json.loads(line[len("ANSWER") :])]
-        raise AssertionError(self.log.read_text()[-2000:])
+        return [tuple(entry) for entry in json.loads(self.said("ANSWER"))]
 
 
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
-    runtime = Runtime(tmp_path_factory.mktemp("runtime") / "log")
+    runtime = Runtime(tmp_path_factory.mktemp("runtime"))
+    runtime.said("ready")
     yield runtime
     with runtime.process:
         runtime.process.communicate()
@@ -205,9 +206,12 @@ def test_an_example_of_executorch_s_exports_like_any_other(runtime: Runtime) -> 
 
 
 def test_toy_cnn_is_as_documented() -> None:
-    artifact = export_model(MODELS.get("toy_cnn"), FP32)
+    made = {
+        name: export_model(MODELS.get("toy_cnn"), parse_variant(name))
+        for name in ("fp32", "fp16", "int8")
+    }
+    artifact = made["fp32"]
     meta = json.loads((artifact.folder / "export_meta.json").read_text())
-
     assert artifact.inputs[0].shape == (1, 3, 64, 64)
     assert artifact.input_files[0].stat().st_size == 4 * 3 * 64 * 64
     assert 100_000 <= meta["parameters"] <= 300_000
@@ -215,31 +219,23 @@ def test_toy_cnn_is_as_documented() -> None:
     assert artifact.weights == "random (seed 0)"
     assert {"torch", "executorch", "torchao"} <= set(artifact.versions)
 
-
-def test_int8_is_smaller_and_fp16_has_half_inputs() -> None:
-    size = {
-        name: export_model(MODELS.get("toy_cnn"), parse_variant(name))
-        for name in ("fp32", "fp16", "int8")
-    }
-    assert size["fp16"].inputs[0].dtype == "float16"
-    assert size["int8"].inputs[0].dtype == "float32"
-    bytes_of = {name: artifact.pte.stat().st_size for name, artifact in size.items()}
-    assert bytes_of["int8"] < bytes_of["fp16"] < bytes_of["fp32"]
-    assert bytes_of["int8"] < 0.4 * bytes_of["fp32"]
+    assert [one.inputs[0].dtype for one in made.values()] == ["float32", "float16", "float32"]
+    fp32, fp16, int8 = (one.pte.stat().st_size for one in made.values())
+    assert int8 < fp16 < fp32
+    assert int8 < 0.4 * fp32
 
 
 def test_a_second_export_imports_no_torch() -> None:
     export_model(MODELS.get("toy_cnn"), FP32)
-    done = sme2("export", "toy_cnn", "--variant", "fp32")
-    assert done.returncode == 0
-    assert done.stderr == ""
     script = (
-        "import sys; from pytest_sme2.cli.main import main; main(['export', 'toy_cnn']);"
+        "import sys; from pytest_sme2.cli.main import main;"
+        "assert main(['export', 'toy_cnn', '--variant', 'fp32']) == 0;"
         "print({'torch', 'numpy', 'executorch', 'pandas'} & set(sys.modules))"
     )
     seen = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
+    assert seen.stderr == ""
     assert seen.stdout.splitlines()[-1] == "set()"
 
 
@@ -371,40 +367,6 @@ def test_a_truncated_entry_is_noticed_and_made_again(tiny: Tiny) -> None:
     assert len(tiny.folders()) == 1
 
 
-def damage(folder: Path, how: str) -> None:
-    reference = folder / "reference_0.bin"
-    meta = folder / "export_meta.json"
-    content = json.loads(meta.read_text())
-    texts = {"cut meta": meta.read_text()[:200], "empty meta": "{}", "list meta": "[]"}
-    if how == "altered":
-        data = bytearray(reference.read_bytes())
-        data[0] ^= 1
-        reference.write_bytes(data)
-    elif how == "missing":
-        reference.unlink()
-    elif how == "no meta":
-        meta.unlink()
-    elif how == "program unlisted":
-        del content["files"][content["pte"]]
-        meta.write_text(json.dumps(content))
-    else:
-        meta.write_text(texts[how])
-
-
-@pytest.mark.parametrize(
-    "how",
-    ["altered", "missing", "no meta", "cut meta", "empty meta", "list meta", "program unlisted"],
-)
-def test_any_damage_is_noticed(tiny: Tiny, how: str) -> None:
-    (folder,) = tiny.folders()
-    assert tiny.is_cached()
-    damage(folder, how)
-
-    with pytest.raises(ExportError, match=r"damaged|not valid JSON|cannot be read"):
-        load_artifact(folder)
-    assert not tiny.is_cached()
-
-
 def test_cache_key_depends_on_the_content_of_the_model(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -453,30 +415,15 @@ def test_a_changed_import_from_elsewhere_makes_a_new_artifact(tiny: Tiny) -> Non
     assert tiny.is_cached()
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Weights of the tiny model, and of another one."""
-    folder = tmp_path_factory.mktemp("saved")
-    script = (
-        "import torch;"
-        "state = {'linear.weight': torch.ones(3, 4), 'linear.bias': torch.zeros(3)};"
-        "torch.save(state, 'my weights.pt');"
-        "torch.save({'net.linear.weight': torch.ones(3, 4)}, 'foreign.pt')"
-    )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, cwd=folder)
-    return folder
-
-
 def test_weights_and_a_copy_of_the_artifact(
     tiny: Tiny,
-    saved: Path,
     tmp_path: Path,
     runtime: Runtime,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "out put"
-    words = ("--weights", str(saved / "my weights.pt"), "--out", str(out))
+    words = ("--weights", str(runtime.folder / "my weights.pt"), "--out", str(out))
     monkeypatch.setenv("SME2_CACHE_DIR", str(tiny.cache))
     code = main(tiny.words(*words))
     printed = capsys.readouterr()
@@ -490,7 +437,7 @@ def test_weights_and_a_copy_of_the_artifact(
     assert len({first_output[index : index + 4] for index in (0, 4, 8)}) == 1
 
 
-def test_weights_that_do_not_fit_are_named(tiny: Tiny, saved: Path, tmp_path: Path) -> None:
+def test_weights_that_do_not_fit_are_named(tiny: Tiny, runtime: Runtime, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         export_model(tiny.entry, FP32, cache=tiny.cache, weights=tmp_path / "none.pt")
     hostile = tmp_path / "hostile.pt"
@@ -499,16 +446,17 @@ def test_weights_that_do_not_fit_are_named(tiny: Tiny, saved: Path, tmp_path: Pa
         export_model(tiny.entry, FP32, cache=tiny.cache, weights=hostile)
     words = r"2 of 2 weights missing .*1 do not belong to the model \(net\.linear\.weight\)"
     with pytest.raises(ExportError, match=words):
-        export_model(tiny.entry, FP32, cache=tiny.cache, weights=saved / "foreign.pt")
+        export_model(tiny.entry, FP32, cache=tiny.cache, weights=runtime.folder / "foreign.pt")
 
 
-def test_an_artifact_does_not_land_on_another(exported: Tiny, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(exported.folders()[0], out)
-    done = sme2("export", "toy_cnn", "--out", str(out))
-    assert done.returncode == 2
-    assert "holds" in done.stderr
-    assert load_artifact(out).model == TINY_NAME
+def test_an_artifact_does_not_land_on_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_artifact(tmp_path, "another", "fp32")
+    words = ["export", "toy_cnn", "--models-folder", str(ROOT / "models"), "--out", str(tmp_path)]
+    assert main(words) == 2
+    assert "holds 'another'" in capsys.readouterr().err
+    assert load_artifact(tmp_path).model == "another"
 
 
 # --- failing --------------------------------------------------------------------------------------
@@ -710,43 +658,52 @@ def test_without_torchvision_the_models_extra_is_named(
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
+    ("file", "content"),
     [
-        ("model", None),
-        ("weights", 3),
-        ("versions", []),
-        ("inputs", [{"dtype": "float32"}]),
-        ("outputs", [{"dtype": "float32", "shape": [-1]}]),
-        ("dependencies", {"files": {}}),
-        ("dependencies", {"files": {"/a": 1}, "packages": {}}),
-        ("pte", "elsewhere.pte"),
+        ("reference_0.bin", b"else"),
+        ("reference_0.bin", None),
+        ("export_meta.json", None),
+        ("export_meta.json", b"{"),
+        ("export_meta.json", b"{}"),
+        ("export_meta.json", b"[]"),
     ],
 )
-def test_wrong_record_is_a_damaged_artifact(tmp_path: Path, field: str, value: object) -> None:
+def test_any_damage_is_noticed(tmp_path: Path, file: str, content: bytes | None) -> None:
     folder = make_artifact(tmp_path / "a", "toy", "fp32").folder
-    meta = json.loads((folder / "export_meta.json").read_text())
-    (folder / "export_meta.json").write_text(json.dumps({**meta, field: value}))
-    with pytest.raises(ExportError, match="is damaged"):
+    (folder / file).unlink()
+    if content is not None:
+        (folder / file).write_bytes(content)
+    with pytest.raises(ExportError, match=r"damaged|not valid JSON|cannot be read"):
         load_artifact(folder)
 
 
-def test_a_record_that_names_files_elsewhere_is_a_damaged_artifact(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("model", None, ""),
+        ("weights", 3, ""),
+        ("versions", [], ""),
+        ("inputs", [{"dtype": "float32"}], ""),
+        ("outputs", [{"dtype": "float32", "shape": [-1]}], "is not a shape"),
+        ("dependencies", {"files": {}}, ""),
+        ("dependencies", {"files": {"/a": 1}, "packages": {}}, ""),
+        ("pte", "elsewhere.pte", "it has no program"),
+        ("files", {}, "it has no program"),
+        ("files", {"../a": {"bytes": 1, "sha256": ""}}, "is not a plain file name"),
+    ],
+)
+def test_wrong_record_is_a_damaged_artifact(
+    tmp_path: Path, field: str, value: object, words: str
+) -> None:
     folder = make_artifact(tmp_path / "a", "toy", "fp32").folder
     meta = json.loads((folder / "export_meta.json").read_text())
-    meta["files"][f"../{meta['pte']}"] = meta["files"].pop(meta["pte"])
-    meta["pte"] = f"../{meta['pte']}"
-    (folder / "export_meta.json").write_text(json.dumps(meta))
-    with pytest.raises(ExportError, match="is not a plain file name"):
+    (folder / "export_meta.json").write_text(json.dumps({**meta, field: value}))
+    with pytest.raises(ExportError, match=f"is damaged: .*{words}"):
         load_artifact(folder)
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="names are UTF-8 there")
 def test_folder_name_that_is_not_utf8_is_refused_before_torch_fails(tmp_path: Path) -> None:
-    folder = tmp_path / os.fsdecode(b"caf\xe9") / "tiny"
-    folder.mkdir(parents=True)
-    (folder / "model.py").write_text(
-        "from pytest_sme2 import register_model\n@register_model('tiny')\nclass Tiny: pass\n"
-    )
-    entry = discover([folder.parent], entry_points=False).get("tiny")
+    entry = write_model(tmp_path / os.fsdecode(b"caf\xe9"), HEADER + MODEL.format(name="tiny"))
     with pytest.raises(ModelError, match=r"is not UTF-8.*Move or rename the folder"):
         export_model(entry, Variant("fp32"), cache=tmp_path / "cache")

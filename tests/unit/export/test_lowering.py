@@ -7,36 +7,34 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.lowering import LoweringRequest
-from pytest_sme2.export.variant import parse_variant
+from pytest_sme2.export.registry import ModelEntry
+from pytest_sme2.export.variant import Variant
 
-FAILS = """\
-from pytest_sme2 import register_model
+# As if a model's own code met the full disk.
+FAILS = """
+import sys
+from pytest_sme2.errors import ModelError
+from pytest_sme2.export import lowering
 
-@register_model("fails", variants=("fp32",))
-class Fails:
-    def get_eager_model(self):
-        raise OSError(28, "No space left on device")
+def fail(request, progress):
+    raise ModelError(f"{request.entry.name}: no space left on device")
 
-    def get_example_inputs(self):
-        return ()
+lowering.lower = fail
+lowering.main(sys.argv[1])
 """
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
 def test_the_answer_arrives_when_the_log_cannot_be_written(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    (tmp_path / "models" / "fails").mkdir(parents=True)
-    (tmp_path / "models" / "fails" / "model.py").write_text(FAILS)
-    entry = discover([tmp_path / "models"]).get("fails")
-    asked = LoweringRequest(entry, parse_variant("fp32"), 0, None, tmp_path, "fails", sys.path)
+    entry, variant = ModelEntry("net", (), file=tmp_path / "model.py"), Variant("fp32", 8)
+    asked = LoweringRequest(entry, variant, 0, None, tmp_path, "net", sys.path)
+    assert LoweringRequest.from_json(asked.to_json()) == asked
     (tmp_path / "request.json").write_text(asked.to_json())
-    command = "import sys; from pytest_sme2.export.lowering import main; main(sys.argv[1])"
     with (
         Path("/dev/full").open("wb") as full,
         subprocess.Popen(
-            [sys.executable, "-c", command, str(tmp_path / "request.json")],
+            [sys.executable, "-c", FAILS, str(tmp_path / "request.json")],
             # It stays open: the child ends when it is closed.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -44,4 +42,4 @@ def test_the_answer_arrives_when_the_log_cannot_be_written(tmp_path: Path) -> No
         ) as process,
     ):
         answer = json.loads(process.stdout.read().splitlines()[-1])
-    assert "No space left on device" in answer["message"]
+    assert answer == {"error": "ModelError", "message": "net: no space left on device"}

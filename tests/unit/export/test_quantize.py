@@ -1,6 +1,8 @@
-"""Hugging Face's decoders in int8. Their positions are ``arange + 0``: whole numbers."""
+"""Decoders in int8. The positions of Hugging Face's are ``arange + 0``: whole numbers."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
@@ -9,18 +11,39 @@ from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.quantize import quantize
 from tests.support.recorded_runs import ARCHITECTURES
 
-torch = pytest.importorskip("torch")
+torch: Any = pytest.importorskip("torch")
+
+
+class Decoder(torch.nn.Module):
+    """As little of one as has positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.word, self.place = torch.nn.Embedding(50, 16), torch.nn.Embedding(8, 16)
+        self.linear = torch.nn.Linear(16, 50)
+
+    def get_eager_model(self) -> Decoder:
+        return self
+
+    def get_example_inputs(self) -> tuple[Any, ...]:
+        return (torch.arange(8)[None] * 5,)
+
+    def forward(self, words: Any) -> Any:
+        return self.linear(self.word(words) + self.place(torch.arange(words.shape[1]) + 0))
 
 
 @pytest.mark.parametrize("precision", ["int8", "int8_dynamic"])
-@pytest.mark.parametrize("name", ["gpt2", pytest.param("qwen2", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "name", ["", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("gpt2", "qwen2"))]
+)
 # torch and transformers use what they have deprecated themselves.
 @pytest.mark.filterwarnings("ignore")
 def test_a_decoder_keeps_its_positions_whole_numbers(name: str, precision: str) -> None:
-    # transformers imports it, and its compiled operators may not fit the installed torch.
-    import_torchvision()
     torch.manual_seed(0)
-    model = discover([ARCHITECTURES]).get(name).instantiate(None)
+    if name:
+        # transformers imports it, and its compiled operators may not fit the installed torch.
+        import_torchvision()
+    model: Any = discover([ARCHITECTURES]).get(name).instantiate() if name else Decoder()
     network, words = model.get_eager_model().eval(), model.get_example_inputs()
     program = quantize(torch.export.export(network, words), precision, words, {}, torch)
     targets = [str(node.target) for node in program.graph.nodes]

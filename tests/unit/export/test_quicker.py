@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
 
-import pytest
+from tests.support.needs import needs_export
 
-from pytest_sme2.export.quicker import share_node_sources
-
-torch: Any = pytest.importorskip("torch")
+pytestmark = needs_export
 
 # In a process of its own: the changes last as long as the process.
 _TWICE = """
@@ -51,69 +48,21 @@ def program():
 
 
 plain = program()
-calls = torch.fx.GraphModule.recompile.__module__
 lower_quicker()
-lower_quicker()
-assert torch.fx.GraphModule.recompile.__module__ != calls
+
+graph = torch.fx.symbolic_trace(torch.nn.ReLU())
+assert "_code" not in vars(graph), "compiled before its code is read"
+assert "relu" in graph.code.lower()
+other = torch.fx.symbolic_trace(torch.nn.ReLU())
+assert other(torch.tensor([-1.0, 2.0])).tolist() == [0.0, 2.0]
+assert "_code" in vars(other), "called without being compiled"
+
 assert program() == plain, "the program differs"
 """
 
 
-def test_a_program_is_the_same_byte_for_byte() -> None:
+def test_a_program_is_the_same_byte_for_byte_and_graphs_are_compiled_when_needed() -> None:
     made = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", _TWICE], capture_output=True, text=True, check=False
     )
     assert made.returncode == 0, made.stderr[-2000:]
-
-
-def test_a_graph_is_compiled_when_it_is_called_and_when_its_code_is_read() -> None:
-    script = """
-import torch
-from pytest_sme2.export.quicker import compile_graphs_when_called
-
-compile_graphs_when_called()
-graph = torch.fx.symbolic_trace(torch.nn.ReLU())
-assert "_code" not in vars(graph)
-assert "relu" in graph.code.lower()
-other = torch.fx.symbolic_trace(torch.nn.ReLU())
-assert other(torch.tensor([-1.0, 2.0])).tolist() == [0.0, 2.0]
-assert "_code" in vars(other)
-"""
-    made = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=False
-    )
-    assert made.returncode == 0, made.stderr[-2000:]
-
-
-class _Small(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.Linear(4, 4)
-
-    def forward(self, rows: Any) -> Any:
-        return torch.nn.functional.layer_norm(self.layer(rows), (4,))
-
-
-def _histories() -> list[str]:
-    """Where each node of a graph came from, after two passes over it."""
-    program = torch.export.export(_Small(), (torch.ones(2, 4),))
-    program = program.run_decompositions().run_decompositions()
-    # A graph has another number each time.
-    return [
-        " ".join(word for word in repr(source).split() if not word.startswith("graph_id"))
-        for node in program.graph.nodes
-        for source in node.meta.get("from_node", [])
-    ]
-
-
-# torch uses what it has deprecated itself.
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_shared_histories_say_the_same_as_copied_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch.fx.traceback import NodeSource
-
-    copied = _histories()
-    # Also puts back what the call sets.
-    monkeypatch.setattr(NodeSource, "__deepcopy__", None, raising=False)
-    share_node_sources()
-    assert _histories() == copied
-    assert any("layer_norm" in history for history in copied)

@@ -15,6 +15,7 @@ from pytest_sme2.errors import BuildError, UsageError
 from pytest_sme2.results import Arm, KernelFamily
 from pytest_sme2.runners import source_build, source_plan
 from pytest_sme2.runners.source_plan import SourceBuild, Tools
+from pytest_sme2.system import toolchain
 from tests.support.elf_writer import write_elf
 
 TOOLS = Tools(
@@ -184,16 +185,15 @@ def test_everything_missing_is_one_list(tmp_path: Path, fit: Machine) -> None:
         python=program(tmp_path / "bare/python", "torch yaml"),
         kleidiai=tmp_path,
     )
-    tools = Tools(cmake=None, ninja=None, compiler=None)
+    tools = Tools(None, None, None, ("Building the runner needs CMake",))
     found = source_build.check(request, tools)
     text = "\n".join(found)
-    assert len(found) == 7
+    assert len(found) == 6
     for expected in (
         "is named 'executorch-main'",
         "2 of ExecuTorch's submodules are not checked out "
         "(backends/xnnpack/third-party/XNNPACK, third-party/flatcc)",
-        "ninja is not installed",
-        "CMake is not installed",
+        "needs CMake",
         "needs the NDK",
         "imports torch and yaml",
         "is not KleidiAI",
@@ -253,10 +253,15 @@ def test_an_old_clang_is_good_enough_for_off(tmp_path: Path, fit: Machine) -> No
     assert source_build.check(replace(fit.request, sides=(Arm.OFF,)), tools) == ()
 
 
-def test_an_old_cmake_is_refused(tmp_path: Path, fit: Machine) -> None:
-    old = program(tmp_path / "old/cmake", "cmake version 3.25.1")
-    tools = Tools(old, fit.tools.ninja, fit.tools.compiler)
-    assert "is version 3.25, but ExecuTorch needs 3.26" in problems(fit.request, tools)
+def test_an_old_cmake_and_a_missing_ninja_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toolchain, "_from_package", lambda *names: None)
+    monkeypatch.setenv("PATH", str(program(tmp_path / "cmake", "cmake version 3.25.1").parent))
+    found = source_plan.find_tools()
+    assert (found.cmake, found.ninja) == (None, None)
+    assert "cmake is 3.25.1" in found.problems[0]
+    assert "needs Ninja" in found.problems[1]
 
 
 @pytest.mark.parametrize(
