@@ -16,25 +16,17 @@ from hypothesis import strategies as st
 from pytest_sme2.cli.main import main
 from pytest_sme2.errors import MissingExtraError, ModelError, UsageError
 from pytest_sme2.export.discovery import discover
-from pytest_sme2.export.registry import executorch_models, register_model
+from pytest_sme2.export.registry import ModelEntry, executorch_models, register_model
 from pytest_sme2.export.variant import Variant, parse_variant
 from pytest_sme2.system.files import safe_name
 from tests.support.needs import needs_export
 
 ROOT = Path(__file__).parents[3]
 
-HOSTILE_NAMES = [
-    "../x",
-    "a b",
-    "'",
-    '"',
-    ";rm -rf /",
-    "<script>alert(1)</script>",
-    "a/b",
-    "-n",
-    "é",
-]
+HOSTILE_NAMES = ["../x", "a b", "'", '"', ";rm -rf /", "<script>alert(1)</script>", "-n", "é"]
 
+IMPORT = "from pytest_sme2 import register_model\n"
+METHODS = "    def get_eager_model(self): ...\n    def get_example_inputs(self): ...\n"
 # Importing it must fail the test: discovery has no business running it.
 GOOD = """
 raise RuntimeError("imported")
@@ -50,6 +42,12 @@ def write_model(folder: Path, text: str, name: str = "model.py") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text, encoding="utf-8")
     return folder
+
+
+def only(folder: Path, text: str) -> ModelEntry:
+    """The one model that this text registers."""
+    (entry,) = discover([write_model(folder / "one", text)], entry_points=False).entries
+    return entry
 
 
 def test_this_repository_s_models_are_found_without_torch() -> None:
@@ -68,20 +66,18 @@ def test_this_repository_s_models_are_found_without_torch() -> None:
 
 
 def test_a_literal_decorator_is_read_and_not_run(tmp_path: Path) -> None:
-    write_model(tmp_path / "one", GOOD.format(name="one"))
-
-    entry = discover([tmp_path], entry_points=False).get("one")
-
+    entry = only(tmp_path, GOOD.format(name="one"))
     assert entry.variants == (Variant("fp32"), Variant("fp16", 32))
     assert entry.folder == tmp_path / "one"
 
 
-EMULATED = """
-from pytest_sme2 import register_model
-
+EMULATED = (
+    IMPORT
+    + """
 @register_model("net", variants=("fp32", "fp16"), emulated={emulated!r})
 class Net: pass
 """
+)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +91,7 @@ class Net: pass
 def test_an_emulator_may_run_other_variants(
     tmp_path: Path, emulated: tuple[str, ...] | None, expected: list[str]
 ) -> None:
-    write_model(tmp_path / "one", EMULATED.format(emulated=emulated))
-    entry = discover([tmp_path], entry_points=False).get("net")
+    entry = only(tmp_path, EMULATED.format(emulated=emulated))
     assert [str(variant) for variant in entry.defaults(emulated=True)] == expected
     assert [str(variant) for variant in entry.defaults(emulated=False)] == ["fp32", "fp16"]
 
@@ -116,8 +111,7 @@ def test_an_emulator_may_run_other_variants(
 def test_precision_without_size_means_the_sizes_of_the_device(
     tmp_path: Path, asked: str, on_emulator: list[str], on_device: list[str]
 ) -> None:
-    write_model(tmp_path / "one", EMULATED.format(emulated=("fp32@64", "fp32@32", "int8@32")))
-    entry = discover([tmp_path], entry_points=False).get("net")
+    entry = only(tmp_path, EMULATED.format(emulated=("fp32@64", "fp32@32", "int8@32")))
     for emulated, expected in ((True, on_emulator), (False, on_device)):
         found = entry.resolve(parse_variant(asked), emulated=emulated)
         assert [str(variant) for variant in found] == expected
@@ -133,12 +127,10 @@ def test_a_model_s_own_folder_can_be_named(tmp_path: Path) -> None:
     [
         "from pytest_sme2 import register_model as reg\n@reg('n')\nclass M: pass\n",
         "import pytest_sme2 as p\n@p.register_model(name='n')\nclass M: pass\n",
-        "from pytest_sme2 import register_model\nN = 'n'\n@register_model(N)\nclass M: pass\n",
-        "from pytest_sme2 import register_model\nclass M: pass\nregister_model('n')(M)\n",
-        "from part import name\nfrom pytest_sme2 import register_model\n"
-        "@register_model(name)\nclass M: pass\n",
-        "from .part import name\nfrom pytest_sme2 import register_model\n"
-        "@register_model(name)\nclass M: pass\n",
+        IMPORT + "N = 'n'\n@register_model(N)\nclass M: pass\n",
+        IMPORT + "class M: pass\nregister_model('n')(M)\n",
+        IMPORT + "from part import name\n@register_model(name)\nclass M: pass\n",
+        IMPORT + "from .part import name\n@register_model(name)\nclass M: pass\n",
     ],
     ids=["alias", "attribute", "variable", "call", "sibling", "relative"],
 )
@@ -154,10 +146,7 @@ def test_every_way_to_register_is_understood(tmp_path: Path, text: str) -> None:
 
 
 def test_two_folders_may_call_their_helpers_alike(tmp_path: Path) -> None:
-    text = (
-        "from part import name\nfrom pytest_sme2 import register_model\n"
-        "@register_model(name)\nclass M: pass\n"
-    )
+    text = IMPORT + "from part import name\n@register_model(name)\nclass M: pass\n"
     for name in ("a", "b"):
         write_model(tmp_path / name, text)
         write_model(tmp_path / name, f"name = {name!r}\n", "part.py")
@@ -167,8 +156,7 @@ def test_two_folders_may_call_their_helpers_alike(tmp_path: Path) -> None:
 def test_one_file_may_register_several_models(tmp_path: Path) -> None:
     write_model(
         tmp_path / "two",
-        "from pytest_sme2 import register_model\n"
-        "@register_model('a')\n@register_model('b')\nclass First: pass\n"
+        IMPORT + "@register_model('a')\n@register_model('b')\nclass First: pass\n"
         "@register_model('c')\nclass Second: pass\n",
     )
     registry = discover([tmp_path], entry_points=False)
@@ -181,52 +169,18 @@ def test_one_file_may_register_several_models(tmp_path: Path) -> None:
     [
         ("def broken(:\n", "SyntaxError", "def broken(:"),
         ("x = 1\n", "registers no class", ""),
-        (
-            "from pytest_sme2 import register_model\nimport no_such_thing_here\n"
-            "@register_model(no_such_thing_here.NAME)\nclass M: pass\n",
-            "No module named 'no_such_thing_here'",
-            "model.py\", line 2",
-        ),
-        (
-            "import sys\nfrom pytest_sme2 import register_model\nsys.exit(3)\n"
-            "register_model('x')(object)\n",
-            "SystemExit",
-            "model.py\", line 3",
-        ),
-        (
-            "from pytest_sme2 import register_model\n@register_model('')\nclass M: pass\n",
-            "not a model name",
-            "",
-        ),
-        (
-            "from pytest_sme2 import register_model\n@register_model('a\\nb')\nclass M: pass\n",
-            "not a model name",
-            "",
-        ),
-        (
-            "from pytest_sme2 import register_model\n"
-            "@register_model('executorch:mv2')\nclass M: pass\n",
-            "belongs to ExecuTorch's examples",
-            "",
-        ),
-        (
-            "from pytest_sme2 import register_model\n"
-            "@register_model('x', variants=('fp8',))\nclass M: pass\n",
-            "'fp8' is not a variant",
-            "",
-        ),
-        (
-            "from pytest_sme2 import register_model\n"
-            "@register_model('x', variants='fp16')\nclass M: pass\n",
-            "a sequence of strings",
-            "",
-        ),
-        (
-            "from pytest_sme2 import register_model\n"
-            "@register_model('x', colour='red')\nclass M: pass\n",
-            "unexpected keyword argument 'colour'",
-            "",
-        ),
+        ("import nothing_here\n@register_model(nothing_here.NAME)\nclass M: pass\n",
+         "No module named 'nothing_here'", "model.py\", line 2"),
+        ("import sys\nsys.exit(3)\nregister_model('x')(object)\n",
+         "SystemExit", "model.py\", line 3"),
+        ("@register_model('')\nclass M: pass\n", "not a model name", ""),
+        ("@register_model('a\\nb')\nclass M: pass\n", "not a model name", ""),
+        ("@register_model('executorch:mv2')\nclass M: pass\n",
+         "belongs to ExecuTorch's examples", ""),
+        ("@register_model('x', variants=('fp8',))\nclass M: pass\n", "'fp8' is not a variant", ""),
+        ("@register_model('x', variants='fp16')\nclass M: pass\n", "a sequence of strings", ""),
+        ("@register_model('x', colour='red')\nclass M: pass\n",
+         "unexpected keyword argument 'colour'", ""),
     ],
     ids=[
         "syntax", "none", "import", "exit", "empty", "newline", "prefix", "variant", "string",
@@ -236,7 +190,7 @@ def test_one_file_may_register_several_models(tmp_path: Path) -> None:
 def test_broken_folder_is_reported_and_hides_no_other(
     tmp_path: Path, text: str, message: str, trace: str
 ) -> None:
-    write_model(tmp_path / "broken", text)
+    write_model(tmp_path / "broken", IMPORT + text)
     write_model(tmp_path / "fine", GOOD.format(name="fine"))
 
     registry = discover([tmp_path], entry_points=False)
@@ -278,8 +232,7 @@ def test_an_unknown_name_lists_the_known_ones(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_a_hostile_name_stays_a_name(tmp_path: Path, name: str) -> None:
-    write_model(tmp_path / "one", GOOD.format(name=name))
-    assert discover([tmp_path], entry_points=False).get(name).name == name
+    assert only(tmp_path, GOOD.format(name=name)).name == name
     assert re.fullmatch(r"[A-Za-z0-9_=][A-Za-z0-9_=.-]*", safe_name(name))
 
 
@@ -300,21 +253,12 @@ def test_plain_names_stay_readable() -> None:
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="names are UTF-8 there")
 def test_folder_name_that_is_not_utf8_can_be_loaded(tmp_path: Path) -> None:
-    folder = tmp_path / os.fsdecode(b"caf\xe9")
-    write_model(
-        folder / "late",
-        "from pytest_sme2 import register_model\n@register_model('late')\nclass M:\n"
-        "    get_eager_model = get_example_inputs = print\n",
-    )
-    assert discover([folder], entry_points=False).get("late").load().__name__ == "M"
+    text = IMPORT + "@register_model('late')\nclass M:\n" + METHODS
+    assert only(tmp_path / os.fsdecode(b"caf\xe9"), text).load().__name__ == "M"
 
 
 def test_failing_model_shows_its_own_traceback(tmp_path: Path) -> None:
-    write_model(
-        tmp_path / "late",
-        "from pytest_sme2 import register_model\n1 / 0\n@register_model('late')\nclass M: pass\n",
-    )
-    entry = discover([tmp_path], entry_points=False).get("late")
+    entry = only(tmp_path, IMPORT + "1 / 0\n@register_model('late')\nclass M: pass\n")
     with pytest.raises(ModelError) as caught:
         entry.load()
     assert 'model.py", line 2' in str(caught.value)
@@ -322,45 +266,26 @@ def test_failing_model_shows_its_own_traceback(tmp_path: Path) -> None:
 
 
 def test_failed_load_names_the_missing_extra(tmp_path: Path) -> None:
-    write_model(
-        tmp_path / "needy",
-        "from pytest_sme2 import register_model\n"
-        "raise ModuleNotFoundError('No module named timm', name='timm.layers')\n"
-        "@register_model('needy')\nclass M: pass\n",
-    )
-    entry = discover([tmp_path], entry_points=False).get("needy")
+    missing = "raise ModuleNotFoundError('No module named timm', name='timm.layers')\n"
+    entry = only(tmp_path, IMPORT + missing + "@register_model('needy')\nclass M: pass\n")
     with pytest.raises(MissingExtraError, match=r"uv pip install .*'pytest-sme2\[models\]'"):
         entry.load()
 
 
 def test_a_class_that_does_not_keep_the_contract_is_named(tmp_path: Path) -> None:
-    write_model(
-        tmp_path / "half",
-        "from pytest_sme2 import register_model\n@register_model('half')\n"
-        "class Half:\n    def get_eager_model(self): ...\n",
-    )
-    entry = discover([tmp_path], entry_points=False).get("half")
+    half = "class Half:\n    def get_eager_model(self): ...\n"
+    entry = only(tmp_path, IMPORT + "@register_model('half')\n" + half)
     with pytest.raises(ModelError, match=r"Half lacks get_example_inputs\(\)"):
         entry.load()
 
 
 def test_size_is_passed_to_a_class_that_takes_it(tmp_path: Path) -> None:
-    methods = "    def get_eager_model(self): ...\n    def get_example_inputs(self): ...\n"
-    write_model(
-        tmp_path / "sized",
-        "from pytest_sme2 import register_model\n@register_model('sized')\nclass Sized:\n"
-        "    def __init__(self, size=8): self.size = size\n" + methods,
-    )
-    write_model(
-        tmp_path / "fixed",
-        "from pytest_sme2 import register_model\n@register_model('fixed')\nclass Fixed:\n"
-        + methods,
-    )
-    registry = discover([tmp_path], entry_points=False)
-    made = [vars(registry.get("sized").instantiate(*size))["size"] for size in ((32,), ())]
-    assert made == [32, 8]
+    makes = "    def __init__(self, size=8): self.size = size\n"
+    head = IMPORT + "@register_model('net')\nclass Net:\n"
+    sized, fixed = only(tmp_path / "a", head + makes + METHODS), only(tmp_path, head + METHODS)
+    assert [vars(sized.instantiate(*size))["size"] for size in ((32,), ())] == [32, 8]
     with pytest.raises(UsageError, match="'@32' is not possible"):
-        registry.get("fixed").instantiate(32)
+        fixed.instantiate(32)
 
 
 def test_the_decorator_returns_the_class_it_marks() -> None:

@@ -136,8 +136,11 @@ def pip(monkeypatch):
             self.calls.append(list(arguments))
             self.environment = dict(environment)
             folder = Path(arguments[arguments.index("--dest") + 1])
-            if self.returncode == 0:
-                wheel(folder / "executorch-1.5.1-cp311-none-any.whl", self.names)
+            file = folder / "executorch-1.5.1-cp311-none-any.whl"
+            if self.names is None:
+                file.write_bytes(b"not a zip")
+            elif self.returncode == 0:
+                wheel(file, self.names)
             return Finished(tuple(arguments), self.returncode, "", self.stderr, self.timed_out)
 
     fake = Pip()
@@ -175,40 +178,26 @@ def test_no_pip_is_told_before_a_runner_is_made(pip, tmp_path, monkeypatch):
     assert not pip.calls
 
 
-def test_no_network(pip, tmp_path):
-    pip.returncode = 1
-    pip.stderr = "WARNING: Retrying\nERROR: No matching distribution found for executorch==1.5.1\n"
-    with pytest.raises(BuildError, match=r"No matching distribution.*Check the network"):
+RETRIED = "WARNING: Retrying\nERROR: No matching distribution found for executorch==1.5.1\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({"returncode": 1, "stderr": RETRIED}, r"No matching distribution.*Check the network"),
+        ({"returncode": -9, "timed_out": True}, "did not finish within 900 s"),
+        ({"names": [*GOOD, "executorch/../escaped"]}, "unsafe name"),
+        ({"names": None}, "is damaged"),
+    ],
+)
+def test_a_download_that_fails_leaves_nothing_behind(pip, tmp_path, answer, message):
+    vars(pip).update(answer)
+    with pytest.raises(BuildError, match=message):
         sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path)
-    assert not (tmp_path / "sdk" / "executorch-1.5.1-macos-arm64").exists()
     assert [path.name for path in (tmp_path / "sdk").iterdir() if path.is_dir()] == []
-
-
-def test_pip_that_hangs(pip, tmp_path):
-    pip.returncode, pip.timed_out = -9, True
-    with pytest.raises(BuildError, match="did not finish within 900 s"):
-        sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path)
-
-
-def test_a_bad_wheel_leaves_nothing_behind(pip, tmp_path):
-    pip.names = [*GOOD, "executorch/../escaped"]
-    with pytest.raises(BuildError, match="unsafe name"):
-        sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path)
-    assert not (tmp_path / "sdk" / "executorch-1.5.1-macos-arm64").exists()
 
 
 def test_a_cache_that_cannot_be_written(pip, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=r"cannot be written: .*SME2_CACHE_DIR"):
         sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path / "file")
-
-
-def test_a_damaged_wheel(pip, tmp_path, monkeypatch):
-    def damaged(pin, folder, tag):
-        path = folder / "executorch.whl"
-        path.write_bytes(b"not a zip")
-        return path
-
-    monkeypatch.setattr(sdk, "download_wheel", damaged)
-    with pytest.raises(BuildError, match="is damaged"):
-        sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path)

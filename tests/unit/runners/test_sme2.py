@@ -48,30 +48,17 @@ def test_a_method_is_named_unless_it_is_the_usual_one(runner):
         assert runner.command(asked, FILES)[-4 - len(words) : -4] == (words or ())
 
 
-def test_inputs_that_come_first_have_their_own_flag(runner):
-    files = replace(FILES, earlier=("/e", "/f"))
-    assert runner.command(request(), files)[-4:] == ("--earlier", "/e", "--earlier", "/f")
-
-
-def test_the_command_of_a_traced_run(runner):
-    files = ProcessFiles("/m.pte", (), "/r.json", "/d.etdump", "/out")
+def test_the_command_of_a_traced_run_after_others(runner):
+    files = replace(FILES, etdump="/d.etdump", outputs="/out", earlier=("/e", "/f"))
+    (runner.folder / "ld-linux-aarch64.so.1").touch()
     command = runner.command(request(arm=Arm.OFF), files)
-    assert command[3:5] == ("--sme2", "off")
-    assert command[-4:] == ("--etdump", "/d.etdump", "--outputs", "/out")
+    loader = ("./ld-linux-aarch64.so.1", "--library-path", ".", "./sme2_runner", "--model")
+    assert command[:5] == loader
+    assert command[6:8] == ("--sme2", "off")
+    earlier = ("--earlier", "/e", "--earlier", "/f")
+    assert command[-8:] == (*earlier, "--etdump", "/d.etdump", "--outputs", "/out")
     assert runner.traces(request(traced=True))
     assert not runner.traces(request(traced=False))
-
-
-def test_a_bundled_loader_starts_the_runner(runner):
-    (runner.folder / "ld-linux-aarch64.so.1").touch()
-    command = runner.command(request(), FILES)
-    assert command[:5] == (
-        "./ld-linux-aarch64.so.1",
-        "--library-path",
-        ".",
-        "./sme2_runner",
-        "--model",
-    )
 
 
 def test_the_files_of_a_runner_leave_its_record_out(runner):
@@ -264,25 +251,19 @@ def test_a_failed_build_leaves_no_runner_and_is_tried_again(build, tmp_path):
     assert (wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path).folder).is_dir()
 
 
-def test_folder_without_a_record_is_built_again(build, tmp_path):
-    cache = tmp_path / "cache"
-    mark_cache(cache)
-    runner = wheel_runner("linux-x86_64", executorch="1.5.1", cache=cache)
-    (runner.folder / "runner.json").unlink()
-    (runner.folder / "sme2_runner").write_text("half")
-    again = wheel_runner("linux-x86_64", executorch="1.5.1", cache=cache)
-    assert build.calls == 2
-    assert (again.folder / "sme2_runner").read_text() == "binary"
-
-
-def test_files_of_a_killed_build_are_removed(build, tmp_path):
+def test_folder_without_a_record_is_built_again_and_what_a_killed_build_left_removed(
+    build, tmp_path
+):
     cache = tmp_path / "cache"
     mark_cache(cache)
     folder = wheel_runner("linux-x86_64", executorch="1.5.1", cache=cache).folder
     (folder / "runner.json").unlink()
+    (folder / "sme2_runner").write_text("half")
     left = folder.with_name(f".{folder.name}.0123abcd.part")
     (left / "build").mkdir(parents=True)
-    assert wheel_runner("linux-x86_64", executorch="1.5.1", cache=cache).folder.is_dir()
+    again = wheel_runner("linux-x86_64", executorch="1.5.1", cache=cache)
+    assert build.calls == 2
+    assert (again.folder / "sme2_runner").read_text() == "binary"
     assert not left.exists()
 
 
@@ -346,16 +327,14 @@ def with_files(folder: Path, compiler: str = "g++ 12", **files: str) -> Sme2Runn
     return Sme2Runner("wheel", "linux-aarch64", "1.5.1", folder)
 
 
-def test_the_c_library_and_the_program_are_the_compilers(tmp_path: Path) -> None:
-    made = with_files(tmp_path / "a", libexecutorch_so="E", sme2_runner="P")
+@pytest.mark.parametrize("inside", [False, True])
+def test_the_c_library_and_a_program_without_executorch_are_the_compilers(
+    tmp_path: Path, inside: bool
+) -> None:
+    files = {"sme2_runner": "P"} if inside else {"sme2_runner": "P", "libexecutorch_so": "E"}
+    made = with_files(tmp_path / "a", **files)
     (tmp_path / "a" / "libc.so.6").write_text("C")
-    assert made.toolchain.files == {"libc.so.6", "sme2_runner"}
-
-
-def test_a_program_with_executorch_inside_is_executorchs(tmp_path: Path) -> None:
-    made = with_files(tmp_path / "a", sme2_runner="P and E")
-    (tmp_path / "a" / "libc.so.6").write_text("C")
-    assert made.toolchain.files == {"libc.so.6"}
+    assert made.toolchain.files == {"libc.so.6"} | ({"sme2_runner"} if not inside else set())
 
 
 def test_other_libraries_or_another_compiler_are_another_toolchain(tmp_path: Path) -> None:
