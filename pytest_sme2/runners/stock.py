@@ -61,13 +61,19 @@ class PairRunner(Runner):
         if request.switch is Arm.SME1:
             raise RunError(
                 "The stock runners are two builds, with SME2 and without SME: neither hides SME2 "
-                "alone. Leave --runner-on and --runner-off out."
+                "alone. Leave --sme2-runner-on and --sme2-runner-off out."
             )
         if files.earlier:
             raise RunError(
                 "The stock runner gives every execution the same inputs, so it cannot fill a cache "
                 "first. Leave --sme2-runner-on and --sme2-runner-off out."
             )
+        for name in files.inputs:
+            if "," in name:
+                raise RunError(
+                    f"The stock runner separates its inputs by commas, so it cannot read {name!r}. "
+                    "Move the artifact to a folder without a comma in its name."
+                )
         return (
             *started(self.folder, self.program(request.arm)),
             f"--model_path={files.model}",
@@ -75,22 +81,11 @@ class PairRunner(Runner):
             f"--num_executions={request.warmup + request.runs}",
             f"--cpu_threads={request.threads}",
             f"--etdump_path={files.etdump}",
-            *self._inputs(files.inputs),
+            *((f"--inputs={','.join(files.inputs)}",) if files.inputs else ()),
             # Without it, the first one of the program runs.
             *([f"--method_name={method}"] if (method := request.artifact.method) else ()),
             *request.extra_arguments,
         )
-
-    def _inputs(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        if not names:
-            return ()
-        for name in names:
-            if "," in name:
-                raise RunError(
-                    f"The stock runner separates its inputs by commas, so it cannot read {name!r}. "
-                    "Move the artifact to a folder without a comma in its name."
-                )
-        return (f"--inputs={','.join(names)}",)
 
     def explain(self, returncode: int, stderr: str) -> str | None:
         unknown = _UNKNOWN_FLAG.search(stderr)

@@ -452,11 +452,11 @@ def test_weights_that_do_not_fit_are_named(tiny: Tiny, runtime: Runtime, tmp_pat
 def test_an_artifact_does_not_land_on_another(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make_artifact(tmp_path, "another", "fp32")
-    words = ["export", "toy_cnn", "--models-folder", str(ROOT / "models"), "--out", str(tmp_path)]
+    out = make_artifact(tmp_path / "out", "another", "fp32").folder
+    words = ["export", "toy_cnn", "--models-folder", str(ROOT / "models"), "--out", str(out)]
     assert main(words) == 2
     assert "holds 'another'" in capsys.readouterr().err
-    assert load_artifact(tmp_path).model == "another"
+    assert load_artifact(out).model == "another"
 
 
 # --- failing --------------------------------------------------------------------------------------

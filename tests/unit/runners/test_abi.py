@@ -6,6 +6,7 @@ import contextlib
 import struct
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,28 +15,37 @@ from pytest_sme2.runners.abi import refused_by_phones, unmet_needs
 from pytest_sme2.system.elf import AARCH64, Layout, is_elf, machine_name, read_layout, read_needs
 
 
-def make_elf(machine: int = AARCH64, needed: tuple[str, ...] = (), interpreter: str = "") -> bytes:
-    """A 64-bit file with the three segments that are read."""
-    strings = b"\0" + b"".join(name.encode() + b"\0" for name in needed)
-    offsets, place = [], 1
+def make_elf(
+    machine: int = AARCH64,
+    needed: tuple[str, ...] = (),
+    interpreter: str = "",
+    *,
+    alignments: tuple[int, ...] = (1,),
+    stack: int | None = None,
+    dynamic: tuple[tuple[int, int], ...] = (),
+) -> bytes:
+    """A 64-bit file with the segments that are read: its loaded parts hold the names it needs."""
+    strings, named = b"\0", []
     for name in needed:
-        offsets.append(place)
-        place += len(name) + 1
-    table_at = 64 + 3 * 56
-    dynamic_at = table_at + len(strings)
-    entries = b"".join(struct.pack("<qQ", 1, offset) for offset in offsets)
-    entries += struct.pack("<qQqQ", 5, 0x1000, 0, 0)
-    interpreter_at = dynamic_at + len(entries)
-    text = interpreter.encode() + b"\0"
+        named.append((1, len(strings)))
+        strings += name.encode() + b"\0"
+    table = [*named, *dynamic, (5, 0x1000), (0, 0)]
+    entries = b"".join(struct.pack("<qQ", *entry) for entry in table)
+    count = len(alignments) + 1 + (stack is not None) + bool(interpreter)
+    start = 64 + 56 * count
+    after = start + len(strings)
+    end = after + len(entries)
+    length = len(strings)
+    segments = [(1, 5, start, 0x1000, 0x1000, length, length, one) for one in alignments]
+    segments.append((2, 6, after, 0, 0, len(entries), len(entries), 8))
+    if stack is not None:
+        segments.append((0x6474E551, stack, 0, 0, 0, 0, 0, 16))
+    if interpreter:
+        segments.append((3, 4, end, 0, 0, len(interpreter) + 1, len(interpreter) + 1, 1))
     header = b"\x7fELF\x02\x01\x01" + bytes(9)
-    header += struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 64, 0, 0, 64, 56, 3, 0, 0, 0)
-    segments = [
-        (1, 5, table_at, 0x1000, 0x1000, len(strings), len(strings), 1),
-        (2, 6, dynamic_at, 0, 0, len(entries), len(entries), 8),
-        (3 if interpreter else 4, 4, interpreter_at, 0, 0, len(text), len(text), 1),
-    ]
+    header += struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 64, 0, 0, 64, 56, count, 0, 0, 0)
     packed = b"".join(struct.pack("<IIQQQQQQ", *segment) for segment in segments)
-    return header + packed + strings + entries + text
+    return header + packed + strings + entries + interpreter.encode() + b"\0"
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -102,24 +112,8 @@ def test_a_bundle_that_lacks_a_library(tmp_path: Path) -> None:
     assert unmet_needs(files) == {}
 
 
-def loaded(
-    path: Path,
-    *alignments: int,
-    stack: int | None = 6,
-    dynamic: tuple[tuple[int, int], ...] = (),
-) -> Path:
-    """A file with so many loaded parts, a stack with these flags, and these dynamic entries."""
-    entries = b"".join(struct.pack("<qQ", *entry) for entry in dynamic)
-    segments = [(1, 5, 0, 0, 0, 0, 0, alignment) for alignment in alignments]
-    segments += [] if stack is None else [(0x6474E551, stack, 0, 0, 0, 0, 0, 16)]
-    start = 64 + 56 * (len(segments) + 1)
-    segments += [(2, 6, start, 0, 0, len(entries), len(entries), 8)]
-    header = b"\x7fELF\x02\x01\x01" + bytes(9)
-    header += struct.pack(
-        "<HHIQQQIHHHHHH", 3, AARCH64, 1, 0, 64, 0, 0, 64, 56, len(segments), 0, 0, 0
-    )
-    packed = b"".join(struct.pack("<IIQQQQQQ", *segment) for segment in segments)
-    path.write_bytes(header + packed + entries)
+def loaded(path: Path, *alignments: int, stack: int | None = 6, dynamic: Any = ()) -> Path:
+    path.write_bytes(make_elf(alignments=alignments, stack=stack, dynamic=dynamic))
     return path
 
 
