@@ -239,30 +239,6 @@ def workers(chance: Random, folder: Path) -> None:
         json.loads(path.read_text())
 
 
-# --- file systems without locks -------------------------------------------------------------------
-
-_NO_FLOCK = """
-import errno, fcntl
-def refuse(*arguments): raise OSError(errno.ENOSYS, "Function not implemented")
-fcntl.flock = refuse
-"""
-
-
-def no_flock(chance: Random, folder: Path) -> None:
-    """Locks do not exist on some file systems; nothing hangs, and one holder at a time stays."""
-    stage = make_stage(folder)
-    (folder / "site").mkdir()
-    (folder / "site" / "sitecustomize.py").write_text(_NO_FLOCK)
-    environment = stage.environment()["PYTHONPATH"]
-    stage.extra = {"PYTHONPATH": os.pathsep.join((str(folder / "site"), environment))}
-    first = stage.start(stage.measure())
-    second = stage.run(stage.measure())
-    second.expect_plain()
-    expect(second.code == 0 or "in use" in second.said, f"ended with {second.code}: {second.said}")
-    first.communicate()
-    expect(first.returncode == 0 or second.code == 0, "neither of two runs ended well")
-
-
 SUBJECTS = (
     Subject("attack-links", "links in a run directory", 10, 2, links),
     Subject("attack-backup", "a backup of a run directory by hard links", 3, 1, backup),
@@ -271,5 +247,4 @@ SUBJECTS = (
     Subject("attack-terminal", "escape sequences in names and values", 40, 6, terminal),
     Subject("attack-bombs", "small archives that unpack to gigabytes", 8, 2, bombs),
     Subject("attack-workers", "every way of spreading tests over workers", 10, 1, workers),
-    Subject("attack-no-flock", "file systems without locks", 2, 1, no_flock),
 )

@@ -15,7 +15,6 @@ import pwd
 import re
 import shutil
 import stat
-import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,6 +26,7 @@ from urllib.parse import unquote
 from pytest_sme2.errors import TargetError
 from pytest_sme2.system.cache import put_in_place, working_folder
 from pytest_sme2.system.files import unwritable
+from pytest_sme2.system.processes import Finished, run_process
 
 SYSTEM_SOURCES = Path("/etc/apt")
 # The component that Debian and Ubuntu keep their own programs in.
@@ -228,13 +228,13 @@ def unpack_packages(
         updated = _call([*apt, "update"], place)
         archives = _of_known_origin(packages, archives, apt, place)
         offered = _call([*apt, *take, "--print-uris", *packages], place)
-        if offered.code != 0:
-            raise TargetError(_why(packages, archives, updated.said + offered.said))
-        _respect_pins(packages, archives, apt, place, _offered(offered.answer))
-        approve(_offered(offered.answer))
+        if offered.returncode != 0:
+            raise TargetError(_why(packages, archives, updated.stderr + offered.stderr))
+        _respect_pins(packages, archives, apt, place, _offered(offered.stdout))
+        approve(_offered(offered.stdout))
         fetched = _call([*apt, *take, *packages], place / "fetched")
-        if fetched.code != 0:
-            raise TargetError(_why(packages, archives, fetched.said))
+        if fetched.returncode != 0:
+            raise TargetError(_why(packages, archives, fetched.stderr))
         unpacked = work / "unpacked"
         unpacked.mkdir()
         content = work / "content.tar"
@@ -242,8 +242,8 @@ def unpack_packages(
         for package in sorted(found.glob("*.deb")):
             with content.open("wb") as file:
                 done = _call(["dpkg-deb", "--fsys-tarfile", str(package)], place, stdout=file)
-            if done.code != 0:
-                raise TargetError(_why([package.name], archives, done.said))
+            if done.returncode != 0:
+                raise TargetError(_why([package.name], archives, done.stderr))
             unpack_content(content, unpacked, package.name)
         put_in_place(unpacked, folder)
 
@@ -283,7 +283,7 @@ def _of_known_origin(
     each = [replace(archive, suites=(suite,)) for archive in archives for suite in archive.suites]
     form = "$(REPO_URI)\t$(RELEASE)\t$(ORIGIN)"
     found = {}
-    for line in _call([*apt, "indextargets", "--format", form], place).answer.splitlines():
+    for line in _call([*apt, "indextargets", "--format", form], place).stdout.splitlines():
         uri, suite, origin = line.split("\t")
         found[_plain(uri), suite] = origin
         others |= {origin or "without a name"} - wanted
@@ -317,7 +317,7 @@ def _respect_pins(
     """Apt takes what is asked for as NAME/SUITE even where a pin forbids it; we do not."""
     for package in packages:
         name, slash, _ = package.partition("/")
-        table = _call(["apt-cache", *apt[2:], "policy", name], place).answer if slash else ""
+        table = _call(["apt-cache", *apt[2:], "policy", name], place).stdout if slash else ""
         for version, priority in re.findall(r"^[ *]{5}(\S+) (-?\d+)$", table, re.MULTILINE):
             chosen = any(
                 (unquote(found.file_name).partition("_")[0], found.version)
@@ -455,32 +455,18 @@ def _write_sources(work: Path, archives: Sequence[Archive]) -> Path:
     return sources
 
 
-@dataclass(frozen=True)
-class _Answer:
-    code: int
-    answer: str
-    said: str
-    """What it complained about."""
-
-
-def _call(command: Sequence[str], work: Path, *, stdout: IO[bytes] | None = None) -> _Answer:
+def _call(command: Sequence[str], work: Path, *, stdout: IO[bytes] | None = None) -> Finished:
     kept = ("PATH", "http_proxy", "https_proxy", "no_proxy")
     environment = {name: os.environ[name] for name in kept if name in os.environ}
-    try:
-        done = subprocess.run(
-            command,
-            cwd=work,
-            env={**environment, "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE if stdout is None else stdout,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            timeout=_LONGEST_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
+    done = run_process(
+        command,
+        timeout_seconds=_LONGEST_SECONDS,
+        environment={**environment, "LC_ALL": "C"},
+        folder=work,
+        stdout=stdout,
+    )
+    if done.timed_out:
         raise TargetError(
             f"{command[0]} did not finish in {_LONGEST_SECONDS} s. Is the network up?"
-        ) from error
-    return _Answer(done.returncode, done.stdout or "", done.stderr or "")
+        )
+    return done

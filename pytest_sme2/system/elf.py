@@ -7,6 +7,7 @@ are in ``runners/abi.py``.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -84,8 +85,6 @@ _ANDROID = (b"\x01\0\0\0Android\0", b"\0Android (")
 # .eh_frame_hdr as every linker writes it: version 1, pointer pc-relative, count plain, table of
 # 32-bit values relative to the header. Other encodings are legal, but we have not seen one.
 _EH_FRAME_HEADER = b"\x01\x1b\x03\x3b"
-# What reading at a place or of a length that a damaged file claims may raise.
-_DAMAGE = (struct.error, IndexError, OverflowError, ValueError)
 
 
 @dataclass(frozen=True, order=True)
@@ -166,22 +165,16 @@ def read_needs(path: Path) -> Needs:
     machine: int = struct.unpack_from("<H", data, 18)[0]
     if data[4:6] != b"\x02\x01":
         return Needs(machine, None, ())
-    try:
+    with _undamaged(path):
         return Needs(machine, _interpreter(data), _libraries(data))
-    except _DAMAGE as error:
-        raise ElfError(f"{path} is a damaged program ({error}). Build it again.") from error
 
 
 def read_layout(path: Path) -> Layout:
     """Of a 64-bit little-endian file."""
-    data = _read(path)
-    if data[:6] != b"\x7fELF\x02\x01":
-        raise ElfError(f"{path} is not a little-endian 64-bit ELF file.")
-    try:
+    data = _read_elf64(path)
+    with _undamaged(path):
         headers = list(_program_headers(data))
         entries = _dynamic_entries(data)
-    except _DAMAGE as error:
-        raise ElfError(f"{path} is a damaged program ({error}). Build it again.") from error
     stacks = [flags for kind, flags, *_ in headers if kind == _GNU_STACK]
     return Layout(
         alignment=min((header[7] for header in headers if header[0] == _LOAD), default=0),
@@ -194,6 +187,24 @@ def read_layout(path: Path) -> Layout:
     )
 
 
+@contextlib.contextmanager
+def _undamaged(where: Path | str) -> Iterator[None]:
+    """What reading at a place or of a length that a damaged file claims may raise is an error."""
+    try:
+        yield
+    except (struct.error, IndexError, OverflowError, ValueError) as error:
+        raise ElfError(
+            f"{where} is a truncated or damaged ELF file ({error}). Build or fetch it again."
+        ) from error
+
+
+def _read_elf64(path: Path) -> bytes:
+    data = _read(path)
+    if data[:6] != b"\x7fELF\x02\x01":
+        raise ElfError(f"{path} is not a little-endian 64-bit ELF file.")
+    return data
+
+
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
@@ -203,10 +214,8 @@ def _read(path: Path) -> bytes:
 
 def read_elf(path: Path) -> ElfFile:
     """Read a little-endian ELF64 file; an ElfError says what is wrong with another file."""
-    data = _read(path)
-    if data[:6] != b"\x7fELF\x02\x01":
-        raise ElfError(f"{path} is not a little-endian 64-bit ELF file.")
-    try:
+    data = _read_elf64(path)
+    with _undamaged(path):
         segments, headers = _segments(data, _LOAD), _segments(data, _EH_FRAME)
         symbols = tuple(sorted(set(_symbols(data))))
         starts = {symbol.address for symbol in symbols}
@@ -216,16 +225,12 @@ def read_elf(path: Path) -> ElfFile:
             for function in _unwind_functions(data, header)
             if function.address not in starts
         )
-    except _DAMAGE as error:
-        raise ElfError(
-            f"{path} is a truncated or damaged ELF file ({error}). Build or fetch it again."
-        ) from error
     return ElfFile(path, segments, symbols, tuple(sorted(unnamed)))
 
 
 def read_binary(data: bytes, where: str, wanted: re.Pattern[bytes]) -> Binary:
     """A library or an object file; only the machine of one that is not little-endian ELF64."""
-    try:
+    with _undamaged(where):
         architecture = machine_name(struct.unpack_from("<H", data, 18)[0])
         platform = "Android" if any(text in data for text in _ANDROID) else "Linux"
         if data[4:6] != b"\x02\x01":
@@ -236,10 +241,6 @@ def read_binary(data: bytes, where: str, wanted: re.Pattern[bytes]) -> Binary:
         alignments = [header[7] for header in _program_headers(data) if header[0] == _LOAD]
         alignment = min(alignments, default=None)
         return Binary("ELF", architecture, platform, data, code, *names, alignment)
-    except _DAMAGE as error:
-        raise ElfError(
-            f"{where} is a truncated or damaged ELF file ({error}). Build or fetch it again."
-        ) from error
 
 
 def _code(data: bytes) -> list[tuple[int, int]]:

@@ -8,7 +8,6 @@ import fcntl
 import getpass
 import json
 import os
-import socket
 import stat
 import time
 from collections.abc import Iterator
@@ -20,8 +19,6 @@ from pytest_sme2.system.terminal import Say
 
 _PAUSE_SECONDS = 0.05
 _NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
-# A file system without locks may be shared with a machine that died while it held one.
-_FOREIGN_SECONDS = 600.0
 # Every user of a machine may make files there, and remove only their own.
 _MACHINE_FOLDERS = (Path("/run/lock"), Path("/var/lock"), Path("/tmp"))  # noqa: S108 - see above
 _ALL_USERS = 0o666
@@ -77,22 +74,16 @@ def _held(
     waiting = _Waiting(file, doing, say, timeout_seconds)
     try:
         descriptor = _acquire(file, mode, waiting)
-        if descriptor is not None:
-            _write_holder(descriptor)
+        _write_holder(descriptor)
     except OSError as error:
         raise _unusable(file, error) from error
-    if descriptor is None:
-        with _held_without_locks(file, waiting):
-            yield
-        return
     try:
         yield
     finally:
         os.close(descriptor)
 
 
-def _acquire(file: Path, mode: int, waiting: _Waiting) -> int | None:
-    """The locked file; None where the file system has no locks."""
+def _acquire(file: Path, mode: int, waiting: _Waiting) -> int:
     while True:
         descriptor = open_lock_file(file, mode)
         try:
@@ -105,7 +96,10 @@ def _acquire(file: Path, mode: int, waiting: _Waiting) -> int | None:
             holder = _read_holder(descriptor)
             os.close(descriptor)
             if error.errno in _NO_LOCKS:
-                return None
+                raise StorageError(
+                    f"{file} cannot be locked: its file system has no locks. Use another folder: "
+                    "SME2_CACHE_DIR for the cache, --sme2-baseline-dir for baselines."
+                ) from error
             if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
                 raise
             waiting.pause(holder)
@@ -144,11 +138,10 @@ class _Waiting:
         self._began = time.monotonic()
         self._said: set[str] = set()
 
-    def pause(self, holder: str, most_seconds: float = float("inf")) -> None:
+    def pause(self, holder: str) -> None:
         """Wait a moment for ``holder``; raises BusyError when this was long enough."""
-        waited = time.monotonic() - self._began
-        limit = self._timeout_seconds if self._timeout_seconds >= 0 else most_seconds
-        if waited >= limit:
+        limit = self._timeout_seconds
+        if 0 <= limit <= time.monotonic() - self._began:
             enough = f" This one has waited for {limit:g} s." if limit else ""
             raise BusyError(
                 f"Another process is {self._doing}{holder}.{enough} Wait for it, or end it, and "
@@ -168,17 +161,9 @@ def _write_holder(descriptor: int) -> None:
     with contextlib.suppress(OSError):
         if os.fstat(descriptor).st_nlink > 1:
             return  # by its other name it may be anything
+        known = {"pid": os.getpid(), "user": user_name(), "since": time.time()}
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(_holder_info()).encode(), 0)
-
-
-def _holder_info() -> dict[str, object]:
-    return {
-        "pid": os.getpid(),
-        "user": user_name(),
-        "host": socket.gethostname(),
-        "since": time.time(),
-    }
+        os.pwrite(descriptor, json.dumps(known).encode(), 0)
 
 
 def holder_of(file: Path) -> str:
@@ -208,58 +193,6 @@ def _read_holder(descriptor: int) -> str:
         user = "".join(letter for letter in str(known["user"])[:40] if letter.isprintable())
         return f" (process {int(known['pid'])} of {user}, since {since})"
     return ""
-
-
-# --- file systems without locks -------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _held_without_locks(file: Path, waiting: _Waiting) -> Iterator[None]:
-    """The same by a file that only one process can make; one that a dead process left is removed.
-
-    A process of another machine cannot be checked, so that wait has a time limit.
-    """
-    mark = file.with_name(f"{file.name}.held")
-    while True:
-        try:
-            descriptor = os.open(mark, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        except FileExistsError:
-            holder, dead = _marked_by(mark)
-            if dead:
-                mark.unlink(missing_ok=True)
-            else:
-                waiting.pause(holder, _FOREIGN_SECONDS)
-        except OSError as error:
-            raise _unusable(file, error) from error
-        else:
-            _write_holder(descriptor)
-            os.close(descriptor)
-            break
-    try:
-        yield
-    finally:
-        mark.unlink(missing_ok=True)
-
-
-def _marked_by(mark: Path) -> tuple[str, bool]:
-    """Who made the file, and whether that process is certainly gone."""
-    try:
-        descriptor = os.open(mark, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return "", False
-    try:
-        holder = _read_holder(descriptor)
-        known = json.loads(os.pread(descriptor, 4096, 0))
-        if known["host"] != socket.gethostname():
-            return f"{holder} on {str(known['host'])!r}", False
-        os.kill(int(known["pid"]), 0)
-    except ProcessLookupError:
-        return holder, True
-    except (OSError, ValueError, KeyError, TypeError, OverflowError):
-        return "", False
-    finally:
-        os.close(descriptor)
-    return holder, False
 
 
 def _unusable(file: Path, error: OSError) -> StorageError:

@@ -15,8 +15,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.version import InvalidVersion, Version
-
 from pytest_sme2.errors import BuildError, Sme2Error
 from pytest_sme2.system.cache import cache_folder, mark_used, put_in_place, trusted, working_folder
 from pytest_sme2.system.files import file_sha256
@@ -79,15 +77,7 @@ def known_versions(package: str) -> list[str]:
         raise BuildError(
             f"pip does not say which versions of {package} there are: {_reason(finished)} {_CHECK}"
         )
-    return [word.strip() for word in match[1].split(",") if _is_version(word.strip())]
-
-
-def _is_version(text: str) -> bool:
-    try:
-        Version(text)
-    except InvalidVersion:
-        return False
-    return True
+    return [word.strip() for word in match[1].split(",")]
 
 
 def package_folder(pin: Pin, *, cache: Path | None = None, progress: Say | None = None) -> Path:

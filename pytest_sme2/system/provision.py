@@ -10,8 +10,7 @@ import os
 import platform
 import re
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,9 +28,9 @@ from pytest_sme2.system.debian_packages import (
     with_suites,
 )
 from pytest_sme2.system.locks import locked
+from pytest_sme2.system.processes import run_process
 from pytest_sme2.system.qemu import LEAST_VERSION, NOT_ON_MACOS, Qemu, find_qemu
-
-Say = Callable[[str], None]
+from pytest_sme2.system.terminal import Say
 
 
 @dataclass(frozen=True)
@@ -108,30 +107,23 @@ def _sudo() -> list[str] | None:
         return []
     if shutil.which("sudo") is None:
         return None
-    asked = subprocess.run(["sudo", "-n", "true"], capture_output=True, check=False, timeout=30)
+    asked = run_process(["sudo", "-n", "true"], timeout_seconds=30)
     return ["sudo", "-n"] if asked.returncode == 0 else None
 
 
-def apt_install(packages: list[str], say: Say) -> None:
-    """Install packages system-wide, or raise with the line the user can type."""
-    line = f"apt-get install {' '.join(packages)}"
+def apt_install(package: str, say: Say) -> None:
+    """Install a package system-wide, or raise with the line the user can type."""
+    line = f"apt-get install {package}"
     prefix = _sudo()
     if prefix is None:
         raise BuildError(f"Installing needs root. Run: sudo {line}")
-    say(f"installing {' '.join(packages)} with apt-get")
+    say(f"installing {package} with apt-get")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
     # An archive of somebody else that cannot be reached does not matter if the packages come.
     said = ""
-    for arguments in (["update", "-qq"], ["install", "-y", "-qq", *packages]):
-        done = subprocess.run(
-            [*prefix, "apt-get", *arguments],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            check=False,
-            env=environment,
-            timeout=900,
+    for arguments in (["update", "-qq"], ["install", "-y", "-qq", package]):
+        done = run_process(
+            [*prefix, "apt-get", *arguments], timeout_seconds=900, environment=environment
         )
         said += done.stderr or done.stdout
     if done.returncode != 0:
@@ -146,19 +138,16 @@ def _program(
     def path() -> str | None:
         return next(filter(None, map(shutil.which, programs)), None)
 
-    found = path()
-    if found:
+    if found := path():
         return Provided(name, found)
     remedy = install_hint(tool)
-    if check or shutil.which("apt-get") is None:
-        return Provided(name, None, "missing", cost, remedy)
-    try:
-        apt_install([_NAMES["debian", tool]], say)
-    except Sme2Error as error:
-        return Provided(name, None, "missing", cost, str(error))
-    found = path()
-    if found:
-        return Provided(name, found, "installed")
+    if not check and shutil.which("apt-get") is not None:
+        try:
+            apt_install(_NAMES["debian", tool], say)
+        except Sme2Error as error:
+            remedy = str(error)
+        if found := path():
+            return Provided(name, found, "installed")
     return Provided(name, None, "missing", cost, remedy)
 
 

@@ -119,18 +119,19 @@ def find_qemu(chosen: Path | None = None, *, cache: Path | None = None) -> Qemu:
     """
     if chosen is not None:
         return check_qemu(chosen)
+    cache = cache or find_cache()
     found = [Path(path) for path in map(shutil.which, _NAMES) if path]
-    kept = (cache or find_cache()) / "tools" / "qemu" / "usr" / "bin" / "qemu-aarch64"
-    problems = []
+    kept = cache / "tools" / "qemu" / "usr" / "bin" / "qemu-aarch64"
     if kept.exists():
-        found.append(trusted(kept, cache or find_cache()))
+        found.append(trusted(kept, cache))
+    problems = []
     for path in found:
         try:
             return check_qemu(path)
         except TargetError as error:
-            problems.append(str(error))
+            problems.append(error)
     if problems:
-        raise TargetError(problems[0])
+        raise problems[0]
     if sys.platform == "darwin":
         raise TargetError(NOT_ON_MACOS)
     raise TargetError(f"No emulator was found: neither on PATH nor at {kept}. {REMEDY}")

@@ -7,11 +7,12 @@ outside are read here, so that every case is checked.
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -76,14 +77,9 @@ def read_text_if_there(
 
 
 def read_json(
-    path: Path,
-    *,
-    remedy: str,
-    limit: int = DOCUMENT_BYTES,
-    error: type[Sme2Error] = Sme2Error,
-    finite: bool = False,
+    path: Path, *, remedy: str, error: type[Sme2Error] = Sme2Error, finite: bool = False
 ) -> Any:
-    data = read_bytes(path, remedy=remedy, limit=limit, error=error)
+    data = read_bytes(path, remedy=remedy, error=error)
     return json_value(data, str(path), remedy=remedy, error=error, finite=finite)
 
 
@@ -96,37 +92,36 @@ def json_value(
     finite: bool = False,
 ) -> Any:
     """The value of a JSON text; ``finite`` refuses infinities and NaN, which JSON does not have."""
-    try:
-        text = data if isinstance(data, str) else data.decode("utf-8")
-        return json.loads(text, parse_constant=_refuse_constant) if finite else json.loads(text)
-    except (ValueError, RecursionError, MemoryError) as reason:
-        raise error(
-            f"{where} cannot be read: it is not valid JSON: {_in_short(reason)}. {remedy}"
-        ) from reason
+    parse = functools.partial(json.loads, parse_constant=_refuse_constant if finite else None)
+    return _value(data, where, "JSON", parse, remedy, error)
 
 
-def read_toml(
-    path: Path,
-    *,
-    remedy: str,
-    limit: int = DOCUMENT_BYTES,
-    error: type[Sme2Error] = Sme2Error,
-) -> Mapping[str, Any]:
-    data = read_bytes(path, remedy=remedy, limit=limit, error=error)
+def read_toml(path: Path, *, remedy: str, error: type[Sme2Error] = Sme2Error) -> Mapping[str, Any]:
+    data = read_bytes(path, remedy=remedy, error=error)
     return toml_value(data, str(path), remedy=remedy, error=error)
 
 
 def toml_value(
     data: bytes | str, where: str, *, remedy: str, error: type[Sme2Error] = Sme2Error
 ) -> Mapping[str, Any]:
+    table: Mapping[str, Any] = _value(data, where, "TOML", tomllib.loads, remedy, error)
+    return table
+
+
+def _value(
+    data: bytes | str,
+    where: str,
+    kind: str,
+    parse: Callable[[str], Any],
+    remedy: str,
+    error: type[Sme2Error],
+) -> Any:
     try:
-        text = data if isinstance(data, str) else data.decode("utf-8")
-        table: Mapping[str, Any] = tomllib.loads(text)
+        return parse(data if isinstance(data, str) else data.decode("utf-8"))
     except (ValueError, RecursionError, MemoryError) as reason:
         raise error(
-            f"{where} cannot be read: it is not valid TOML: {_in_short(reason)}. {remedy}"
+            f"{where} cannot be read: it is not valid {kind}: {_in_short(reason)}. {remedy}"
         ) from reason
-    return table
 
 
 def _refuse_constant(name: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from pytest_sme2.cli.main import COMMANDS, EXIT_CODES, build_parser, main, module_of
 from pytest_sme2.system import provision
+from pytest_sme2.system.terminal import Say
 
 ROOT = Path(__file__).parents[3]
 
@@ -73,7 +74,7 @@ def test_completion_knows_every_command(
 def test_a_browser_is_only_looked_for_when_testing(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def found(say: provision.Say, check: bool) -> provision.Provided:
+    def found(say: Say, check: bool) -> provision.Provided:
         asked.append("chromium")
         return provision.Provided("Chromium", "/usr/bin/chromium")
 

@@ -125,7 +125,7 @@ def test_the_layout_is_read(tmp_path: Path) -> None:
         read_layout(tmp_path / "b")
     whole = file.read_bytes()
     (tmp_path / "c").write_bytes(whole[:100])
-    with pytest.raises(ElfError, match="damaged program"):
+    with pytest.raises(ElfError, match="damaged ELF file"):
         read_layout(tmp_path / "c")
 
 

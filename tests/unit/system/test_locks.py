@@ -5,11 +5,9 @@ import fcntl
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -177,51 +175,15 @@ def test_all_users_find_and_may_open_the_same_file(
         os.umask(old)
 
 
-# --- file systems without locks -------------------------------------------------------------------
-
-
-@pytest.fixture
-def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOTSUP, "Operation not supported")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-
-
-@pytest.mark.usefixtures("no_locks")
-def test_without_flock_there_is_one_holder_too(tmp_path: Path) -> None:
-    file = tmp_path / "x.lock"
     with (
-        locked(file, "working"),
-        pytest.raises(BusyError, match="process"),
-        locked(file, "working", timeout_seconds=0.01),
-    ):
-        raise AssertionError("the lock was given twice")
-    with locked(file, "working", timeout_seconds=0):
-        pass
-
-
-@pytest.mark.usefixtures("no_locks")
-def test_without_flock_a_dead_holder_is_not_waited_for(tmp_path: Path) -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait(60)
-    known = {"pid": ended.pid, "host": socket.gethostname(), "user": "a", "since": 0}
-    (tmp_path / "x.lock.held").write_text(json.dumps(known))
-    with locked(tmp_path / "x.lock", "working", timeout_seconds=0):
-        pass
-
-
-@pytest.mark.usefixtures("no_locks")
-@pytest.mark.parametrize("text", ["", '{"pid": 1, "host": "another", "user": "a", "since": 0}'])
-def test_without_flock_waiting_for_another_machine_has_an_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + 60))
-    (tmp_path / "x.lock.held").write_text(text)
-    with (
-        pytest.raises(BusyError, match=r"has waited for 600 s.*x\.lock"),
+        pytest.raises(StorageError, match=r"x\.lock cannot be locked: .*SME2_CACHE_DIR"),
         locked(tmp_path / "x.lock", "working"),
     ):
-        raise AssertionError("it is held")
+        raise AssertionError("a lock that is none")

@@ -74,7 +74,7 @@ def test_a_pin_is_a_name_and_a_version(text: str, expected: Pin | None) -> None:
 
 
 def test_pip_is_asked_for_the_versions(played: PlayedPip) -> None:
-    played.stdout = "torchao (0.18.0)\nAvailable versions: 0.18.0, 0.17.0, odd, 0.1\nINSTALLED: 1\n"
+    played.stdout = "torchao (0.18.0)\nAvailable versions: 0.18.0, 0.17.0, 0.1\nINSTALLED: 1\n"
     assert known_versions("torchao") == ["0.18.0", "0.17.0", "0.1"]
     assert played.calls[0][:5] == [sys.executable, "-m", "pip", "index", "versions"]
 
