@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -131,18 +132,12 @@ def update_baseline(root: Path, record: CaseRecord, settings: Settings) -> Updat
 def _devices_without_baselines(records: Iterable[CaseRecord], root: Path) -> list[str]:
     """A run that compared nothing with a baseline must not look like one that did."""
     found: dict[str, bool] = {}
-    for record in records:
-        measured = record.measured
-        if not measured.structures:
-            continue  # it could not be exported
-        try:
-            known = baselines.load_structure(
-                root, measured.model, measured.variant, measured.fingerprint
-            )
-        except BaselineError:
-            continue  # the checks have said so
+    for measured in (record.measured for record in records if record.measured.structures):
         key = measured.fingerprint.key
-        found[key] = found.get(key, False) or known is not None
+        # The checks have told what is wrong with a baseline that cannot be read.
+        with contextlib.suppress(BaselineError):
+            case = measured.model, measured.variant, measured.fingerprint
+            found[key] = found.get(key, False) or bool(baselines.load_structure(root, *case))
     return [
         f"--sme2-strict: {root} holds no baseline for {key}. Make one with --update-baselines."
         for key, any_found in found.items()
@@ -153,15 +148,10 @@ def _devices_without_baselines(records: Iterable[CaseRecord], root: Path) -> lis
 def _place(record: CaseRecord, settings: Settings) -> tuple[Any, ...]:
     """Where a case stands in the table: models as asked for, else by name; variants as listed."""
     measured = record.measured
-    asked = {name: index for index, name in enumerate(settings.models)}
     precision, _, size = measured.variant.partition("@")
-    return (
-        asked.get(measured.model, len(asked)),
-        measured.model,
-        {name: index for index, name in enumerate(PRECISIONS)}.get(precision, len(PRECISIONS)),
-        size.zfill(6),
-        measured.threads,
-    )
+    asked = (*settings.models, measured.model).index(measured.model)
+    listed = (*PRECISIONS, precision).index(precision)
+    return asked, measured.model, listed, size.zfill(6), measured.threads
 
 
 def _write_reports(

@@ -8,12 +8,11 @@ such lines to the standard error that it shares with the process that started it
 from __future__ import annotations
 
 import os
-import statistics
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TextIO
 
@@ -33,37 +32,27 @@ class HowFar:
     def __init__(
         self,
         tests: Iterable[str],
-        weights: Mapping[str, int],
+        cases: Sequence[str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``weights`` compares how long the cases take."""
-        of_tests = {test: scope_of(test, weights) for test in tests}
-        self._case_of = {test: case for test, case in of_tests.items() if case in weights}
-        known = [weight for weight in weights.values() if weight]
-        usual = statistics.median(known) if known else 1.0
+        of_tests = {test: scope_of(test, cases) for test in tests}
+        self._case_of = {test: case for test, case in of_tests.items() if case in cases}
         self._left = Counter(self._case_of.values())
-        self._weights = {case: weights.get(case) or usual for case in self._left}
-        self._whole = sum(self._weights.values())
-        self._done, self._done_weight = 0, 0.0
-        self._clock = clock
-        self._begun = clock()
+        self._done = 0
+        self._clock, self._begun = clock, clock()
 
     def finished(self, test: str) -> None:
         case = self._case_of.get(test)
-        if case is None:
-            return
-        self._left[case] -= 1
-        # A test that is run again ends more than once.
-        if self._left[case] == 0:
-            self._done += 1
-            self._done_weight += self._weights[case]
+        if case is not None:
+            self._left[case] -= 1
+            # A test that is run again ends more than once.
+            self._done += self._left[case] == 0
 
     def __str__(self) -> str:
         said = f"{self._done} of {count(len(self._left), 'case')} done"
         if self._done in (0, len(self._left)):
             return said
-        left = self._whole - self._done_weight
-        seconds = (self._clock() - self._begun) * left / self._done_weight
+        seconds = (self._clock() - self._begun) * (len(self._left) / self._done - 1)
         about = f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.0f} min"
         return f"{said}, about {about} left"
 
@@ -193,8 +182,8 @@ class LogProgress(Progress):
 class Hooks:
     """Keeps the progress and pytest's own output apart, and counts what is done."""
 
-    def __init__(self, config: pytest.Config, weights: Callable[[], Mapping[str, int]]) -> None:
-        self._weights = weights
+    def __init__(self, config: pytest.Config, cases: Callable[[], Sequence[str]]) -> None:
+        self._cases = cases
         self._far: HowFar | None = None
         self._workers = ""
         """What the process says that only deals out tests to others."""
@@ -206,12 +195,12 @@ class Hooks:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._progress.clear()
-        self._far = HowFar((item.nodeid for item in session.items), self._weights())
+        self._far = HowFar((item.nodeid for item in session.items), self._cases())
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
         if self._far is None:
-            self._far = HowFar(ids, self._weights())
+            self._far = HowFar(ids, self._cases())
             self._workers = "the workers run them"
 
     @pytest.hookimpl(tryfirst=True)
@@ -243,11 +232,9 @@ class Hooks:
         self._progress.stop()
 
 
-def progress_of(
-    config: pytest.Config, weights: Callable[[], Mapping[str, int]]
-) -> Callable[[str], None]:
-    """Where the run says what it is doing; nowhere with ``-q``. ``weights`` are of its cases."""
-    hooks = Hooks(config, weights)
+def progress_of(config: pytest.Config, cases: Callable[[], Sequence[str]]) -> Callable[[str], None]:
+    """Where the run says what it is doing; nowhere with ``-q``. ``cases`` are their names."""
+    hooks = Hooks(config, cases)
     config.pluginmanager.register(hooks, "sme2-progress")
     return hooks.say
 

@@ -194,20 +194,15 @@ def _write_archive(out: Path, manifest: bytes, files: Mapping[str, Path]) -> Non
         gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as compressed,
         tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
-        _add(archive, MANIFEST, io.BytesIO(manifest), len(manifest), executable=False)
-        for member, path in files.items():
+        member = tarfile.TarInfo(MANIFEST)
+        member.size = len(manifest)
+        archive.addfile(member, io.BytesIO(manifest))
+        for name, path in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = path.stat().st_size
+            member.mode = 0o755 if os.access(path, os.X_OK) else 0o644
             with path.open("rb") as file:
-                executable = os.access(path, os.X_OK)
-                _add(archive, member, file, path.stat().st_size, executable=executable)
-
-
-def _add(
-    archive: tarfile.TarFile, name: str, file: IO[bytes], size: int, *, executable: bool
-) -> None:
-    member = tarfile.TarInfo(name)
-    member.size = size
-    member.mode = 0o755 if executable else 0o644
-    archive.addfile(member, file)
+                archive.addfile(member, file)
 
 
 # --- Opening --------------------------------------------------------------------------------------
@@ -236,7 +231,9 @@ def open_bundle(path: Path, *, cache: Path | None = None) -> Bundle:
             if not _is_intact(folder, facts.files):
                 run_confined(unpack, path, folder)
             mark_used(folder)
-        return Bundle(path, digest, _runner(folder, facts.runner), _artifacts(folder, facts))
+        made = facts.runner
+        runner = Sme2Runner(made.kind, made.platform, made.executorch, folder / _RUNNER)
+        return Bundle(path, digest, runner, _artifacts(folder, facts))
     except _DAMAGE as error:
         raise _problem(path, root, error) from error
 
@@ -383,10 +380,6 @@ def _copy(content: IO[bytes], path: Path, member: tarfile.TarInfo, facts: FileFa
     if digest.hexdigest() != facts.sha256:
         raise ValueError(f"{member.name!r} is not what was put in (its hash differs)")
     path.chmod(0o755 if facts.executable else 0o644)
-
-
-def _runner(folder: Path, facts: _RunnerFacts) -> Sme2Runner:
-    return Sme2Runner(facts.kind, facts.platform, facts.executorch, folder / _RUNNER)
 
 
 def _artifacts(folder: Path, manifest: _Manifest) -> dict[tuple[str, str], Artifact]:

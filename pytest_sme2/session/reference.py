@@ -57,21 +57,15 @@ def parse_against(text: str) -> Reference:
     raise UsageError(f"--against: {text!r} {problem}. {CHOICES}")
 
 
-def bundle_beside(root: Path, fingerprint: Fingerprint) -> Path | None:
+def open_beside(
+    root: Path, fingerprint: Fingerprint, platform: str, *, progress: Say | None = None
+) -> OpenReference | None:
     """The bundle that was stored with a target's baselines, if there is one.
 
     With it, a stored latency that looks worse can be decided by interleaved pairs.
     """
     path = root / safe_name(fingerprint.key) / BASELINE_BUNDLE
-    return path if path.is_file() else None
-
-
-def open_beside(
-    root: Path, fingerprint: Fingerprint, platform: str, *, progress: Say | None = None
-) -> OpenReference | None:
-    """The same, ready to be measured against."""
-    path = bundle_beside(root, fingerprint)
-    if path is None:
+    if not path.is_file():
         return None
     return open_reference(parse_against(str(path)), platform, progress=progress)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import Sme2Warning, UsageError
+from pytest_sme2.errors import BundleError, Sme2Warning, UsageError
 from pytest_sme2.results import Artifact, Baseline
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session import reference as against
@@ -14,8 +14,8 @@ from pytest_sme2.session.bundle import write_bundle
 from pytest_sme2.session.reference import (
     Reference,
     baseline_reference,
-    bundle_beside,
     kept_reference,
+    open_beside,
     open_reference,
     parse_against,
 )
@@ -155,12 +155,13 @@ def test_a_folder_without_programs_or_with_two_of_a_name(tmp_path: Path) -> None
 
 
 def test_the_bundle_of_a_baseline(tmp_path: Path) -> None:
-    assert bundle_beside(tmp_path, LINUX) is None
+    assert open_beside(tmp_path, LINUX, "linux-aarch64") is None
     path = tmp_path / LINUX.key / "bundle.tar.gz"
     path.parent.mkdir()
     path.write_bytes(b"")
-    assert bundle_beside(tmp_path, LINUX) == path
-    assert bundle_beside(tmp_path, EMULATED) is None
+    with pytest.raises(BundleError, match="bundle"):
+        open_beside(tmp_path, LINUX, "linux-aarch64")
+    assert open_beside(tmp_path, EMULATED, "linux-aarch64") is None
 
 
 def test_bundle_is_used_only_for_the_program_and_the_runner_that_the_baseline_measured(
