@@ -47,16 +47,14 @@ _CATEGORY_REMEDY = {
     Category.ELEMENTWISE: "fuse activations and arithmetic into the operators before them",
     Category.OTHER: "look at the operators of this category one by one",
 }
+_OTHERS = "Hugging Face's Conv1D and products of two activations"
+_ONLY_LINEAR = f"only nn.Linear is quantized; {_OTHERS} are not"
 _NOT_QUANTIZED = {
     "int8": "the quantizer takes convolutions, nn.Linear and additions that it recognizes; it does "
-    "not look into recurrent layers, and leaves Hugging Face's Conv1D and products of two "
-    "activations alone",
-    "int8_dynamic": "only nn.Linear is quantized; Hugging Face's Conv1D and products of two "
-    "activations are not",
-    "int4": "only nn.Linear with a multiple of 32 inputs is quantized; Hugging Face's Conv1D and "
-    "products of two activations are not",
-    "int4_channel": "only nn.Linear is quantized; Hugging Face's Conv1D and products of two "
-    "activations are not",
+    f"not look into recurrent layers, and leaves {_OTHERS} alone",
+    "int8_dynamic": _ONLY_LINEAR,
+    "int4": f"only nn.Linear with a multiple of 32 inputs is quantized; {_OTHERS} are not",
+    "int4_channel": _ONLY_LINEAR,
 }
 _SINGLE_ROW = (
     "SME2 may lose here: XNNPACK#10719 measured packed SME2 kernels with one row as 1.4 to 3 times "

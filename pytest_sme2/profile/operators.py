@@ -20,19 +20,9 @@ from pytest_sme2.results import Columns, Executor, Operator, OperatorCount, Prof
 EXECUTE = "Method::execute"
 
 # What the runtime itself writes around instructions and methods.
-FRAMEWORK_NAMES = frozenset(
-    {
-        EXECUTE,
-        DELEGATE_CALL,
-        OPERATOR_CALL,
-        "FREE_CALL",
-        "JF_CALL",
-        "MOVE_CALL",
-        "Method::init",
-        "Method::step",
-        "Program::load_method",
-    }
-)
+_CALLS = frozenset({DELEGATE_CALL, OPERATOR_CALL})
+FRAMEWORK_NAMES = _CALLS | {EXECUTE, "FREE_CALL", "JF_CALL", "MOVE_CALL"}
+FRAMEWORK_NAMES |= {"Method::init", "Method::step", "Program::load_method"}
 
 # A year, in nanoseconds. A delegate may write any number; anything longer is not a duration.
 LONGEST = np.uint64(31_557_600 * 10**9)
@@ -201,7 +191,7 @@ def _roles(columns: Columns, operators: tuple[Operator, ...], execute: Rows) -> 
     for rows in reversed(levels):
         holders = rows[candidate[rows] | encloses[rows]]
         encloses[parent[holders]] = True
-    unnamed = inside & ~encloses & _is_named(columns, frozenset({DELEGATE_CALL, OPERATOR_CALL}))
+    unnamed = inside & ~encloses & _is_named(columns, _CALLS)
 
     known = known_name[columns.name] if known_name.size else np.zeros(0, dtype=bool)
     wanted = (candidate & (known | ~encloses)) | unnamed
@@ -219,7 +209,7 @@ def _roles(columns: Columns, operators: tuple[Operator, ...], execute: Rows) -> 
 
 def _calls(columns: Columns, rows: Rows) -> Rows:
     """For each operator the DELEGATE_CALL or OPERATOR_CALL it ran in, else itself."""
-    is_call = _is_named(columns, frozenset({DELEGATE_CALL, OPERATOR_CALL}))
+    is_call = _is_named(columns, _CALLS)
     answer: Rows = rows.copy()
     pending = np.flatnonzero(~is_call[rows])
     at = columns.parent[rows[pending]]

@@ -11,6 +11,7 @@ from.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -61,6 +62,11 @@ def read_attribution(etrecord: Path, method: str = FORWARD) -> Attribution:
         return _attribution(handles, nodes)
 
 
+# zipfile raises NotImplementedError and RuntimeError for methods and passwords that it lacks.
+_BAD_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, MemoryError)
+_BAD_DOCUMENT = (ValueError, OverflowError, LookupError, TypeError, AttributeError)
+
+
 @contextlib.contextmanager
 def _damage_named(etrecord: Path) -> Iterator[None]:
     """Turn whatever a damaged file causes into one error."""
@@ -69,19 +75,7 @@ def _damage_named(etrecord: Path) -> Iterator[None]:
     except OSError as error:
         why = error.strerror or error
         raise EtdumpError(f"{str(etrecord)!r} cannot be read: {why}. {_REMEDY}") from error
-    # zipfile raises NotImplementedError and RuntimeError for methods and passwords that it lacks.
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        RuntimeError,
-        MemoryError,
-        ValueError,
-        OverflowError,
-        LookupError,
-        TypeError,
-        AttributeError,
-    ) as error:
+    except (*_BAD_ARCHIVE, *_BAD_DOCUMENT) as error:
         why = f"{type(error).__name__}: {error}"[:300]
         raise EtdumpError(
             f"{str(etrecord)!r} is not an ETRecord that can be read ({why}). {_REMEDY}"
@@ -189,21 +183,22 @@ def _attribution(handles: Any, nodes: Mapping[int, list[tuple[str, Origin]]]) ->
     total = 0
     for instruction, its_handles in handles.items():
         wanted: Iterable[Any] = [its_handles] if isinstance(its_handles, int) else its_handles
-        total += sum(len(nodes.get(int(handle), ())) for handle in wanted)
+        known = [nodes.get(int(handle), []) for handle in wanted]
+        total += sum(map(len, known))
         if total > _MOST_MEMBERS:
             raise ValueError(f"its calls stand for more than {_MOST_MEMBERS} operators")
-        members = [member for handle in wanted for member in nodes.get(int(handle), ())]
-        if members:
-            aten[int(instruction)] = tuple(name for name, _ in members)
-            paths = dict.fromkeys(origin.module for _, origin in members if origin.module)
-            modules[int(instruction)] = tuple(paths)
-            places = {replace(origin, constant=False) for _, origin in members}
-            if len(places) == 1:
-                # One operator of the model became several, some of which may be constant.
-                constant = all(origin.constant for _, origin in members)
-                origins[int(instruction)] = replace(members[0][1], constant=constant)
+        members = list(itertools.chain(*known))
+        if not members:
+            continue
+        row = int(instruction)
+        aten[row] = tuple(name for name, _ in members)
+        paths = dict.fromkeys(origin.module for _, origin in members if origin.module)
+        modules[row] = tuple(paths)
+        if len({replace(origin, constant=False) for _, origin in members}) == 1:
+            # One operator of the model became several, some of which may be constant.
+            constant = all(origin.constant for _, origin in members)
+            origins[row] = replace(members[0][1], constant=constant)
         # Nodes that were made from one share its handle, which is then listed for each of them.
-        once = [member for handle in dict.fromkeys(wanted) for member in nodes.get(int(handle), ())]
-        if once:
-            graph[int(instruction)] = tuple(once)
+        once = dict(zip(map(int, wanted), known, strict=True))
+        graph[row] = tuple(itertools.chain(*once.values()))
     return Attribution(aten, modules, origins, graph)

@@ -35,17 +35,9 @@ _UNION_TYPE, _UNION_VALUE = 0, 1
 _TENSOR = 5
 _TENSOR_TYPE, _TENSOR_SIZES = 0, 2
 # By the schema's numbers. What NumPy has no name for is left out.
-_DATA_TYPES = {
-    0: "uint8",
-    1: "int8",
-    2: "int16",
-    3: "int32",
-    4: "int64",
-    5: "float16",
-    6: "float32",
-    7: "float64",
-    11: "bool",
-}
+_DATA_TYPES = {11: "bool"} | dict(
+    enumerate(["uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"])
+)
 _KERNEL_CALL, _DELEGATE_CALL = 1, 2
 _CALL_INDEX, _CALL_ARGUMENTS = 0, 1
 _OPERATOR_NAME, _OPERATOR_OVERLOAD = 0, 1
