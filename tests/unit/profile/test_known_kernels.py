@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from pytest_sme2.profile import kernel_matrix
@@ -16,12 +14,14 @@ LINEAR = OperatorShapes("linear", ((1, 64), (10, 64)), (1, 10))
 FULL = OperatorShapes("convolution", ((1, 8, 8, 64), (10, 3, 3, 64)), (1, 8, 8, 10))
 GROUPED = OperatorShapes("convolution", ((1, 8, 8, 64), (64, 3, 3, 16)), (1, 8, 8, 64))
 ONE = OperatorShapes("convolution", ((1, 8, 8, 1), (64, 3, 3, 1)), (1, 8, 8, 64))
+ONE_LARGE = OperatorShapes("convolution", ((1, 32, 32, 1), (64, 3, 3, 1)), (1, 32, 32, 64))
+DEPTHWISE = OperatorShapes("depthwise convolution", ((1, 8, 8, 96), (1, 7, 7, 96)), (1, 8, 8, 96))
 PRODUCT = OperatorShapes("matrix product", ((4, 1, 64), (4, 64, 32)), (4, 1, 32))
 CELLS = tuple(
     Cell(operator, data_type, rows, size)
     for operator in (
         "linear", "convolution 1x1", "convolution 3x3", "grouped convolution",
-        "batch matrix product",
+        "batch matrix product", "depthwise convolution",
     )
     for data_type in (
         "fp32", "fp16", "int8 per channel", "int8 per tensor", "int4 per group",
@@ -45,30 +45,17 @@ CELLS = tuple(
         ("Fully Connected (NC, QP8, F32, QB4W) GEMM", LINEAR, "linear", "int4 per group", 1),
         ("Fully Connected (NC, QP8, F32, QC4W) GEMM", LINEAR, "linear", "int4 per channel", 1),
         ("Fully Connected (NC, QD8, F32, QC8W) GEMM", LINEAR, "linear", "dynamic int8", 1),
+        # One input channel is a size of its own, of which the matrix has 32 rows alone.
+        ("Convolution (NHWC, F32) IGEMM", ONE, "convolution 3x3", "fp32", 32),
+        ("Convolution (NHWC, F32) IGEMM", ONE_LARGE, "convolution 3x3", "fp32", 32),
+        ("Convolution (NHWC, F16) IGEMM", DEPTHWISE, "depthwise convolution", "fp16", 32),
     ],
 )
 def test_an_operator_belongs_to_a_cell(
     name: str, shapes: OperatorShapes, operator: str, data_type: str, rows: int
 ) -> None:
-    assert cell_of(classify(name), shapes, CELLS) == Cell(operator, data_type, rows, "regular")
-
-
-def test_one_input_channel_is_a_size_of_its_own() -> None:
-    cell = cell_of(classify("Convolution (NHWC, F32) IGEMM"), ONE, CELLS)
-    assert cell == Cell("convolution 3x3", "fp32", 32, "1 input")
-
-
-def test_rows_are_those_that_the_matrix_has_for_that_size() -> None:
-    image = OperatorShapes("convolution", ((1, 32, 32, 1), (64, 3, 3, 1)), (1, 32, 32, 64))
-    cell = cell_of(classify("Convolution (NHWC, F32) IGEMM"), image, CELLS)
-    assert cell == Cell("convolution 3x3", "fp32", 32, "1 input")
-
-
-def test_a_depthwise_convolution_has_cells_of_its_own() -> None:
-    shapes = OperatorShapes("depthwise convolution", ((1, 8, 8, 96), (1, 7, 7, 96)), (1, 8, 8, 96))
-    known = [Cell("depthwise convolution", "fp16", 32, "regular"), *CELLS]
-    operator = replace(classify("Convolution (NHWC, F16) IGEMM"), kind="depthwise")
-    assert cell_of(operator, shapes, known) == known[0]
+    size = "1 input" if shapes in (ONE, ONE_LARGE) else "regular"
+    assert cell_of(classify(name), shapes, CELLS) == Cell(operator, data_type, rows, size)
 
 
 def test_without_shapes_or_outside_of_the_delegate_there_is_no_cell() -> None:

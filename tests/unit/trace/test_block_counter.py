@@ -1,9 +1,8 @@
-"""The compiled counter against a slow reader of the same log, and what makes counts worthless."""
+"""What the compiled counter makes of a log, and what makes counts worthless."""
 
 from __future__ import annotations
 
 import subprocess
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -56,60 +55,11 @@ def counted(tmp_path: Path, log: str) -> tuple[Path, Path]:
     return counts, rest
 
 
-def slow_reader(log: str) -> list[tuple[str, Counter[tuple[str, ...]]]]:
-    """The same by the plain rules: blocks, by their instructions, between marks."""
-    blocks: dict[str, tuple[str, ...]] = {}
-    listed: list[str] = []
-    segments: list[tuple[str, Counter[tuple[str, ...]]]] = []
-    current: Counter[tuple[str, ...]] = Counter()
-    inside = False
-    for line in log.splitlines():
-        if line.startswith("IN:"):
-            listed = []
-        elif line.startswith("0x"):
-            listed.append(line)
-        elif line.startswith("Trace "):
-            if listed:
-                address = listed[0].partition(":")[0]
-                blocks[address] = tuple(entry.split()[1] for entry in listed)
-                listed = []
-            if inside:
-                current[blocks[f"0x{int(line.split('/')[1], 16):x}"]] += 1
-        elif "sme2:" in line or "clock_gettime(" in line:
-            name = "clock" if "clock_gettime" in line else line.split('"')[1].removeprefix("sme2:")
-            inside = inside or name == "inference"
-            if inside:
-                segments.append((name, current))
-                current = Counter()
-            inside = inside and name != "done"
-    return segments
-
-
-def fast_reader(counts: Path) -> list[tuple[str, Counter[tuple[str, ...]]]]:
-    blocks: dict[str, tuple[str, ...]] = {}
-    segments: list[tuple[str, Counter[tuple[str, ...]]]] = []
-    current: Counter[tuple[str, ...]] = Counter()
-    for line in counts.read_text().splitlines():
-        kind, *values = line.split()
-        if kind == "b":
-            blocks[values[0]] = tuple(values[2:])
-        elif kind == "e":
-            current[blocks[values[0]]] += int(values[1])
-        elif kind == "m":
-            segments.append((values[0], current))
-            current = Counter()
-    return segments
-
-
-def test_the_counter_counts_as_a_slow_reader_does(tmp_path: Path) -> None:
+def test_counts_become_instructions_between_marks(tmp_path: Path) -> None:
     counts, rest = counted(tmp_path, LOG)
-    assert fast_reader(counts) == slow_reader(LOG)
     assert "Trace" not in rest.read_text()
     assert "exit_group(0)" in rest.read_text()
-
-
-def test_counts_become_instructions_between_marks(tmp_path: Path) -> None:
-    found = read_counts(*counted(tmp_path, LOG), libraries=(), vector_bits=512)
+    found = read_counts(counts, rest, libraries=(), vector_bits=512)
     assert found.problem == ""
     told = [(each.mark, *each.code.get("unknown code", (0, 0))[:2]) for each in found.segments]
     # Instructions and outer products; what the tracer does between its marks is left out.
@@ -125,11 +75,10 @@ def test_counts_become_instructions_between_marks(tmp_path: Path) -> None:
 def test_a_block_that_was_stopped_before_it_ran_does_not_count(tmp_path: Path) -> None:
     stopped = ran(B) + f"Stopped execution of TB chain before 0x7f00 [{B:016x}] \n"
     log = LOG.replace(ran(B) * 1000, ran(B) * 500 + stopped + ran(B) * 500)
-    once, again = tmp_path / "once", tmp_path / "again"
-    once.mkdir()
-    again.mkdir()
-    expected = fast_reader(counted(once, LOG)[0])
-    assert fast_reader(counted(again, log)[0]) == expected
+    once, again = (
+        read_counts(*counted(tmp_path, text), libraries=(), vector_bits=512) for text in (LOG, log)
+    )
+    assert once == again
 
 
 @pytest.mark.parametrize(
