@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from pytest_sme2.errors import BaselineError
 from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.results import (
     Arm,
+    Baseline,
+    Check,
     Evidence,
     Kernel,
     KernelCensus,
@@ -20,7 +20,6 @@ from tests.support.gate_examples import (
     CONV_OFF,
     CONV_ON,
     LIMITS,
-    STRUCTURES,
     baseline,
     measured,
     with_limits,
@@ -29,35 +28,22 @@ from tests.support.gate_examples import (
 from tests.support.golden import check_whole_checks
 from tests.support.profiles import profile_of
 
+BASELINE = baseline()
 
-@pytest.mark.parametrize(
-    ("counts", "outcome"),
-    [
-        ({"conv": 4, "transpose": 2}, Outcome.PASS),
-        ({"conv": 3, "slow": 1, "transpose": 2}, Outcome.REGRESSED),
-    ],
-)
-def test_coverage_against_the_baseline(counts: dict[str, int], outcome: Outcome) -> None:
-    found = structure.check_coverage(measured(structures=with_on(**counts)), baseline(), LIMITS)
-    assert found.verdict is outcome
-    assert found.old == 1.0
+
+def coverage(known: Baseline | None = BASELINE, least: float | None = None, **counts: int) -> Check:
+    now = measured(structures=with_on(**counts))
+    return structure.check_coverage(now, known, with_limits(min_coverage=least))
 
 
 def test_larger_coverage_is_an_improvement() -> None:
-    old = baseline(structures=with_on(conv=1, slow=3))
-    found = structure.check_coverage(measured(), old, LIMITS)
+    found = coverage(baseline(structures=with_on(conv=1, slow=3)), conv=4)
     assert (found.verdict, found.old, found.new) == (Outcome.IMPROVED, 0.25, 1.0)
 
 
-def test_coverage_against_the_minimum() -> None:
-    half = measured(structures=with_on(conv=2, slow=2))
-    asked = with_limits(min_coverage=0.9)
-    found = structure.check_coverage(half, None, asked)
-    assert (found.verdict, found.limit) == (Outcome.FAILED, 0.9)
-    assert "2 of 4" in found.message
-    assert structure.check_coverage(measured(), None, asked).verdict is Outcome.PASS
-    exactly = with_limits(min_coverage=0.5)
-    assert structure.check_coverage(half, None, exactly).verdict is Outcome.PASS
+def test_coverage_of_exactly_the_minimum_is_enough() -> None:
+    assert coverage(None, 0.5, conv=2, slow=2).verdict is Outcome.PASS
+    assert coverage(None, 0.51, conv=2, slow=2).verdict is Outcome.FAILED
 
 
 def test_the_operators_that_missed_sme2_are_named() -> None:
@@ -101,47 +87,28 @@ def test_the_kernels_that_ran_count_as_much_as_names() -> None:
     assert "0 of 1 matrix operator ran on SME2 kernels, 1 may" in found.message
 
 
-def test_coverage_without_matrix_operators() -> None:
-    assert structure.check_coverage(measured(), None, LIMITS).verdict is Outcome.NO_BASELINE
-    none = measured(structures=with_on(transpose=2))
-    assert structure.check_coverage(none, None, LIMITS).verdict is Outcome.PASS
+def test_coverage_with_no_matrix_operator_before_or_left() -> None:
     had_none = baseline(structures=with_on(transpose=2))
-    assert structure.check_coverage(measured(), had_none, LIMITS).verdict is Outcome.NO_BASELINE
-    off_only = measured(structures={Arm.OFF: STRUCTURES[Arm.OFF]})
-    assert structure.check_coverage(off_only, baseline(), LIMITS).verdict is Outcome.INVALID
-
-
-def test_coverage_with_no_matrix_operator_left() -> None:
-    now = measured(structures=with_on(transpose=1))
-    for limits in (LIMITS, with_limits(min_coverage=0.9)):
-        found = structure.check_coverage(now, baseline(), limits)
+    assert coverage(had_none, conv=4).verdict is Outcome.NO_BASELINE
+    for least in (None, 0.9):
+        found = coverage(BASELINE, least, transpose=1)
         assert found.verdict is Outcome.REGRESSED
         assert "in the baseline 4 of 4" in found.message
 
 
 def test_whole_checks() -> None:
+    newer = {"executorch": "1.6.0", "executorch runtime": "1.6.0"}
     check_whole_checks(
         "coverage",
         {
-            "the same coverage": structure.check_coverage(measured(), baseline(), LIMITS),
+            "the same coverage": structure.check_coverage(measured(), BASELINE, LIMITS),
             "less coverage": structure.check_coverage(
-                measured(
-                    structures=with_on(conv=3, slow=1),
-                    versions={"executorch": "1.6.0", "executorch runtime": "1.6.0"},
-                ),
-                baseline(),
-                LIMITS,
+                measured(structures=with_on(conv=3, slow=1), versions=newer), BASELINE, LIMITS
             ),
-            "less coverage than asked for": structure.check_coverage(
-                measured(structures=with_on(conv=3, slow=1)), None, with_limits(min_coverage=0.8)
-            ),
-            "as much coverage as asked for": structure.check_coverage(
-                measured(), None, with_limits(min_coverage=0.8)
-            ),
-            "coverage without baseline": structure.check_coverage(measured(), None, LIMITS),
-            "coverage of nothing": structure.check_coverage(
-                measured(structures=with_on(transpose=1)), None, LIMITS
-            ),
+            "less coverage than asked for": coverage(None, 0.8, conv=3, slow=1),
+            "as much coverage as asked for": coverage(None, 0.8, conv=4),
+            "coverage without baseline": coverage(None, conv=4),
+            "coverage of nothing": coverage(None, transpose=1),
             "coverage of an arm that did not run": structure.check_coverage(
                 measured(structures={}), None, LIMITS
             ),
@@ -149,14 +116,10 @@ def test_whole_checks() -> None:
     )
 
 
-def test_evidence_verdicts() -> None:
-    assert structure.check_evidence(measured()).verdict is Outcome.PASS
+def test_evidence_that_is_wrong_is_invalid() -> None:
     wrong = Evidence(False, "The off run shows 4 SME2 operators.", 4, 4, 4)
     found = structure.check_evidence(measured(evidence=wrong))
     assert (found.verdict, found.message) == (Outcome.INVALID, wrong.message)
-    found = structure.check_evidence(measured(evidence=None))
-    assert found.verdict is Outcome.INVALID
-    assert "no SME2" in found.message
 
 
 def test_unusable_baseline_is_invalid() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_sme2.results import Arm, Outcome
+from pytest_sme2.results import Arm, Baseline, Check, Outcome
 from pytest_sme2.verdict import structure
 from tests.support.gate_examples import (
     CONV_OFF,
@@ -21,6 +21,8 @@ from tests.support.gate_examples import (
 )
 from tests.support.gate_examples import structure as structure_of
 from tests.support.golden import check_whole_checks
+
+BASELINE = baseline()
 
 
 @pytest.mark.parametrize(
@@ -56,35 +58,33 @@ def test_operators_are_compared_exactly(
     assert found.new == sum(counts.values())
 
 
-def test_operators_moved_to_sme2_are_an_improvement() -> None:
-    old = baseline(structures=with_on(conv=1, slow=3, transpose=2))
-    assert structure.check_operators(measured(), old).verdict is Outcome.IMPROVED
-    # …but not if there is more of it than before.
-    old = baseline(structures=with_on(conv=1, slow=2, transpose=2))
-    assert structure.check_operators(measured(), old).verdict is Outcome.REGRESSED
-    # …nor if other work is gone for it, or other work on SME2 kernels.
-    old = baseline(structures=with_on(conv=1, slow=1, transpose=3))
-    now = measured(structures=with_on(conv=3, transpose=2))
-    assert structure.check_operators(now, old).verdict is Outcome.REGRESSED
-    old = baseline(structures=with_on(conv=2, slow=3))
-    now = measured(structures={Arm.ON: structure_of({"Fully Connected (NC, PF32) GEMM": 3})})
-    assert structure.check_operators(now, old).verdict is Outcome.REGRESSED
-    # …nor if it moved to another operator that is not on them.
-    old = baseline(structures=with_on(slow=3))
-    now = measured(structures={Arm.ON: structure_of({"Fully Connected (NC, F32) GEMM": 3})})
-    assert structure.check_operators(now, old).verdict is Outcome.REGRESSED
-    # …nor if something else came along.
-    old = baseline(structures=with_on(conv=1, slow=3, transpose=2))
-    now = measured(structures=with_on(conv=3, transpose=3))
-    assert structure.check_operators(now, old).verdict is Outcome.REGRESSED
+GEMM_ON, GEMM_OFF = (
+    {Arm.ON: structure_of({f"Fully Connected (NC, {kind}) GEMM": 3})} for kind in ("PF32", "F32")
+)
 
 
-def test_operators_are_compared_on_any_machine() -> None:
-    here = emulated(structures=with_on(conv=4, transpose=3))
-    assert structure.check_operators(here, baseline()).verdict is Outcome.REGRESSED
-    assert structure.check_operators(here, None).verdict is Outcome.NO_BASELINE
-    off_only = measured(structures={Arm.OFF: STRUCTURES[Arm.OFF]})
-    assert structure.check_operators(off_only, baseline(), Arm.ON).verdict is Outcome.INVALID
+@pytest.mark.parametrize(
+    ("before", "now", "outcome"),
+    [
+        (with_on(conv=1, slow=3, transpose=2), STRUCTURES, Outcome.IMPROVED),
+        # …but not if there is more of it than before.
+        (with_on(conv=1, slow=2, transpose=2), STRUCTURES, Outcome.REGRESSED),
+        # …nor if other work is gone for it, or other work on SME2 kernels.
+        (with_on(conv=1, slow=1, transpose=3), with_on(conv=3, transpose=2), Outcome.REGRESSED),
+        (with_on(conv=2, slow=3), GEMM_ON, Outcome.REGRESSED),
+        # …nor if it moved to another operator that is not on them.
+        (with_on(slow=3), GEMM_OFF, Outcome.REGRESSED),
+        # …nor if something else came along.
+        (with_on(conv=1, slow=3, transpose=2), with_on(conv=3, transpose=3), Outcome.REGRESSED),
+    ],
+)
+def test_operators_moved_to_sme2_are_an_improvement(
+    before: dict[Arm, object], now: dict[Arm, object], outcome: Outcome
+) -> None:
+    old = baseline(structures=before)
+    # Structure is compared on any machine.
+    for found in (measured(structures=now), emulated(structures=now)):
+        assert structure.check_operators(found, old).verdict is outcome
 
 
 def test_other_executorch_version_is_named() -> None:
@@ -95,23 +95,28 @@ def test_other_executorch_version_is_named() -> None:
     assert found.message.count("made with") == 1
 
 
+def operators(old: Baseline | None = BASELINE, **counts: int) -> Check:
+    return structure.check_operators(measured(structures=with_on(**counts)), old)
+
+
 def test_whole_checks() -> None:
     check_whole_checks(
         "operators",
         {
-            "the same operators": structure.check_operators(measured(), baseline()),
-            "other operators": structure.check_operators(
-                measured(structures=with_on(conv=3, slow=1, transpose=4)), baseline()
-            ),
-            "fewer operators": structure.check_operators(
-                measured(structures=with_on(conv=4, transpose=1)), baseline()
-            ),
-            "operators without baseline": structure.check_operators(measured(), None),
+            "the same operators": operators(conv=4, transpose=2),
+            "other operators": operators(conv=3, slow=1, transpose=4),
+            "fewer operators": operators(conv=4, transpose=1),
+            "operators without baseline": operators(None, conv=4, transpose=2),
             "operators of an arm that did not run": structure.check_operators(
                 measured(structures={}), None, Arm.ON
             ),
         },
     )
+
+
+def delegation(before: dict[str, int] | None, **counts: int) -> Check:
+    old = None if before is None else baseline(structures=with_on(**before))
+    return structure.check_delegation(measured(structures=with_on(**counts)), old)
 
 
 @pytest.mark.parametrize(
@@ -124,20 +129,10 @@ def test_whole_checks() -> None:
     ],
 )
 def test_delegation_verdicts(before: int, after: int, outcome: Outcome) -> None:
-    def counts(portable: int) -> dict[str, int]:
-        return {"conv": 4, **({"portable": portable} if portable else {})}
-
-    old = baseline(structures=with_on(**counts(before)))
-    found = structure.check_delegation(measured(structures=with_on(**counts(after))), old)
+    # Operators of the delegate do not matter.
+    found = delegation({"portable": before, "transpose": 2}, portable=after, transpose=3)
     assert (found.verdict, found.old, found.new) == (outcome, before, after)
-    assert any(PORTABLE in line for line in found.details) == (before != after)
-
-
-def test_delegated_operators_do_not_matter() -> None:
-    old = baseline(structures=with_on(conv=4, portable=1, transpose=2))
-    now = measured(structures=with_on(conv=4, portable=1, transpose=3))
-    found = structure.check_delegation(now, old)
-    assert (found.verdict, found.details) == (Outcome.PASS, ())
+    assert len(found.details) == (before != after)
 
 
 def test_another_portable_operator() -> None:
@@ -146,7 +141,6 @@ def test_another_portable_operator() -> None:
     found = structure.check_delegation(now, old)
     assert found.verdict is Outcome.REGRESSED
     assert [line.split(" (")[0] for line in found.details] == ["+1 aten::b", "-1 aten::a"]
-    assert structure.check_delegation(now, None).verdict is Outcome.NO_BASELINE
     assert structure.check_delegation(now, old, Arm.OFF).verdict is Outcome.INVALID
 
 
@@ -154,17 +148,9 @@ def test_whole_checks_of_delegation() -> None:
     check_whole_checks(
         "delegation",
         {
-            "more portable operators": structure.check_delegation(
-                measured(structures=with_on(conv=4, portable=2)),
-                baseline(structures=with_on(conv=4, portable=1)),
-            ),
-            "fewer portable operators": structure.check_delegation(
-                measured(structures=with_on(conv=4, portable=1)),
-                baseline(structures=with_on(conv=4, portable=2)),
-            ),
-            "portable operators without baseline": structure.check_delegation(
-                measured(structures=with_on(conv=4, portable=1)), None
-            ),
+            "more portable operators": delegation({"conv": 4, "portable": 1}, conv=4, portable=2),
+            "fewer portable operators": delegation({"conv": 4, "portable": 2}, conv=4, portable=1),
+            "portable operators without baseline": delegation(None, conv=4, portable=1),
         },
     )
 
@@ -192,28 +178,20 @@ def test_kernel_verdicts(names: tuple[str, ...], outcome: Outcome) -> None:
     assert {line.split()[1] for line in found.details} == changed
 
 
-def test_unknown_kernels() -> None:
-    assert structure.check_kernels(measured(kernels={}), baseline()).verdict is Outcome.INVALID
-    assert structure.check_kernels(measured(), baseline(kernels={})).verdict is Outcome.NO_BASELINE
-    logged = measured(kernels={Arm.ON: census(Arm.ON, "a", source="xnnpack-log")})
-    found = structure.check_kernels(logged, baseline())
-    assert found.verdict is Outcome.NO_BASELINE
-    assert "xnnpack-log" in found.message
-
-
 def test_whole_checks_of_kernels() -> None:
+    others = census(Arm.ON, "a_neon", "b_sme2")
+    logged = census(Arm.ON, "a_neon", "b_sme2", source="log")
     check_whole_checks(
         "kernels",
         {
-            "the same kernels": structure.check_kernels(measured(), baseline()),
-            "other kernels": structure.check_kernels(
-                measured(kernels={Arm.ON: census(Arm.ON, "a_neon", "b_sme2")}), baseline()
-            ),
+            "the same kernels": structure.check_kernels(measured(), BASELINE),
+            "other kernels": structure.check_kernels(measured(kernels={Arm.ON: others}), BASELINE),
             "kernels from elsewhere": structure.check_kernels(
-                measured(kernels={Arm.ON: census(Arm.ON, "a_neon", "b_sme2", source="log")}),
-                baseline(),
+                measured(kernels={Arm.ON: logged}), BASELINE
             ),
-            "no kernels": structure.check_kernels(measured(kernels={}), baseline()),
-            "kernels without baseline": structure.check_kernels(measured(), None, Arm.OFF),
+            "no kernels": structure.check_kernels(measured(kernels={}), BASELINE),
+            "kernels without baseline": structure.check_kernels(
+                measured(), baseline(kernels={}), Arm.OFF
+            ),
         },
     )
