@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,8 @@ class Machine:
     threads: int = 1
     stolen: dict[int, float] = field(default_factory=dict)
     """Process number (pilot included) to the share of wall time something else took."""
+    change: Callable[[Machine, str, Run], Run] = lambda machine, arm, run: run
+    """What else happens to a process of an arm."""
     now: float = 0.0
     calls: list[tuple[str, int, int]] = field(default_factory=list)
 
@@ -68,10 +70,8 @@ class Machine:
         stolen = 1 + self.stolen.get(number, 0.0)
         wall = [value * stolen for value in cpu]
         self.now += self.start_seconds + (warmup * level * stolen + sum(wall)) / 1e9
-        return make_run(wall, cpu, self.threads)
+        return self.change(self, arm, make_run(wall, cpu, self.threads))
 
     def measure(self, **choices: Any) -> PairedTiming:
-        progress = choices.pop("progress", None)
-        return measure_pairs(
-            self, "A", "B", SamplingPlan(**choices), progress=progress, clock=self.clock
-        )
+        more = {key: choices.pop(key, None) for key in ("progress", "in_turns", "redo")}
+        return measure_pairs(self, "A", "B", SamplingPlan(**choices), clock=self.clock, **more)

@@ -136,17 +136,15 @@ def test_noise_floor_and_detectable_effect_come_with_the_result():
 # --- order, warm-up, determinism ------------------------------------------------------------------
 
 
-def test_the_same_seed_gives_the_same_order_and_another_another():
-    def orders(seed):
-        return [pair.first for pair in Machine(slowdown=0.02).measure(seed=seed).pairs]
+def test_the_same_seed_gives_the_same_measurement_and_another_another_order():
+    def measured(seed):
+        return Machine().measure(seed=seed, looks=(60,), split=(1.0,))
 
-    assert orders(1) == orders(1)
-    assert orders(1) != orders(2)
-    assert 0.3 < orders(1).count("A") / len(orders(1)) < 0.7
-
-
-def test_everything_is_equal_the_second_time():
-    assert Machine(slowdown=0.01).measure(seed=5) == Machine(slowdown=0.01).measure(seed=5)
+    first, again, other = measured(1), measured(1), measured(2)
+    assert first == again
+    orders = [[pair.first for pair in result.pairs] for result in (first, other)]
+    assert orders[0] != orders[1]
+    assert 0.3 < orders[0].count("A") / 60 < 0.7
 
 
 def test_both_arms_get_the_same_warmup_and_runs():
@@ -358,14 +356,10 @@ def test_the_filter_is_blind_to_the_arms():
 def test_an_arm_that_always_waits_more_is_not_punished():
     """The limit is relative to the block: what is usual for these pairs is not interference."""
 
-    class Waiting(Machine):
-        def __call__(self, arm, *, warmup, runs):
-            run = super().__call__(arm, warmup=warmup, runs=runs)
-            if arm == "A":
-                return run
-            return replace(run, cpu_ns=tuple(int(value / 1.3) for value in run.cpu_ns))
+    def waiting(_, arm, run):
+        return run if arm == "A" else replace(run, cpu_ns=tuple(int(t / 1.3) for t in run.cpu_ns))
 
-    result = Waiting().measure()
+    result = Machine(change=waiting).measure()
     assert result.dropped == ()
     assert any("30% over CPU time" in note for note in result.notes)
 
@@ -385,18 +379,14 @@ def test_filtering_creates_no_false_alarms():
 
 
 @pytest.mark.parametrize(
-    ("machine", "why"),
+    ("choices", "why"),
     [
-        (Machine(threads=2, stolen={5: 0.5}), "several threads run"),
-        (Machine(stolen={5: 0.5}), "the runner gives no CPU time"),
+        ({"threads": 2}, "several threads run"),
+        ({"change": lambda _, arm, run: replace(run, cpu_ns=())}, "the runner gives no CPU time"),
     ],
 )
-def test_where_interference_cannot_be_known_nothing_is_dropped(machine, why):
-    def run_arm(arm, *, warmup, runs):
-        run = machine(arm, warmup=warmup, runs=runs)
-        return run if machine.threads > 1 else replace(run, cpu_ns=())
-
-    result = measure_pairs(run_arm, "A", "B", SamplingPlan(), clock=machine.clock)
+def test_where_interference_cannot_be_known_nothing_is_dropped(choices, why):
+    result = Machine(stolen={5: 0.5}, **choices).measure()
     assert result.dropped == ()
     assert all(pair.interference is None for pair in result.pairs)
     assert f"Interference was not checked: {why}." in result.notes
@@ -406,13 +396,12 @@ def test_where_interference_cannot_be_known_nothing_is_dropped(machine, why):
 
 
 def test_runs_that_get_slower_within_a_process_are_flagged():
-    class Heating(Machine):
-        def __call__(self, arm, *, warmup, runs):
-            run = super().__call__(arm, warmup=warmup, runs=runs)
-            hot = [int(value * (1 + 0.06 * n / runs)) for n, value in enumerate(run.wall_ns)]
-            return replace(run, wall_ns=tuple(hot), cpu_ns=tuple(hot))
+    def heating(_, arm, run):
+        times = enumerate(run.wall_ns)
+        hot = tuple(int(time * (1 + 0.06 * n / len(run.wall_ns))) for n, time in times)
+        return replace(run, wall_ns=hot, cpu_ns=hot)
 
-    result = Heating().measure()
+    result = Machine(change=heating).measure()
     assert [arm for arm, _ in result.drift] == ["A", "B"]
     assert all(0.03 < amount < 0.05 for _, amount in result.drift)
     assert any("Runs of A get" in note and "slower" in note for note in result.notes)
@@ -469,14 +458,15 @@ def test_tracing_overhead_compares_process_medians():
 # --- what a phone can do to a measurement ---------------------------------------------------------
 
 
-def test_a_throttled_pair_is_dropped_and_measured_again():
-    class Hot(Machine):
-        def __call__(self, arm, *, warmup, runs):
-            run = super().__call__(arm, warmup=warmup, runs=runs)
-            return replace(run, throttled=len(self.calls) in {6, 12})
+def hot(*processes):
+    """The device slowed itself down in these processes; in all of them where none is named."""
+    return lambda machine, arm, run: replace(
+        run, throttled=not processes or len(machine.calls) in processes
+    )
 
-    machine = Hot()
-    result = machine.measure()
+
+def test_a_throttled_pair_is_dropped_and_measured_again():
+    result = Machine(change=hot(6, 12)).measure()
     assert [entry.reason for entry in result.dropped] == [
         "the device slowed itself down against heat"
     ] * 2
@@ -486,34 +476,28 @@ def test_a_throttled_pair_is_dropped_and_measured_again():
 
 
 def test_throttled_pairs_that_had_to_be_kept_are_counted_and_not_called_interference():
-    class Hot(Machine):
-        def __call__(self, arm, *, warmup, runs):
-            return replace(super().__call__(arm, warmup=warmup, runs=runs), throttled=True)
-
-    result = Hot().measure()
+    result = Machine(change=hot()).measure()
     assert result.throttled_pairs == len(result.pairs) > 0
     (note,) = (note for note in result.notes if "dropped" in note)
     assert "dropped for heat or a changed clock, the most allowed" in note
 
 
-class Mixed(Machine):
-    """It has fast and slow cores; some processes are on a slow one for a while."""
+def mixed(share=0.3, slow=(6, 14)):
+    """It has fast and slow cores; some processes are on a slow one for a part of their time."""
 
-    share = 0.3
-    slow = frozenset({6, 14})
-
-    def __call__(self, arm, *, warmup, runs):
-        run = super().__call__(arm, warmup=warmup, runs=runs)
-        share = self.share if len(self.calls) in self.slow else 0.0
+    def change(machine, arm, run):
+        part = share if len(machine.calls) in slow else 0.0
         busy = sum(run.cpu_ns)
-        energy = (1000 + len(self.calls)) * runs
-        cores = CoreUse(int(busy * (1 - share)), int(busy * share), energy, "user interactive")
+        energy = (1000 + len(machine.calls)) * len(run.wall_ns)
+        cores = CoreUse(int(busy * (1 - part)), int(busy * part), energy, "user interactive")
         return replace(run, cores=cores, clock_ghz=3.0 if arm == "A" else 2.4)
+
+    return Machine(change=change)
 
 
 def test_a_pair_on_efficiency_cores_is_dropped_whichever_arm_it_was():
     """Processes 6 and 14 are of different arms: the order within a pair is drawn."""
-    machine = Mixed()
+    machine = mixed()
     result = machine.measure()
     assert {machine.calls[5][0], machine.calls[13][0]} == {"A", "B"}
     assert [entry.reason for entry in result.dropped] == [
@@ -524,7 +508,7 @@ def test_a_pair_on_efficiency_cores_is_dropped_whichever_arm_it_was():
 
 
 def test_a_pair_knows_the_mean_clock_and_the_energy_of_both_arms():
-    result = Mixed().measure()
+    result = mixed().measure()
     assert {pair.clocks_ghz for pair in result.pairs} == {(3.0, 2.4)}
     assert result.clock_ratio == pytest.approx(0.8)
     # An inference of a process costs its number more than 1000 nJ, and a pair is two in a row.
@@ -533,33 +517,26 @@ def test_a_pair_knows_the_mean_clock_and_the_energy_of_both_arms():
 
 
 def test_a_moment_on_an_efficiency_core_drops_nothing():
-    class Briefly(Mixed):
-        share = 0.005
-
-    result = Briefly().measure()
+    result = mixed(share=0.005).measure()
     assert not result.dropped
     assert not any("efficiency" in note for note in result.notes)
 
 
 def test_a_machine_that_stays_on_efficiency_cores_is_told_of():
-    class Always(Mixed):
-        slow = frozenset(range(1000))
-
-    result = Always().measure(redo_limit=3)
+    result = mixed(slow=range(1000)).measure(redo_limit=3)
     assert len(result.dropped) == 3
     assert any("10 of 10 pairs ran partly on efficiency cores" in note for note in result.notes)
 
 
 def test_a_lost_connection_redoes_the_whole_pair():
-    class Fragile(Machine):
-        lost = False
+    lost: list[str] = []
 
-        def __call__(self, arm, *, warmup, runs):
-            # In the second process of the first pair, after two of the pilot.
-            if len(self.calls) == 3 and not self.lost:
-                self.lost = True
-                raise ConnectionLostError("Lost.")
-            return super().__call__(arm, warmup=warmup, runs=runs)
+    def fragile(machine, arm, run):
+        # The second process of the first pair, after two of the pilot.
+        if len(machine.calls) == 4 and not lost:
+            lost.append(arm)
+            raise ConnectionLostError("Lost.")
+        return run
 
     class Phone:
         recovered = 0
@@ -570,14 +547,12 @@ def test_a_lost_connection_redoes_the_whole_pair():
         def recover(self):
             self.recovered += 1
 
-    machine, phone = Fragile(), Phone()
-    result = measure_pairs(
-        machine, "A", "B", SamplingPlan(), redo=lambda pair: redo_when_lost(phone, pair)
-    )
+    machine, phone = Machine(change=fragile), Phone()
+    result = machine.measure(redo=lambda pair: redo_when_lost(phone, pair))
     assert phone.recovered == 1
     assert len(result.pairs) == 10
     # The process that had been measured before the loss was measured again.
-    assert len(machine.calls) == 2 + 1 + 2 * 10
+    assert len(machine.calls) == 2 + 2 + 2 * 10
     plain = Machine()
     assert [pair.first for pair in result.pairs] == [pair.first for pair in plain.measure().pairs]
 
@@ -619,16 +594,11 @@ class Alternating(Machine):
             for arm, run in alone.items()
         }
 
-    def measure_in_turns(self, **choices):
-        return measure_pairs(
-            self, "A", "B", SamplingPlan(**choices), clock=self.clock, in_turns=self.in_turns
-        )
-
 
 @pytest.mark.parametrize(("slowdown", "outcome"), [(0.0, Outcome.PASS), (0.05, Outcome.REGRESSED)])
 def test_spells_of_noise_do_not_reach_the_ratio_of_two_that_take_turns(slowdown, outcome):
     machine = Alternating(slowdown=slowdown)
-    result = machine.measure_in_turns()
+    result = machine.measure(in_turns=machine.in_turns)
     assert result.decision.outcome is outcome
     assert result.stopped_because == "clear"
     assert result.ratio == pytest.approx(1 + slowdown, abs=0.01)
@@ -692,30 +662,19 @@ def test_an_effect_of_short_turns_on_each_other_is_seen_in_blocks(carried: float
             arm: replace(run, request=replace(run.request, turn=turn)) for arm, run in found.items()
         }
 
-    plan = SamplingPlan(threshold=None, blocks=4)
-    result = measure_pairs(machine, "A", "B", plan, clock=machine.clock, in_turns=take_turns)
+    def measured(**choices):
+        return machine.measure(threshold=None, in_turns=take_turns, **choices)
+
+    result = measured(blocks=4)
     blocks = [entry for entry in turns if entry[0] >= 100]
     assert [order for _, order in blocks] == [("A", "B"), ("B", "A")] * 2
     assert len(result.blocks) == 4
     assert (result.carried_over is not None) is seen
-    # All of them, or none: here the time is used up before.
-    assert measure_pairs(
-        machine, "A", "B", replace(plan, budget_seconds=0.5, limit_seconds=1.0),
-        clock=machine.clock, in_turns=take_turns,
-    ).blocks == ()  # fmt: skip
-    estimate = speedup_of(result)
     if seen:
         # The interval holds both answers.
+        estimate = speedup_of(result)
         assert estimate.low <= 1 / carried * 1.01
         assert estimate.high >= 0.99
-    assert (
-        measure_pairs(
-            machine,
-            "A",
-            "B",
-            SamplingPlan(threshold=None),
-            clock=machine.clock,
-            in_turns=take_turns,
-        ).blocks
-        == ()
-    )
+    # All of them, or none: here the time is used up before.
+    assert measured(blocks=4, budget_seconds=0.5, limit_seconds=1.0).blocks == ()
+    assert measured().blocks == ()

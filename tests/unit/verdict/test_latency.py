@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
-from pytest_sme2.results import PAIR, TIME_LIMIT, Arm, Check, Fingerprint, Outcome, PairedTiming
+from pytest_sme2.results import (
+    PAIR,
+    TIME_LIMIT,
+    Arm,
+    Baseline,
+    Check,
+    Limits,
+    Outcome,
+    PairedTiming,
+)
 from pytest_sme2.verdict import baselines, times
 from tests.support.gate_examples import (
     ELSEWHERE,
@@ -21,6 +31,16 @@ from tests.support.gate_examples import (
     with_limits,
 )
 from tests.support.golden import check_whole_checks
+
+BASELINE = baseline()
+WITH_YARDSTICK = baseline(sessions=tuple(session(n, yardstick_ns=1e6) for n in (1, 2, 3)))
+
+
+def latency(
+    milliseconds: float = 10, old: Baseline | None = BASELINE, limits: Limits = LIMITS, **now: Any
+) -> Check:
+    found = measured(medians_ns={Arm.ON: medians(milliseconds)}, **now)
+    return times.check_latency(found, old, limits)
 
 
 @pytest.mark.parametrize(
@@ -49,23 +69,15 @@ def test_latency_verdicts(milliseconds: float, outcome: Outcome, arm: Arm) -> No
 
 
 def test_larger_limit_passes() -> None:
-    slower = measured(medians_ns={Arm.ON: medians(10.5)})
-    loose = times.check_latency(slower, baseline(), with_limits(max_regression=0.1))
+    loose = latency(10.5, limits=with_limits(max_regression=0.1))
     assert (loose.verdict, loose.limit) == (Outcome.PASS, 0.1)
 
 
 def test_missing_baseline_says_how_to_make_one() -> None:
     for missing in (None, baseline(sessions=()), baseline(sessions=(session(1, threads=4),))):
-        found = times.check_latency(measured(), missing, LIMITS)
+        found = latency(old=missing)
         assert found.verdict is Outcome.NO_BASELINE
         assert "--update-baselines" in found.message
-
-
-def test_baseline_of_another_target_is_invalid() -> None:
-    other = baseline(fingerprint=Fingerprint("linux", (("cores", "8"), ("cpu", "Cortex-X5"))))
-    found = times.check_latency(measured(), other, LIMITS)
-    assert found.verdict is Outcome.INVALID
-    assert "cpu 'Cortex-X5' there, 'Neoverse-V3' here" in found.message
 
 
 @pytest.mark.parametrize(
@@ -79,9 +91,7 @@ def test_baseline_of_another_target_is_invalid() -> None:
     ],
 )
 def test_one_session_needs_a_larger_difference(milliseconds: float, outcome: Outcome) -> None:
-    provisional = baseline(sessions=(session(1),))
-    now = measured(medians_ns={Arm.ON: medians(milliseconds)})
-    found = times.check_latency(now, provisional, LIMITS)
+    found = latency(milliseconds, baseline(sessions=(session(1),)))
     assert found.verdict is outcome
     assert "provisional: 1 of 3 sessions" in found.message
 
@@ -99,13 +109,10 @@ def test_one_session_needs_a_larger_difference(milliseconds: float, outcome: Out
 def test_a_baseline_that_was_forced_on_a_busy_machine_never_gives_a_pass(
     ratio: float, outcome: Outcome
 ) -> None:
-    forced = baseline()
-    forced = dataclasses.replace(
-        forced,
-        sessions=tuple(dataclasses.replace(one, interference=1.0) for one in forced.sessions),
+    forced = baseline(
+        sessions=tuple(dataclasses.replace(one, interference=1.0) for one in BASELINE.sessions)
     )
-    now = measured(medians_ns={Arm.ON: medians(10 * ratio)})
-    found = times.check_latency(now, forced, LIMITS)
+    found = latency(10 * ratio, forced)
     assert found.verdict is outcome
     assert "The machine was busy when the baseline was stored: wall time was 100% over" in (
         found.message
@@ -114,8 +121,7 @@ def test_a_baseline_that_was_forced_on_a_busy_machine_never_gives_a_pass(
 
 @pytest.mark.parametrize(("interference", "busy"), [(baselines.BUSY, False), (0.0501, True)])
 def test_threshold_of_a_busy_machine(interference: float, busy: bool) -> None:
-    same = measured(interference=interference)
-    found = times.check_latency(same, baseline(), LIMITS)
+    found = latency(interference=interference)
     assert found.verdict is (Outcome.INCONCLUSIVE if busy else Outcome.PASS)
     assert ("The machine is busy" in found.message) == busy
 
@@ -140,10 +146,7 @@ def test_threshold_of_a_changed_yardstick(
     sessions = tuple(
         session(number, yardstick_ns=time) for number, time in enumerate(then, start=1)
     )
-    as_fast = {Arm.ON: medians(9.5)}
-    found = times.check_latency(
-        measured(medians_ns=as_fast, yardstick_ns=now), baseline(sessions=sessions), LIMITS
-    )
+    found = latency(9.5, baseline(sessions=sessions), yardstick_ns=now)
     assert found.verdict is (Outcome.INCONCLUSIVE if told else Outcome.IMPROVED)
     assert ("The machine itself" in found.message) == bool(told)
     assert told in found.message
@@ -169,22 +172,17 @@ def test_threshold_of_a_changed_yardstick(
 def test_doubt_is_weighed_against_the_size(
     factor: float, changes: dict[str, float], outcome: Outcome
 ) -> None:
-    old = baseline(sessions=tuple(session(n, yardstick_ns=1e6) for n in (1, 2, 3)))
-    facts = {"yardstick_ns": 1e6, **changes}
-    now = measured(medians_ns={Arm.ON: medians(10 * factor)}, **facts)
-    assert times.check_latency(now, old, LIMITS).verdict is outcome
+    facts: dict[str, Any] = {"yardstick_ns": 1e6, **changes}
+    assert latency(10 * factor, WITH_YARDSTICK, **facts).verdict is outcome
 
 
 def test_session_without_the_arm_is_ignored() -> None:
     off_alone = session(3, medians_ns={Arm.OFF: medians(20)})
-    with_it, without = (
-        times.check_latency(measured(), baseline(sessions=sessions), LIMITS)
-        for sessions in ((session(1), session(2), off_alone), (session(1), session(2)))
-    )
-    assert with_it == without
+    two = session(1), session(2)
+    with_it = latency(old=baseline(sessions=(*two, off_alone)))
+    assert with_it == latency(old=baseline(sessions=two))
     assert "provisional: 2 of 3 sessions" in with_it.message
-    found = times.check_latency(measured(), baseline(sessions=(off_alone,)), LIMITS)
-    assert found.verdict is Outcome.NO_BASELINE
+    assert latency(old=baseline(sessions=(off_alone,))).verdict is Outcome.NO_BASELINE
 
 
 def test_only_last_epoch_is_compared() -> None:
@@ -194,7 +192,7 @@ def test_only_last_epoch_is_compared() -> None:
             *(session(n, 10, epoch=2) for n in (4, 5, 6)),
         )
     )
-    assert times.check_latency(measured(), old, LIMITS).verdict is Outcome.PASS
+    assert latency(old=old).verdict is Outcome.PASS
 
 
 @pytest.mark.parametrize(
@@ -216,8 +214,7 @@ def test_slower_run_of_the_same_work(
     changed = {arm: medians(ms * factor) for arm, ms in {Arm.ON: 10, Arm.OFF: 20}.items()}
     speed = None if yardstick is None else yardstick * 1e6
     now = measured(medians_ns=changed, runtime="r", inputs="i", yardstick_ns=speed)
-    sessions = tuple(session(n, yardstick_ns=1e6) for n in (1, 2, 3))
-    old = of_this_code(baseline(sessions=sessions), now)
+    old = of_this_code(WITH_YARDSTICK, now)
     check = times.check_latency(now, old, LIMITS)
     assert check.verdict is outcome
     assert check.interval is not None
@@ -243,8 +240,7 @@ def test_changed_machine_says_by_how_much_and_what_differs() -> None:
     now = measured(
         medians_ns={Arm.ON: medians(15.85)}, runtime="r", inputs="i", yardstick_ns=1.52e6
     )
-    sessions = tuple(session(n, yardstick_ns=1e6) for n in (1, 2, 3))
-    old = of_this_code(baseline(sessions=sessions), now)
+    old = of_this_code(WITH_YARDSTICK, now)
     assert times.check_latency(now, old, LIMITS).message == (
         "58.5% slower than the baseline. Program, inputs and runtime are the baseline's own, byte "
         "for byte: it is the machine that differs. The machine itself is 52% slower than it was: a "
@@ -264,7 +260,7 @@ def test_changed_machine_says_by_how_much_and_what_differs() -> None:
 
 def test_too_few_processes_are_invalid() -> None:
     """What could not be measured within the time limit must not pass."""
-    found = times.check_latency(measured(medians_ns={Arm.ON: medians(10, 2)}), baseline(), LIMITS)
+    found = times.check_latency(measured(medians_ns={Arm.ON: medians(10, 2)}), BASELINE, LIMITS)
     assert found.verdict is Outcome.INVALID
     assert "2 of at least 3 processes" in found.message
     assert "--sme2-budget TIME,LIMIT" in found.message
@@ -289,31 +285,23 @@ def test_whole_checks() -> None:
     check_whole_checks(
         "latency",
         {
-            "the same latency": times.check_latency(measured(), baseline(), LIMITS),
-            "slower": times.check_latency(
-                measured(medians_ns={Arm.ON: medians(11)}), baseline(), LIMITS
+            "the same latency": latency(),
+            "slower": latency(11),
+            "faster": latency(9),
+            "perhaps slower": latency(10.2),
+            "perhaps slower, provisional": latency(
+                10.2, baseline(sessions=(session(1), session(2)))
             ),
-            "faster": times.check_latency(
-                measured(medians_ns={Arm.ON: medians(9)}), baseline(), LIMITS
-            ),
-            "perhaps slower": times.check_latency(
-                measured(medians_ns={Arm.ON: medians(10.2)}), baseline(), LIMITS
-            ),
-            "perhaps slower, provisional": times.check_latency(
-                measured(medians_ns={Arm.ON: medians(10.2)}),
-                baseline(sessions=(session(1), session(2))),
-                LIMITS,
-            ),
-            "latency without baseline": times.check_latency(measured(), None, LIMITS),
+            "latency without baseline": latency(old=None),
             "latency not measured": times.check_latency(measured(medians_ns=None), None, LIMITS),
             "latency under emulation": times.check_latency(emulated(), None, LIMITS),
-            "latency of another target": times.check_latency(measured(), ELSEWHERE, LIMITS),
+            "latency of another target": latency(old=ELSEWHERE),
         },
     )
 
 
 def test_throttled_pairs_are_not_compared_with_a_baseline() -> None:
-    found = times.check_latency(measured(throttled_pairs=2), baseline(), LIMITS)
+    found = latency(throttled_pairs=2)
     assert found.verdict is Outcome.INVALID
     assert "another highest clock, in 2 measured pairs" in found.message
 
@@ -360,49 +348,30 @@ def test_decision_for_another_limit_is_ignored(low: float, high: float, outcome:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "says", "outcome"),
+    ("ratio", "says", "walls", "outcome", "told"),
     [
-        (1.04, 1.06, Outcome.REGRESSED, Outcome.REGRESSED),
+        (1.05, Outcome.REGRESSED, (1.0, 1.5) * 5, Outcome.REGRESSED, "changed by +25%."),
         # Waiting is not CPU time, but it is latency.
-        (0.99, 1.01, Outcome.PASS, Outcome.INCONCLUSIVE),
-        (0.89, 0.91, Outcome.IMPROVED, Outcome.INCONCLUSIVE),
+        (1.0, Outcome.PASS, (1.0, 1.5) * 5, Outcome.INCONCLUSIVE, "measure again."),
+        (0.9, Outcome.IMPROVED, (1.0, 1.5) * 5, Outcome.INCONCLUSIVE, "measure again."),
+        (1.0, Outcome.PASS, (*[1.0] * 9, 1.5), Outcome.PASS, "changed by +0%."),
+        (1.0, Outcome.PASS, (6.0,), Outcome.SUSPECTED,
+         "changed by +500%. Does it wait for something? Stop what else runs, and measure again."),
     ],
-)
-def test_cpu_time_convicts_and_does_not_acquit_alone(
-    low: float, high: float, says: Outcome, outcome: Outcome
+)  # fmt: skip
+def test_cpu_time_convicts_and_acquits_only_where_wall_time_agrees(
+    ratio: float, says: Outcome, walls: tuple[float, ...], outcome: Outcome, told: str
 ) -> None:
-    measured = measurement(low, high, says)
+    measured = measurement(ratio - 0.01, ratio + 0.01, says)
     (pair,) = measured.pairs
     taken = tuple(
-        dataclasses.replace(pair, preempted=True, candidate_ns=ratio * pair.reference_ns)
-        for ratio in (1.0, 1.5) * 5
+        dataclasses.replace(pair, preempted=True, candidate_ns=wall * pair.reference_ns)
+        for wall in walls
     )
     found = times.check_against(dataclasses.replace(measured, pairs=taken), LIMITS)
     assert found.verdict is outcome
     assert "so this is CPU time" in found.message
-    assert found.message.endswith("measure again.") is (outcome is Outcome.INCONCLUSIVE)
-
-
-def test_cpu_time_acquits_where_wall_time_agrees() -> None:
-    measured = measurement(0.99, 1.01, Outcome.PASS)
-    (pair,) = measured.pairs
-    taken = tuple(
-        dataclasses.replace(pair, preempted=True, candidate_ns=ratio * pair.reference_ns)
-        for ratio in (*[1.0] * 9, 1.5)
-    )
-    found = times.check_against(dataclasses.replace(measured, pairs=taken), LIMITS)
-    assert found.verdict is Outcome.PASS
-
-
-def test_a_program_that_waits_is_suspected_though_its_cpu_time_is_the_same() -> None:
-    measured = measurement(0.99, 1.01, Outcome.PASS)
-    waits = tuple(
-        dataclasses.replace(pair, preempted=True, candidate_ns=6 * pair.reference_ns)
-        for pair in measured.pairs
-    )
-    found = times.check_against(dataclasses.replace(measured, pairs=waits), LIMITS)
-    assert found.verdict is Outcome.SUSPECTED
-    assert "changed by +500%. Does it wait for something?" in found.message
+    assert found.message.endswith(told)
 
 
 @pytest.mark.parametrize("high", [1.051, 1.2, None])

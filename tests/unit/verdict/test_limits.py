@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,57 +25,38 @@ def write(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("value", "fraction"),
-    [("3%", 0.03), ("3 %", 0.03), (" 2.5%", 0.025), (0.03, 0.03), ("0.03", 0.03), (0, 0.0),
-     (1, 1.0), ("150%", 1.5)],
+    ("parse", "known"),
+    [
+        (limits.parse_fraction, {"3%": 0.03, "3 %": 0.03, " 2.5%": 0.025, 0.03: 0.03, "0.03": 0.03,
+                                 0: 0.0, 1: 1.0, "150%": 1.5}),
+        (limits.parse_share, {"100%": 1.0}),
+        (limits.parse_loss, {"99%": 0.99}),
+        (limits.parse_speedup, {1.5: 1.5, "1.5x": 1.5, "2": 2.0, 3: 3.0}),
+        (limits.parse_bytes, {1024: 1024, "300 MB": 300_000_000, "256MiB": 2**28,
+                              "1.5 gb": 1_500_000_000}),
+    ],
 )  # fmt: skip
-def test_fractions(value: object, fraction: float) -> None:
-    assert limits.parse_fraction(value) == pytest.approx(fraction)
+def test_values(parse: Callable[[object], float], known: dict[object, float]) -> None:
+    assert {value: parse(value) for value in known} == pytest.approx(known)
 
 
 @pytest.mark.parametrize(
-    "value", [3, "3", -0.1, "-3%", "three", "", None, True, [], "3%%", "3x", float("nan"), "inf"]
-)
-def test_what_is_not_a_fraction(value: object) -> None:
-    with pytest.raises(ValueError, match=r'write "3%" or 0\.03'):
-        limits.parse_fraction(value)
-
-
-@pytest.mark.parametrize(("value", "speedup"), [(1.5, 1.5), ("1.5x", 1.5), ("2", 2.0), (3, 3.0)])
-def test_speedups(value: object, speedup: float) -> None:
-    assert limits.parse_speedup(value) == speedup
-
-
-@pytest.mark.parametrize("value", [0, -1, "50%", "fast", True, float("inf")])
-def test_what_is_not_a_speedup(value: object) -> None:
-    with pytest.raises(ValueError, match="speedup"):
-        limits.parse_speedup(value)
-
-
-@pytest.mark.parametrize(
-    ("value", "size"),
-    [(1024, 1024), ("300 MB", 300_000_000), ("256MiB", 2**28), ("1.5 gb", 1_500_000_000)],
-)
-def test_sizes(value: object, size: int) -> None:
-    assert limits.parse_bytes(value) == size
-
-
-@pytest.mark.parametrize("value", [0, "300 MBit", "-1", "", False])
-def test_what_is_not_a_size(value: object) -> None:
-    with pytest.raises(ValueError, match="size"):
-        limits.parse_bytes(value)
-
-
-def test_a_share_is_at_most_the_whole() -> None:
-    assert limits.parse_share("100%") == 1.0
-    with pytest.raises(ValueError, match="more than the whole"):
-        limits.parse_share("101%")
-
-
-def test_a_loss_is_less_than_the_whole() -> None:
-    assert limits.parse_loss("99%") == 0.99
-    with pytest.raises(ValueError, match="would allow any loss"):
-        limits.parse_loss("100%")
+    ("parse", "values", "message"),
+    [
+        (limits.parse_fraction, (3, "3", -0.1, "-3%", "three", "", None, True, [], "3%%", "3x",
+                                 float("nan"), "inf"), r'write "3%" or 0\.03'),
+        (limits.parse_share, ("101%",), "more than the whole"),
+        (limits.parse_loss, ("100%",), "would allow any loss"),
+        (limits.parse_speedup, (0, -1, "50%", "fast", True, float("inf")), "speedup"),
+        (limits.parse_bytes, (0, "300 MBit", "-1", "", False), "size"),
+    ],
+)  # fmt: skip
+def test_what_is_not_a_value(
+    parse: Callable[[object], float], values: tuple[object, ...], message: str
+) -> None:
+    for value in values:
+        with pytest.raises(ValueError, match=message):
+            parse(value)
 
 
 # --- files ----------------------------------------------------------------------------------------
