@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,13 @@ from pytest_sme2.results import (
     OperatorCount,
     Spread,
 )
-from pytest_sme2.verdict import baseline_file as baseline_document
 from pytest_sme2.verdict import baselines
-from pytest_sme2.verdict.baseline_file import parse, render
+from pytest_sme2.verdict.baseline_file import census_of_names, parse, render
 from tests.support.gate_examples import (
     CONV_ON,
     EMULATED,
     EVIDENCE,
+    KERNELS,
     LINUX,
     STRUCTURES,
     TRANSPOSE,
@@ -105,12 +106,7 @@ def test_names_never_collide() -> None:
 
 
 def test_example_survives_the_file() -> None:
-    known = dataclasses.replace(
-        baseline(),
-        kernels={
-            arm: baseline_document.census_of_names(c) for arm, c in baseline().kernels.items()
-        },
-    )
+    known = baseline(kernels={arm: census_of_names(found) for arm, found in KERNELS.items()})
     assert parse(render(known), PATH) == known
 
 
@@ -162,7 +158,7 @@ censuses = st.lists(
 @st.composite
 def any_baselines(draw: st.DrawFn) -> Baseline:
     kernels = {
-        arm: baseline_document.census_of_names(KernelCensus(arm, draw(names), tuple(found)))
+        arm: census_of_names(KernelCensus(arm, draw(names), tuple(found)))
         for arm, found in draw(by_arm(censuses)).items()
     }
     spreads = st.dictionaries(
@@ -209,7 +205,7 @@ def any_baselines(draw: st.DrawFn) -> Baseline:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(any_baselines())
 def test_any_baseline_survives_the_file(known: Baseline) -> None:
     text = render(known)
@@ -250,16 +246,12 @@ def test_damage_is_named_and_nothing_is_overwritten(tmp_path: Path, content: byt
     assert path.read_bytes() == content
 
 
-def every_place(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    found = [path] if path else []
+def every_place(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if path:
+        yield path
     if isinstance(value, (dict, list)):
-        for key, inner in items:
-            if isinstance(inner, (dict, list)):
-                found += every_place(inner, (*path, key))
-            else:
-                found.append((*path, key))
-    return found
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from every_place(inner, (*path, key))
 
 
 def with_value(place: tuple[Any, ...], wrong: object) -> str:
@@ -275,19 +267,14 @@ def with_value(place: tuple[Any, ...], wrong: object) -> str:
 def test_a_wrong_value_anywhere_is_an_error_or_a_value_never_a_crash() -> None:
     """Each place of the document in turn holds something of another type."""
     refused = 0
+    wrongs: tuple[object, ...] = (None, [], {}, "x", -1, 1.5, True, [[]], {"x": {"y": 1}})
     for place in every_place(json.loads(EXAMPLE)):
-        wrongs: tuple[object, ...] = (None, [], {}, "x", -1, 1.5, True, [[]], {"x": {"y": 1}})
         for wrong in wrongs:
             try:
                 parse(with_value(place, wrong), PATH)
             except BaselineError:
                 refused += 1
     assert refused > 500
-
-
-def test_a_summary_edited_by_hand_is_noticed() -> None:
-    with pytest.raises(BaselineError, match="does not add up"):
-        parse(with_value(("structure", "on", "summary", "matrix on sme2"), 3), PATH)
 
 
 def test_a_newer_schema_is_refused_and_kept(tmp_path: Path) -> None:
@@ -368,6 +355,8 @@ def test_shipped_baselines_load(path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "wrong", "message"),
     [
+        (("structure", "on", "summary", "matrix on sme2"), 3, "does not add up"),
+        (("program",), {"bytes": 1, "weights": ""}, r"program\.sha256: is missing"),
         (("sessions", 0, "threads"), "4", r"sessions\[0\].threads: '4' is not a count"),
         (("program", "sha256"), 7, "program.sha256: 7 is not of type str"),
         (("program", "colour"), 7, "program: unknown entries 'colour'"),
@@ -384,13 +373,6 @@ def test_error_names_the_field(place: tuple[Any, ...], wrong: object, message: s
         parse(with_value(place, wrong), PATH)
 
 
-def test_missing_field_is_named() -> None:
-    document = json.loads(render(baseline()))
-    del document["program"]["sha256"]
-    with pytest.raises(BaselineError, match=r"program\.sha256: is missing"):
-        parse(json.dumps(document), PATH)
-
-
 def test_conflict_markers_say_what_to_do() -> None:
     ours, theirs = render(baseline()), render(baseline(pte_bytes=7))
     text = f"<<<<<<< HEAD\n{ours}=======\n{theirs}>>>>>>> other\n"
@@ -402,6 +384,15 @@ def test_conflict_markers_say_what_to_do() -> None:
 
 
 # --- updating -------------------------------------------------------------------------------------
+
+
+def after(*sessions: CaseResult) -> Baseline:
+    """The baseline that these leave, one after another."""
+    known = None
+    for session in sessions:
+        known, _ = baselines.update(known, session)
+    assert known is not None
+    return known
 
 
 def test_first_update_accepts_everything() -> None:
@@ -419,13 +410,12 @@ def test_first_update_accepts_everything() -> None:
 
 
 def test_an_update_says_old_and_new() -> None:
-    new, _ = baselines.update(None, measured())
     slower = measured(
         session="second",
         medians_ns={Arm.ON: medians(12), Arm.OFF: medians(20)},
         structures={**STRUCTURES, Arm.ON: structure({CONV_ON: 4, TRANSPOSE: 3})},
     )
-    _, changed = baselines.update(new, slower)
+    _, changed = baselines.update(after(measured()), slower)
     texts = {change.what: (change.old, change.new) for change in changed}
     assert texts == {
         f"operator {TRANSPOSE} (on, delegated)": ("2", "3"),
@@ -434,19 +424,8 @@ def test_an_update_says_old_and_new() -> None:
 
 
 def test_storing_the_same_session_twice_changes_nothing() -> None:
-    first, _ = baselines.update(None, measured())
-    second, changed = baselines.update(first, measured())
-    assert second == first
-    assert changed == ()
-
-
-def after(*sessions: CaseResult) -> Baseline:
-    """The baseline that these leave, one after another."""
-    known = None
-    for session in sessions:
-        known, _ = baselines.update(known, session)
-    assert known is not None
-    return known
+    first = after(measured())
+    assert baselines.update(first, measured()) == (first, ())
 
 
 def sessions_of(*milliseconds: float) -> list[CaseResult]:
@@ -475,18 +454,20 @@ def test_sessions_of_the_same_thing_share_an_epoch() -> None:
     ],
 )
 def test_something_else_starts_a_new_epoch_and_keeps_the_history(changes: dict[str, Any]) -> None:
-    first, _ = baselines.update(None, measured())
-    second, _ = baselines.update(first, measured(session="second", **changes))
+    second = after(measured(), measured(session="second", **changes))
     assert [entry.epoch for entry in second.sessions] == [1, 2]
     assert [entry.session for entry in second.current(1)] == ["second"]
 
 
 def test_noise_alone_starts_no_epoch() -> None:
     """On a rough machine a session may lie far off without meaning anything."""
-    first, _ = baselines.update(None, measured(medians_ns={Arm.ON: medians(10, spread=0.3)}))
-    rough = measured(session="second", medians_ns={Arm.ON: medians(10.8, spread=0.3)})
-    second, _ = baselines.update(first, rough)
-    assert len(second.current(1)) == 2
+    known = after(
+        *(
+            measured(session=str(each), medians_ns={Arm.ON: medians(each, spread=0.3)})
+            for each in (10, 10.8)
+        )
+    )
+    assert len(known.current(1)) == 2
 
 
 def test_the_same_bytes_stay_in_their_epoch_however_far_a_noisy_machine_strays() -> None:
@@ -501,22 +482,20 @@ def test_a_machine_that_changed_for_good_starts_an_epoch_once_three_sessions_agr
 
 def test_updating_the_structure_alone_does_not_put_a_new_program_into_an_old_epoch() -> None:
     """First the structure of another program is stored without times, then its times."""
-    first, _ = baselines.update(None, measured(runtime="r"))
     other: dict[str, Any] = {
         "structures": {**STRUCTURES, Arm.ON: structure({CONV_ON: 5})},
         "pte_sha256": "cd" * 32,
         "runtime": "r",
     }
     untimed = measured(session="second", medians_ns=None, speedup=None, loads_ns=None, **other)
-    second, _ = baselines.update(first, untimed)
-    assert len(second.sessions) == 1
-    third, _ = baselines.update(second, measured(session="third", **other))
-    assert [entry.epoch for entry in third.sessions] == [1, 2]
+    stored = after(measured(runtime="r"), untimed)
+    assert len(stored.sessions) == 1
+    stored, _ = baselines.update(stored, measured(session="third", **other))
+    assert [entry.epoch for entry in stored.sessions] == [1, 2]
 
 
 def test_thread_counts_are_kept_apart() -> None:
-    first, _ = baselines.update(None, measured())
-    both, _ = baselines.update(first, measured(threads=4, medians_ns={Arm.ON: medians(4)}))
+    both = after(measured(), measured(threads=4, medians_ns={Arm.ON: medians(4)}))
     assert [entry.threads for entry in both.sessions] == [1, 4]
     assert len(both.current(1)) == len(both.current(4)) == 1
     assert both.current(2) == ()
@@ -531,7 +510,7 @@ def test_old_sessions_are_dropped_in_the_end() -> None:
 
 
 def test_what_was_not_measured_is_kept() -> None:
-    first, _ = baselines.update(None, measured())
+    first = after(measured())
     only_off = measured(
         session="second",
         structures={Arm.OFF: STRUCTURES[Arm.OFF]},
@@ -545,9 +524,7 @@ def test_what_was_not_measured_is_kept() -> None:
         agreements=(),
         evidence=None,
     )
-    second, changed = baselines.update(first, only_off)
-    assert second == first
-    assert changed == ()
+    assert baselines.update(first, only_off) == (first, ())
 
 
 @pytest.mark.parametrize(
@@ -564,21 +541,16 @@ def test_what_was_not_measured_is_kept() -> None:
         (measured(fingerprint=EMULATED), "only real devices"),
         (measured(nan_arms=(Arm.ON,)), "holds NaN"),
         (measured(structures={}), "nothing was traced"),
+        (measured(throttled_pairs=1), "another highest clock, in 1 measured pair"),
     ],
 )
 def test_what_must_not_be_believed_is_not_stored(tmp_path: Path, unfit: Any, message: str) -> None:
     with pytest.raises(BaselineError, match=message):
         baselines.update(None, unfit)
-    with pytest.raises(BaselineError, match=message):
-        baselines.store(tmp_path / "baselines", unfit)
+    for force in (False, True):
+        with pytest.raises(BaselineError, match=message):
+            baselines.store(tmp_path / "baselines", unfit, force=force)
     assert not (tmp_path / "baselines").exists()
-
-
-@pytest.mark.parametrize("force", [False, True])
-def test_what_a_hot_device_measured_is_not_stored(tmp_path: Path, force: bool) -> None:
-    with pytest.raises(BaselineError, match="another highest clock, in 1 measured pair"):
-        baselines.store(tmp_path, measured(throttled_pairs=1), force=force)
-    assert not list(tmp_path.rglob("*.json"))
 
 
 def test_busy_machine_is_not_stored_unless_forced(tmp_path: Path) -> None:
@@ -645,9 +617,8 @@ def test_update_within_noise_changes_no_line() -> None:
 
 
 def test_figures_beyond_noise_are_replaced() -> None:
-    known, _ = baselines.update(None, measured())
     new, changed = baselines.update(
-        known,
+        after(measured()),
         measured(
             speedup=Estimate(1.51239, 1.5, 1.52, 0.99, 10),
             shares={Arm.ON: {Category.CONV: Spread(0.71239, 0.7, 0.72)}},
@@ -663,9 +634,7 @@ def test_figures_beyond_noise_are_replaced() -> None:
 
 
 def test_times_have_five_digits() -> None:
-    new, _ = baselines.update(
-        None, measured(medians_ns={Arm.ON: (3302451.0,)}, yardstick_ns=1234567.0)
-    )
+    new = after(measured(medians_ns={Arm.ON: (3302451.0,)}, yardstick_ns=1234567.0))
     assert new.sessions[0].medians_ns[Arm.ON] == (3302500.0,)
     assert new.sessions[0].yardstick_ns == 1234600.0
 
@@ -682,9 +651,8 @@ def test_updates_of_two_models_touch_different_files(tmp_path: Path) -> None:
 
 
 def test_kernels_are_stored_by_name() -> None:
-    new, _ = baselines.update(None, emulated())
     twice = emulated(kernels={Arm.ON: census(Arm.ON, "a_sme2"), Arm.OFF: census(Arm.OFF, "b")})
-    newer, changed = baselines.update(new, twice)
+    newer, changed = baselines.update(after(emulated()), twice)
     assert [kernel.name for kernel in newer.kernels[Arm.ON].kernels] == ["a_sme2"]
     assert ("kernel a_sme2 (on)", "none", "runs") in [
         (change.what, change.old, change.new) for change in changed
@@ -693,7 +661,7 @@ def test_kernels_are_stored_by_name() -> None:
 
 def test_outputs_are_stored_with_the_digits_that_matter() -> None:
     found = agreement(max_abs=1.23456e-5, max_rel=math.inf, sqnr_db=54.321, cosine=0.99999912345)
-    new, _ = baselines.update(None, measured(agreements=(found,)))
+    new = after(measured(agreements=(found,)))
     (stored,) = new.agreements
     assert (stored.max_abs, stored.max_rel) == (1.23e-5, math.inf)
     assert (stored.sqnr_db, stored.cosine) == (54.3, 0.999999)
@@ -807,7 +775,7 @@ KILLED_UPDATES = textwrap.dedent(
     baselines.store(parent / "probe", measured())
     lines = update(parent / "probe", 0)
     # The last lines are where the file is replaced: each of them is a point of its own.
-    for point in sorted({*range(1, lines, 60), *range(lines - 40, lines + 1)}):
+    for point in sorted({*range(1, lines, 150), *range(lines - 25, lines + 1)}):
         root = parent / str(point)
         baselines.store(root, measured())
         assert in_a_process(root, point), point
@@ -845,12 +813,12 @@ def test_a_killed_update_leaves_the_old_or_the_new_file(tmp_path: Path) -> None:
         assert "third" in path.read_text()
         assert [p.name for p in path.parent.iterdir()] == [path.name]
     assert {*outcomes} == {1, 2}
-    assert len(outcomes) > 60
+    assert len(outcomes) > 40
 
 
 @pytest.mark.slow
 def test_concurrent_updates_lose_nothing(tmp_path: Path) -> None:
-    names_of_sessions = [f"session-{number}" for number in range(6)]
+    names_of_sessions = [f"session-{number}" for number in range(4)]
     for process in [start(UPDATE, str(tmp_path), name) for name in names_of_sessions]:
         finish(process)
     found = baselines.load(tmp_path, "toy_cnn", "fp16", LINUX)
