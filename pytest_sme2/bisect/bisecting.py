@@ -293,19 +293,9 @@ class Culprit:
     border: Border
 
 
-@dataclass(frozen=True)
-class Bisection:
-    """What came of it."""
-
-    row: Row
-    probes: dict[int, Probe]
-    culprit: Culprit | None
-    """None where nothing is worse."""
-
-
 @dataclass
 class Bisecting:
-    """One search."""
+    """One search: it ends with the culprit, or with None where nothing is worse."""
 
     row: Row
     out: Path
@@ -318,21 +308,21 @@ class Bisecting:
     def _last(self) -> int:
         return len(self.row.changes) - 1
 
-    def by_figure(self, asked: str | None) -> Bisection:
+    def by_figure(self, asked: str | None) -> Culprit | None:
         """By the exact figure that is asked for, else the first that is worse."""
         first = self._first()
         good, bad = (self._sure(self._probe(number)) for number in (first, self._last))
         figure = worse_figure(good, bad, asked)
         if figure is None:
-            return Bisection(self.row, self.probes, None)
+            return None
 
         def is_bad(number: int) -> bool | None:
             measured = self._probe(number).measured
             return None if measured is None else figure.is_bad(good, bad, measured)
 
-        return self._found(figure.name, is_bad, first)
+        return Culprit(figure.name, find_border(self._last + 1, is_bad, first))
 
-    def by_latency(self) -> Bisection:
+    def by_latency(self) -> Culprit | None:
         """By pairs with the good end, on a device whose time means something."""
         first = self._first()
         self._sure(self._probe(first))
@@ -350,18 +340,14 @@ class Bisecting:
                 f"{check.message}"
             )
         if not slower:
-            return Bisection(self.row, self.probes, None)
+            return None
         threshold = halfway(check, tolerated)
 
         def is_bad(number: int) -> bool | None:
             found = self._probe(number, good, threshold).latency
             return None if found is None else is_slower(found)
 
-        return self._found(LATENCY, is_bad, first)
-
-    def _found(self, figure: str, is_bad: Callable[[int], bool | None], first: int) -> Bisection:
-        border = find_border(len(self.row.changes), is_bad, first)
-        return Bisection(self.row, self.probes, Culprit(figure, border))
+        return Culprit(LATENCY, find_border(self._last + 1, is_bad, first))
 
     def _first(self) -> int:
         """The good end: the first change from there on that has the model."""

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from pytest_sme2.bisect.bisecting import (
     LATENCY,
     NAMES,
     Bisecting,
-    Bisection,
     Culprit,
     Probe,
     is_slower,
@@ -24,6 +23,7 @@ from pytest_sme2.bisect.bisecting import (
 from pytest_sme2.bisect.row import (
     EXECUTORCH,
     PACKAGES,
+    Border,
     CommitRow,
     ReleaseRow,
     Row,
@@ -103,18 +103,18 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with _row(arguments, settings, say) as row:
             search = Bisecting(row, arguments.out.resolve(), say)
-            found = search.by_latency() if asked == LATENCY else search.by_figure(asked)
+            culprit = search.by_latency() if asked == LATENCY else search.by_figure(asked)
             clear_line(sys.stderr)
             name = arguments.model if program else f"{arguments.model}-{arguments.variant}"
             command = shlex.join(["sme2", "run", arguments.model, "--device", settings.device])
             if not program:
                 case = Case(arguments.model, settings.variants[0])
                 command = run_command(case, settings, settings.device)
-            told = lines(found, name, asked, command)
-            show(arguments, document(found), map(plain, told))
+            told = lines(search, culprit, name, asked, command)
+            show(arguments, document(search, culprit), map(plain, told))
     finally:
         clear_line(sys.stderr)
-    return 0 if found.culprit is None else 1
+    return 0 if culprit is None else 1
 
 
 def _figure(arguments: argparse.Namespace, settings: Settings) -> str | None:
@@ -202,11 +202,13 @@ def _releases(arguments: argparse.Namespace, settings: Settings, good: Pin, say:
 _SHOWN = 12
 
 
-def lines(found: Bisection, case: str, asked: str | None, run: str) -> list[str]:
+def lines(
+    search: Bisecting, culprit: Culprit | None, case: str, asked: str | None, run: str
+) -> list[str]:
     """A sentence, a table and the commands that show it; ``run`` is what runs the case."""
-    row, culprit = found.row, found.culprit
-    table = [f"{count(len(found.probes), row.noun)} of {len(row.changes)} measured:"]
-    rows = [_cells(found, number) for number in sorted(found.probes)]
+    row, probes = search.row, search.probes
+    table = [f"{count(len(probes), row.noun)} of {len(row.changes)} measured:"]
+    rows = [_cells(number, probes[number], culprit) for number in sorted(probes)]
     widths = [max(len(cells[column]) for cells in rows) for column in range(3)]
     table += [
         f"  {name:{widths[0]}}  {value:>{widths[1]}}  {side:{widths[2]}}  {subject}".rstrip()
@@ -222,7 +224,7 @@ def lines(found: Bisection, case: str, asked: str | None, run: str) -> list[str]
     if row.backwards:
         fine = row.changes[border.last_good].short
         what = f"{case} is worse up to {change.short}, and fine from {fine} on"
-    told = [f"{what}: {_change(found, culprit)}"]
+    told = [f"{what}: {_change(probes, culprit)}"]
     if change.subject:
         told.append(f"  {change.subject}")
     if border.doubtful:
@@ -230,16 +232,16 @@ def lines(found: Bisection, case: str, asked: str | None, run: str) -> list[str]
             f"  {count(border.doubtful, row.noun)} between could not be judged: it may be one of "
             "them."
         )
-    told += _causes(found, culprit)
+    told += _causes(*_sides(probes, border))
     return [*told, "", *table, "", *row.commands(border, run)]
 
 
-def _change(found: Bisection, culprit: Culprit) -> str:
-    probe = found.probes[culprit.border.first_bad]
+def _change(probes: Mapping[int, Probe], culprit: Culprit) -> str:
+    probe = probes[culprit.border.first_bad]
     if probe.latency is not None:
         return _latency(probe, probe.latency)
     (figure,) = (figure for figure in FIGURES if figure.name == culprit.figure)
-    old, new = (figure.value(side) or 0.0 for side in _sides(found, culprit))
+    old, new = (figure.value(side) or 0.0 for side in _sides(probes, culprit.border))
     percent = f" ({(new / old - 1) * 100:+.2f} %)" if old else ""
     return f"{figure.what} {old:,.0f} -> {new:,.0f}{percent}"
 
@@ -262,15 +264,13 @@ def _growth(check: Check) -> str:
     return f"{low:+.1f} % to {high:+.1f} %"
 
 
-def _sides(found: Bisection, culprit: Culprit) -> list[CaseResult]:
-    numbers = (culprit.border.last_good, culprit.border.first_bad)
-    sides = [found.probes[number].measured for number in numbers]
+def _sides(probes: Mapping[int, Probe], border: Border) -> list[CaseResult]:
+    sides = [probes[number].measured for number in (border.last_good, border.first_bad)]
     return [side for side in sides if side is not None]
 
 
-def _causes(found: Bisection, culprit: Culprit) -> list[str]:
+def _causes(old: CaseResult, new: CaseResult) -> list[str]:
     """What else differs between the last good one and the first bad one."""
-    old, new = _sides(found, culprit)
     program, runtime = old.pte_sha256 != new.pte_sha256, old.runtime != new.runtime
     told = []
     if runtime:
@@ -283,8 +283,7 @@ def _causes(found: Bisection, culprit: Culprit) -> list[str]:
     return told
 
 
-def _cells(found: Bisection, number: int) -> tuple[str, str, str, str]:
-    probe = found.probes[number]
+def _cells(number: int, probe: Probe, culprit: Culprit | None) -> tuple[str, str, str, str]:
     change = probe.change
     if probe.measured is None:
         return change.short, "-", "skip", f"cannot be measured: {probe.problem.splitlines()[0]}"
@@ -293,7 +292,6 @@ def _cells(found: Bisection, number: int) -> tuple[str, str, str, str]:
         side = "skip" if slower is None else "bad" if slower else "good"
         reason = f"cannot tell: {probe.latency.message}" if slower is None else change.subject
         return change.short, _growth(probe.latency), side, reason
-    culprit = found.culprit
     # The figure that was searched by, else the one that is looked at first.
     name = FIGURES[0].name if culprit is None else culprit.figure
     values = (figure.value(probe.measured) for figure in FIGURES if figure.name == name)
@@ -303,8 +301,8 @@ def _cells(found: Bisection, number: int) -> tuple[str, str, str, str]:
     return change.short, told, "bad" if bad else "good", change.subject
 
 
-def document(found: Bisection) -> dict[str, object]:
-    culprit, row = found.culprit, found.row
+def document(search: Bisecting, culprit: Culprit | None) -> dict[str, object]:
+    row, probes = search.row, search.probes
     return {
         "kind": row.noun,
         "changes": len(row.changes),
@@ -312,7 +310,7 @@ def document(found: Bisection) -> dict[str, object]:
         "first_bad": culprit and row.changes[culprit.border.first_bad].key,
         "last_good": culprit and row.changes[culprit.border.last_good].key,
         "doubtful": culprit and culprit.border.doubtful,
-        "probes": [_probe_document(found.probes[number]) for number in sorted(found.probes)],
+        "probes": [_probe_document(probes[number]) for number in sorted(probes)],
     }
 
 

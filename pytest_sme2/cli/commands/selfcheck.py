@@ -13,16 +13,15 @@ from typing import Any
 from pytest_sme2.cli.options import Arguments, chosen, shared, show
 from pytest_sme2.errors import TargetError, UsageError
 from pytest_sme2.results import Arm, Outcome, PairedTiming, RunRequest
-from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.device import choose_target
 from pytest_sme2.session.options import DEVICE
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.terminal import clear_line, say, terminal_line
 from pytest_sme2.system.wording import count
-from pytest_sme2.targets.base import Job, Target
+from pytest_sme2.targets.base import Job
 from pytest_sme2.targets.local import this_machine
-from pytest_sme2.timing.arms import MakeJob, in_turns, one_at_a_time
+from pytest_sme2.timing.arms import in_turns, one_at_a_time
 from pytest_sme2.timing.selfcheck import SelfCheck, check_machine, selfcheck_artifact
 from pytest_sme2.timing.stats import USUAL_LOOKS
 
@@ -49,7 +48,13 @@ def run(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="sme2-selfcheck-") as folder:
         try:
             target.prepare()
-            make_job = _job_maker(target, runner, arm, Path(folder))
+            artifact = selfcheck_artifact()
+            target.put([artifact.pte])
+
+            def make_job(label: str) -> Job:
+                # Both labels stand for the very same thing, and only their files are apart.
+                return Job(runner, RunRequest(artifact, arm), Path(folder) / label)
+
             result = check_machine(
                 one_at_a_time(target, make_job),
                 target.name,
@@ -62,13 +67,6 @@ def run(arguments: argparse.Namespace) -> int:
             target.restore()
     show(arguments, to_document(result), [format_summary(result)])
     return exit_code(result)
-
-
-def _job_maker(target: Target, runner: Runner, arm: Arm, folder: Path) -> MakeJob:
-    artifact = selfcheck_artifact()
-    target.put([artifact.pte])
-    # Both labels stand for the very same thing, and only their files are apart.
-    return lambda label: Job(runner, RunRequest(artifact, arm), folder / label)
 
 
 def exit_code(result: SelfCheck) -> int:
