@@ -60,22 +60,13 @@ def here(lock: str) -> dict[str, str]:
     return chosen
 
 
-def document() -> dict[str, Any]:
-    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    return found
-
-
-def metadata() -> dict[str, Any]:
-    found: dict[str, Any] = document()["project"]
-    return found
-
-
-def project() -> dict[str, list[str]]:
-    return {
-        "base": metadata()["dependencies"],
-        "build-system": document()["build-system"]["requires"],
-        **metadata()["optional-dependencies"],
-    }
+DOCUMENT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+METADATA: dict[str, Any] = DOCUMENT["project"]
+PROJECT: dict[str, list[str]] = {
+    "base": METADATA["dependencies"],
+    "build-system": DOCUMENT["build-system"]["requires"],
+    **METADATA["optional-dependencies"],
+}
 
 
 def tox_requirements() -> dict[str, list[str]]:
@@ -87,10 +78,6 @@ def tox_requirements() -> dict[str, list[str]]:
         lines = tox[section].get("deps", "").split("\n")
         found[section] = [line for line in lines if line and not line.startswith("{")]
     return {section: [line for line in lines if line] for section, lines in found.items()}
-
-
-def applies(requirement: Requirement) -> bool:
-    return requirement.marker is None or requirement.marker.evaluate()
 
 
 @pytest.mark.parametrize("lock", LOCKS)
@@ -107,11 +94,12 @@ def test_every_pin_has_a_hash_and_no_place_of_origin(lock: str) -> None:
 
 def test_the_lock_meets_every_range() -> None:
     locked = here("requirements.txt")
-    groups = {**project(), **tox_requirements()}
+    groups = {**PROJECT, **tox_requirements()}
     for group, lines in groups.items():
         for requirement in map(Requirement, lines):
             name = canonicalize_name(requirement.name)
-            if not applies(requirement) or name in UNHASHED | OURSELVES:
+            elsewhere = requirement.marker is not None and not requirement.marker.evaluate()
+            if elsewhere or name in UNHASHED | OURSELVES:
                 continue
             assert name in locked, f"{group}: {requirement} is not in the lock. Run .ci/lock"
             assert requirement.specifier.contains(locked[name], prereleases=True), (
@@ -203,7 +191,7 @@ def test_every_test_runs_in_an_environment() -> None:
 
 def test_torch_is_pinned_where_ci_runs() -> None:
     (version,) = re.findall(r"torch==(\S+)", (CI / "run").read_text(encoding="utf-8"))
-    (wanted,) = [line for line in project()["export"] if line.startswith("torch>")]
+    (wanted,) = [line for line in PROJECT["export"] if line.startswith("torch>")]
     assert Requirement(wanted).specifier.contains(version)
     locked = pins("requirements.txt")
     assert not {name for name in locked if name.startswith(("torch-", "nvidia-", "cuda-"))}
@@ -245,11 +233,6 @@ def load(name: str) -> ModuleType:
     return module
 
 
-@pytest.fixture
-def audit() -> ModuleType:
-    return load("audit")
-
-
 FINE = {"name": "a", "version": "1", "vulns": []}
 BAD = {"name": "b", "version": "2", "vulns": [{"id": "PYSEC-1", "fix_versions": ["3"]}]}
 SKIPPED = {"name": "c", "skip_reason": "not found"}
@@ -266,10 +249,8 @@ SKIPPED = {"name": "c", "skip_reason": "not found"}
         ([], 3, "NOT AUDITED"),
     ],
 )
-def test_what_an_audit_comes_to(
-    audit: ModuleType, dependencies: list[object], code: int, says: str
-) -> None:
-    found, lines = audit.judge({"dependencies": dependencies})
+def test_what_an_audit_comes_to(dependencies: list[object], code: int, says: str) -> None:
+    found, lines = load("audit").judge({"dependencies": dependencies})
     assert found == code
     assert re.search(says, "\n".join(lines))
 
@@ -284,21 +265,21 @@ def test_what_an_audit_comes_to(
     ],
 )
 def test_an_audit_that_could_not_ask_is_not_a_pass(
-    audit: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     answers: list[object],
     code: int,
 ) -> None:
-    waiting = iter(answers)
+    audit, waiting = load("audit"), iter(answers)
     monkeypatch.setattr(audit, "ask", lambda lock: next(waiting))
     assert audit.main([f"{number}.txt" for number in range(len(answers))]) == code
     assert ("NOT AUDITED" in capsys.readouterr().out) == ("answer" in str(answers[-1]) or code == 3)
 
 
 def test_a_tool_that_says_nothing_is_not_a_pass(
-    audit: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    audit = load("audit")
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\necho 'no network' >&2\nexit 1\n", encoding="utf-8")
     program.chmod(0o755)

@@ -13,7 +13,7 @@ import yaml
 from packaging.requirements import Requirement
 
 import pytest_sme2
-from tests.unit.test_ci import ROOT, load, metadata, pins, tox_settings
+from tests.unit.test_ci import METADATA, ROOT, load, pins, tox_settings
 
 GITHUB = ROOT / ".github"
 TEMPLATES = ROOT / "docs" / "ci"
@@ -92,9 +92,9 @@ def test_the_workflows_run_the_environments_of_tox() -> None:
 
 def test_every_python_that_is_promised_is_tried() -> None:
     (job,) = [job for _, name, job in jobs() if name == "quick"]
-    promised = re.findall(r"Python :: (3\.\d+)", "\n".join(metadata()["classifiers"]))
+    promised = re.findall(r"Python :: (3\.\d+)", "\n".join(METADATA["classifiers"]))
     assert job["strategy"]["matrix"]["python"] == promised
-    assert metadata()["requires-python"] == f">={promised[0]}"
+    assert METADATA["requires-python"] == f">={promised[0]}"
 
 
 def test_the_rights_are_the_least() -> None:
@@ -133,7 +133,7 @@ def test_pre_commit_uses_the_tools_and_versions_of_tox() -> None:
 
 
 def test_the_version_has_one_place() -> None:
-    assert "version" in metadata()["dynamic"]
+    assert "version" in METADATA["dynamic"]
     changelog, citation = text_of("CHANGELOG.md"), text_of("CITATION.cff")
     unready = load("package").unready
     assert unready(pytest_sme2.__version__, changelog, citation) == []
@@ -144,9 +144,9 @@ def test_the_version_has_one_place() -> None:
 
 
 def test_who_made_it_and_where_it_lives_is_said_once() -> None:
-    citation, urls = read(ROOT / "CITATION.cff"), metadata()["urls"]
-    assert citation["authors"] == metadata()["authors"]
-    assert citation["license"] == metadata()["license"]
+    citation, urls = read(ROOT / "CITATION.cff"), METADATA["urls"]
+    assert citation["authors"] == METADATA["authors"]
+    assert citation["license"] == METADATA["license"]
     home = urls["Homepage"]
     assert citation["repository-code"] == home
     assert home in text_of("docs", "conf.py")

@@ -5,13 +5,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_sme2.cli.main import main
 from pytest_sme2.report.findings import profile_findings
 from pytest_sme2.report.tables import comparison_text, profile_text
-from pytest_sme2.report.text import WIDTH, bullet, clipped, duration, printable
+from pytest_sme2.report.text import WIDTH
 from pytest_sme2.session.analysis import analyze_file
 from tests.support.etdump_builder import build_etdump
 from tests.support.profiles import ETDUMPS, profile_of, run_of
@@ -81,6 +82,10 @@ def test_a_run_directory_gets_its_files_and_its_comparison(
     assert "the bottleneck" in flat(text)
     assert (tmp_path / "analysis_summary.json").is_file()
     assert (tmp_path / "linux_sme2_on" / "toy_linux_sme2_on_t1_operator_stats.csv").is_file()
+    # A folder with one dump can be compared as well.
+    folders = [str(tmp_path / f"linux_sme2_{arm}") for arm in ("off", "on")]
+    assert main(["report", "compare", *folders, "--names", "off", "on"]) == 0
+    assert "'on' is" in capsys.readouterr().out
 
 
 def test_a_damaged_dump_stops_none_of_the_others(
@@ -179,15 +184,6 @@ def test_mistakes_are_one_line_and_an_exit_code(
     assert captured.out == ""
 
 
-def test_a_folder_with_one_dump_can_be_compared(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make_run_directory(tmp_path)
-    folders = [str(tmp_path / f"linux_sme2_{arm}") for arm in ("off", "on")]
-    assert main(["report", "compare", *folders, "--names", "off", "on"]) == 0
-    assert "'on' is" in capsys.readouterr().out
-
-
 def test_hostile_names_cannot_write_to_the_terminal() -> None:
     # A word that is wider than the terminal would be kept whole.
     profile = profile_of([("\x1b[31mred\nnew line " + "x" * 50, 5_000)])
@@ -210,40 +206,39 @@ def test_analysis_needs_neither_torch_nor_pandas() -> None:
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def test_findings_of_a_portable_and_a_depthwise_program() -> None:
-    profile = profile_of(
-        [("Convolution (NHWC, PF32) IGEMM #1", 5_000), ("Convolution (NHWC, F32) DWConv #1", 99)],
-        ("mm.out", 50_000),
-    )
-    text = " ".join(profile_findings(profile))
-    assert "matrix operators on SME2: 1 of 2 (fp32 1 of 1, portable 0 of 1)" in text
-    assert "not on SME2: 1 native_call_mm.out (84.6 % of the time): portable fallback" in text
-    assert "not matrix work: 1 depthwise convolution (" in text
-    assert "outside of the delegate: 1 mm.out (" in text
-    assert "only 1 run:" in text
-
-
-def test_findings_of_a_program_without_matrix_work() -> None:
-    text = " ".join(profile_findings(profile_of([("Softmax (NC, F32) #1", 50_000)])))
-    assert "matrix operators on SME2: there are none" in text
-    assert "most time goes to OTHER" in text
-
-
-def test_qp8_is_called_unproven() -> None:
-    profile = profile_of([("Fully Connected (NC, QP8, F32, QC4W) GEMM #1", 50_000)])
-    text = " ".join(profile_findings(profile))
-    assert "not known to be on SME2: 1 matrix operator on packed QP8 kernels" in text
-    assert "not on SME2: " not in text
-
-
-def test_text_helpers() -> None:
-    assert duration(1_234) == "1.2 us"
-    assert duration(1_234_567) == "1.235 ms"
-    assert duration(12e9) == "12.00 s"
-    assert printable("a\tb\u202e") == "a\\tb\\u202e"
-    assert clipped("abcdefghij", 7) == "ab...ij"
-    assert clipped("abc", 7) == "abc"
-    assert widest(bullet("word " * 40)) <= WIDTH
+@pytest.mark.parametrize(
+    ("calls", "said"),
+    [
+        (
+            (
+                [
+                    ("Convolution (NHWC, PF32) IGEMM #1", 5_000),
+                    ("Convolution (NHWC, F32) DWConv #1", 99),
+                ],
+                ("mm.out", 50_000),
+            ),
+            [
+                "matrix operators on SME2: 1 of 2 (fp32 1 of 1, portable 0 of 1)",
+                "not on SME2: 1 native_call_mm.out (84.6 % of the time): portable fallback",
+                "not matrix work: 1 depthwise convolution (",
+                "outside of the delegate: 1 mm.out (",
+                "only 1 run:",
+            ],
+        ),
+        (
+            ([("Softmax (NC, F32) #1", 50_000)],),
+            ["matrix operators on SME2: there are none", "most time goes to OTHER"],
+        ),
+        (
+            ([("Fully Connected (NC, QP8, F32, QC4W) GEMM #1", 50_000)],),
+            ["not known to be on SME2: 1 matrix operator on packed QP8 kernels"],
+        ),
+    ],
+)
+def test_findings_say_what_ran_where(calls: tuple[Any, ...], said: list[str]) -> None:
+    text = " ".join(profile_findings(profile_of(*calls)))
+    assert [words for words in said if words not in text] == []
+    assert ("not on SME2: " in text) == ("portable fallback" in text)
 
 
 def test_an_empty_comparison_prints() -> None:

@@ -65,11 +65,7 @@ def test_there_are_few_options_with_a_prefix() -> None:
         "--threads",
     }
     assert tuple(option.name for option in OPTIONS[: len(FIRST)]) == FIRST
-
-
-def test_every_field_is_one_of_the_settings() -> None:
-    fields = {option.field for option in OPTIONS} - {""}
-    assert fields <= set(Settings.__dataclass_fields__)
+    assert {option.field for option in OPTIONS} <= {"", *Settings.__dataclass_fields__}
 
 
 @pytest.mark.parametrize("text", ["", "report.pdf", "=x", "html=", "html=report.pdf"])
