@@ -38,12 +38,6 @@ BENCHMARKS = (
         "pytest-benchmark adds {cost.peer}.",
     ),
     Benchmark(
-        "etdump",
-        "reading ETDumps",
-        2,
-        quick=("--runs", "1000", "--largest-mb", "10", "--repeats", "3"),
-    ),
-    Benchmark(
         "first_run",
         "the main command from nothing, and where its time goes",
         30,

@@ -309,21 +309,6 @@ def no_shared_memory(chance: Random, folder: Path) -> None:
     stage.check_whole()
 
 
-def read_only_home(chance: Random, folder: Path) -> None:
-    """Nothing is written to a home unless the cache is there, and then it is said."""
-    stage = make_stage(folder)
-    assert stage.home is not None
-    given = chance.random() < 0.5
-    stage.cache = stage.cache if given else None
-    with read_only(stage.home):
-        ending = stage.run(chance.choice((stage.measure(), stage.pytest(), stage.export())))
-        if given:
-            ending.expect_success("a command with a cache elsewhere")
-        else:
-            ending.expect_refusal("Read-only file system", "SME2_CACHE_DIR")
-    stage.check_whole()
-
-
 _LOW = ("--nofile=16:16", "--nofile=40:40", "--nproc=3:3", "--as=400000000", "--fsize=20000")
 
 
@@ -342,47 +327,10 @@ def low_limits(chance: Random, folder: Path) -> None:
     stage.check_whole()
 
 
-_RACER = """
-import os, sys
-folder, victim = sys.argv[1:]
-while True:
-    for name in os.listdir(folder):
-        for other in (name + ".tmp", name + ".lock", "." + name + ".part", name + "0", name):
-            try:
-                os.symlink(victim, os.path.join(folder, other))
-            except OSError:
-                pass
-"""
-
-
-def temporary_races(chance: Random, folder: Path) -> None:
-    """Somebody lays links beside every file in the folder for temporary files that all share."""
-    python = _python_for_others()
-    stage = make_stage(folder)
-    victim = folder / "victim"
-    victim.write_text("mine")
-    (folder / "tmp").chmod(0o1777)
-    folder.chmod(0o711)
-    racer = subprocess.Popen([*AS_NOBODY, python, "-c", _RACER, str(folder / "tmp"), str(victim)])
-    try:
-        command = chance.choice((stage.measure("emulated"), stage.pytest(), stage.export()))
-        stage.run(command).expect_success("a command beside somebody who lays links")
-    finally:
-        racer.kill()
-        racer.wait()
-        for path in (folder / "tmp").iterdir():
-            if path.is_symlink():
-                path.unlink()
-    expect(victim.read_text() == "mine", "a link led a write elsewhere")
-    stage.check_whole()
-
-
 SUBJECTS = (
     Subject("read-only", "a read-only checkout", 5, 1, read_only_checkout),
     Subject("no-shm", "no shared memory", 3, 1, no_shared_memory),
-    Subject("read-only-home", "a home that cannot be written", 6, 1, read_only_home),
     Subject("low-limits", "few files, processes, memory or bytes", 15, 1, low_limits),
-    Subject("tmp-races", "links laid beside temporary files", 5, 1, temporary_races),
     Subject("clock", "the wall clock jumps by years", 3, 1, clock),
     Subject("two-runs", "two runs at once in one checkout", 6, 1, two_runs),
     Subject("names", "folders with names that are not UTF-8, or odd", 8, 1, odd_names),

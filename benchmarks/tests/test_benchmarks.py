@@ -5,11 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -226,51 +221,6 @@ def test_samples_that_are_not_there_are_asked_for(checkout):
     _, failed, _ = run(checkout, (needy,))
     assert "python -m benchmarks.tiny collect" in failed["tiny"]
     assert not (checkout / "calls").exists()
-
-
-INTERRUPTED = """\
-import pathlib, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from benchmarks import harness
-harness.ROOT = pathlib.Path(sys.argv[1])
-with open(sys.argv[1] + "/log", "w") as log:
-    harness._run_alone([sys.executable, "-c", sys.argv[2]], log)
-"""
-SLEEPING = """\
-import os, pathlib, time
-pathlib.Path("unfinished").write_text(str(os.getpid()))
-os.replace("unfinished", "pid")
-time.sleep(600)
-"""
-
-
-def until(condition):
-    """Wait as long as a very busy machine may need."""
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-def alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def test_an_interruption_ends_what_is_running(tmp_path):
-    started = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, str(tmp_path), SLEEPING],
-        cwd=ROOT,
-        stderr=subprocess.DEVNULL,
-    )
-    until((tmp_path / "pid").exists)
-    started.send_signal(signal.SIGINT)
-    started.wait(timeout=600)
-    pid = int((tmp_path / "pid").read_text())
-    until(lambda: not alive(pid))
 
 
 @pytest.fixture
