@@ -119,7 +119,7 @@ def junit_properties(gate: Gate) -> Iterator[tuple[str, str]]:
     from pytest_sme2.report.case_summary import summarize
     from pytest_sme2.verdict.judging import WARNING
 
-    measured, summary = gate.measured, summarize(gate)
+    measured, summary = gate.measured, summarize(gate.measured, gate.checks)
     yield "sme2.model", measured.model
     yield "sme2.variant", measured.variant
     yield "sme2.device", measured.fingerprint.target

@@ -6,7 +6,6 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.profile.cost import packing_share, work_coverage
@@ -17,12 +16,12 @@ from pytest_sme2.report.cost import (
     millions,
 )
 from pytest_sme2.report.text import NOTHING, duration, percent, times
-from pytest_sme2.report.versus_baseline import headline
+from pytest_sme2.report.versus_baseline import headline, outcome_of
 from pytest_sme2.results import PAIR, Arm, CaseResult, Category, Check, OperatorProfile, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
 from pytest_sme2.timing.stats import centre_interval, robust_spread
-from pytest_sme2.verdict.judging import FAILING, combine, estimate_text, mean_clock
+from pytest_sme2.verdict.judging import estimate_text, mean_clock
 
 # As many as the statistics of a pair ask for.
 _FEWEST_PROCESSES = 3
@@ -158,15 +157,6 @@ _WORDS = {
 _DEPTHWISE = "depthwise convolutions"
 
 
-class Judged(Protocol):
-    """A case with its checks: a record, or the gate that makes it."""
-
-    @property
-    def measured(self) -> CaseResult: ...
-    @property
-    def checks(self) -> Sequence[Check]: ...
-
-
 @dataclass(frozen=True)
 class CaseSummary:
     """Texts for cells, where a dash stands for what is not known; and values for other programs."""
@@ -205,19 +195,15 @@ class CaseSummary:
     def verdict(self) -> str:
         return NOTHING if self.outcome is None else str(self.outcome)
 
-    @property
-    def failed(self) -> bool:
-        return self.outcome in FAILING
 
-
-def summarize(record: Judged) -> CaseSummary:
-    measured, coverage = record.measured, record.measured.coverage
+def summarize(measured: CaseResult, checks: Sequence[Check]) -> CaseSummary:
+    coverage = measured.coverage
     counted = {arm: cost.total.instructions for arm, cost in measured.costs.items()}
     off, on = counted.get(Arm.OFF), counted.get(Arm.ON)
     work = work_coverage(measured.costs[Arm.ON]) if Arm.ON in measured.costs else None
     peak = (measured.peak_bytes or {}).get(measured.arm)
     most = largest_cost(measured)
-    effect, where = headline(record.checks)
+    effect, where = headline(checks)
     medians = {
         str(arm): statistics.median(values)
         for arm, values in (measured.medians_ns or {}).items()
@@ -237,7 +223,7 @@ def summarize(record: Judged) -> CaseSummary:
         counted_on=millions(on),
         gain=times(off / on if off and on else None),
         most_work=NOTHING if most is None else f"{most[0]} {most[1]:.0%}",
-        outcome=combine(record.checks) if record.checks else None,
+        outcome=outcome_of(checks),
         effect=effect,
         where=where,
         coverage=None if coverage is None else (coverage.sme2_operators, coverage.matrix_operators),

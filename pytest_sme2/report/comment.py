@@ -23,6 +23,7 @@ from pytest_sme2.report.versus_baseline import (
     headline,
     interval_text,
     limit_text,
+    outcome_of,
     value_text,
     worst_first,
 )
@@ -31,7 +32,7 @@ from pytest_sme2.session.reproduce import advise_command
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.session.trials import Edit, Trial
 from pytest_sme2.system.wording import count
-from pytest_sme2.verdict.judging import FAILING, WARNING, combine
+from pytest_sme2.verdict.judging import FAILING, WARNING
 
 MARK = "<!-- pytest-sme2 -->"
 # A character of no width after it makes it plain text.
@@ -102,7 +103,7 @@ def _verdict(ranked: Sequence[CaseRecord]) -> str:
     if not ranked:
         return "nothing was measured"
     worst = ranked[0]
-    outcome = combine(worst.checks) if worst.checks else None
+    outcome = outcome_of(worst.checks)
     if outcome not in (*FAILING, *WARNING):
         return f"{_sign(outcome)} {_counted(ranked)}"
     effect, where = headline(worst.checks)

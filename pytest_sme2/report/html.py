@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import importlib.resources
 import json
 import math
+import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -42,6 +42,7 @@ from pytest_sme2.report.versus_baseline import (
     deciding,
     interval_text,
     limit_text,
+    outcome_of,
     worst_first,
 )
 from pytest_sme2.report.writing import measured_commit
@@ -63,6 +64,7 @@ from pytest_sme2.timing.stats import centre_interval
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.verdict.frontier import arm_word, decision_text
 from pytest_sme2.verdict.generation import sentence
+from pytest_sme2.verdict.judging import FAILING
 
 Case = tuple[Path, CaseRecord]
 """With its folder."""
@@ -70,11 +72,7 @@ MOST_DETAILS = 5
 """Beside the verdict; all of them stand with the check."""
 
 
-def write_html(
-    path: Path,
-    cases: Sequence[Case],
-    rules: Sequence[Rule] = (),
-) -> None:
+def write_html(path: Path, cases: Sequence[Case], rules: Sequence[Rule] = ()) -> None:
     """Write the report of these cases, each with its folder, over ``path``."""
     write_text(path, page(report_document(cases, rules=rules)))
 
@@ -94,21 +92,18 @@ def page(document: Mapping[str, Any]) -> str:
         )
     )
     parts: dict[str, Iterable[str]] = {
-        "{{policy}}": [html.escape(policy, quote=False).replace('"', "&quot;")],
-        "{{style}}": [page_part("report.css")],
-        "{{data}}": _data(document),
-        "{{charts}}": [charts],
-        "{{script}}": [script],
+        "policy": [policy],
+        "style": [page_part("report.css")],
+        "data": _data(document),
+        "charts": [charts],
+        "script": [script],
     }
     # Piece by piece: what was filled in is never searched for another mark.
-    text = page_part("report.html")
-    filled = []
-    for mark, pieces in parts.items():
-        before, found, text = text.partition(mark)
-        if not found:
-            raise AssertionError(f"the page has no {mark}, or not in this order")
-        filled += [before, *pieces]
-    return "".join([*filled, text])
+    first, *marked = re.split(r"{{(\w+)}}", page_part("report.html"))
+    filled = [first]
+    for mark, after in zip(marked[::2], marked[1::2], strict=True):
+        filled += [*parts[mark], after]
+    return "".join(filled)
 
 
 def page_part(name: str) -> str:
@@ -166,22 +161,15 @@ def report_document(cases: Sequence[Case], *, rules: Sequence[Rule] = ()) -> dic
     """What the page shows. The cases are an iterator, since all of them can be large."""
     folders = {id(record): folder for folder, record in cases}
     records = worst_first([record for _, record in cases])
+    failed = [record for record in records if outcome_of(record.checks) in FAILING]
     return {
         "version": __version__,
         "headline": _headline(cases),
-        "next": next_step([record for record in records if summarize(record).failed] or records),
+        "next": next_step(failed or records),
         "engines": list(engine_names([record.measured for record in records])),
         "categories": [str(category) for category in Category],
         "notes": list(map(as_sentence, notes(records))),
-        "insights": [
-            {
-                "model": found.model,
-                "text": found.text,
-                "advice": found.remedy,
-                "share": round(found.share, 4),
-            }
-            for found in run_findings(records)
-        ],
+        "insights": [encode(found) for found in run_findings(records)],
         "cases": (_case(folders[id(record)], record, rules) for record in records),
     }
 
@@ -213,7 +201,7 @@ def _device(record: CaseRecord) -> str:
 
 def _case(folder: Path, record: CaseRecord, rules: Sequence[Rule]) -> dict[str, Any]:
     measured, speedup = record.measured, record.measured.speedup
-    summary, noise = summarize(record), noise_of(record)
+    summary, noise = summarize(measured, record.checks), noise_of(record)
     reason, shares = deciding(record.checks), engine_shares(measured)
     news = reason is not None and summary.outcome is not Outcome.PASS
     return {

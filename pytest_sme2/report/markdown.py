@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pytest_sme2.report.case_summary import facts, made_of, noise_of, notes, summarize
 from pytest_sme2.report.cost import cost_lines, tokens_per_second
 from pytest_sme2.report.findings import case_sentences, compared, run_findings
-from pytest_sme2.report.frontier import frontier_notes, frontier_rows
+from pytest_sme2.report.tables import frontier_notes, frontier_rows
 from pytest_sme2.report.text import (
     NOTHING,
     TOP,
@@ -104,7 +104,7 @@ def _overview(entries: Sequence[tuple[CaseRecord, str]]) -> list[str]:
     """What failed or warned, a row for each case with the name of its run, and what limits them."""
     rows, told = [["case", "device", "run", *_OVERVIEW]], []
     for record, run in entries:
-        found = summarize(record)
+        found = summarize(record.measured, record.checks)
         texts = (prose(getattr(found, field)) for field in _OVERVIEW.values())
         rows.append([code(record.id), code(record.measured.device), code(run) or NOTHING, *texts])
         if found.outcome in (*FAILING, *WARNING):

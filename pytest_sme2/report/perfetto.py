@@ -65,21 +65,23 @@ def _explain(slices: Sequence[dict[str, Any]], track: Track) -> None:
         # Another method, or control flow: then nothing is known of these.
         if track.profile is not None and len(found) == len(track.profile.operators):
             for details, member in zip(found, track.profile.operators, strict=True):
-                if member.module:
-                    details["module"] = member.module
-                if member.shapes is not None:
-                    details["shapes"] = str(member.shapes)
+                shapes = None if member.shapes is None else str(member.shapes)
+                details |= _known(module=member.module, shapes=shapes)
         if track.cost is not None and len(found) == len(track.cost.operators):
             total = track.cost.total.instructions
             for details, entry in zip(found, track.cost.operators, strict=True):
-                if entry.kernels:
-                    details["kernel"] = entry.kernels[0][0]
-                details["instructions"] = entry.counts.instructions
-                details["outer_products"] = entry.counts.outer_products
-                if total:
-                    details["cost_percent"] = round(100 * entry.counts.instructions / total, 2)
-                if entry.macs is not None:
-                    details["multiply_accumulates"] = entry.macs
+                counts = entry.counts
+                details |= _known(
+                    kernel=entry.kernels[0][0] if entry.kernels else None,
+                    instructions=counts.instructions,
+                    outer_products=counts.outer_products,
+                    cost_percent=round(100 * counts.instructions / total, 2) if total else None,
+                    multiply_accumulates=entry.macs,
+                )
+
+
+def _known(**details: object) -> dict[str, object]:
+    return {name: value for name, value in details.items() if value not in (None, "")}
 
 
 def inference_events(selection: Selection, run: int) -> list[dict[str, Any]]:

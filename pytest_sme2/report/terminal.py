@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 from pytest_sme2.report.case_summary import noise_of, notes, overall, summarize
 from pytest_sme2.report.cost import instructions_per_token, tokens_per_second
 from pytest_sme2.report.findings import RunFinding, next_step, run_findings
-from pytest_sme2.report.frontier import frontier_lines
+from pytest_sme2.report.tables import frontier_lines
 from pytest_sme2.report.text import NOTHING, WIDTH, bullet, clipped, printable
 from pytest_sme2.report.versus_baseline import (
     change_text,
     deciding,
     interval_text,
     limit_text,
+    outcome_of,
     summary,
     value_text,
     worst_first,
@@ -26,7 +27,7 @@ from pytest_sme2.results import AS_EXPORTED, Check, Outcome, Topic
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.generation import sentence
-from pytest_sme2.verdict.judging import FAILING, WARNING, combine, reference_of
+from pytest_sme2.verdict.judging import FAILING, WARNING, reference_of
 from pytest_sme2.verdict.times import unlike_kin
 
 # Title, and which text of the summary stands below it.
@@ -64,7 +65,7 @@ def run_lines(records: Sequence[CaseRecord], verbosity: int = 0, width: int = WI
     """
     if not records or verbosity < -1:
         return []
-    failed = [record for record in worst_first(records) if _comes_to(record, FAILING)]
+    failed = [record for record in worst_first(records) if outcome_of(record.checks) in FAILING]
     lines = [*_failures(failed)]
     body = [_row(record) for record in records]
     lines += _table(records, tuple(_COLUMNS), [[row] for row in body], width)
@@ -94,10 +95,6 @@ def _wrapped(record: CaseRecord, width: int) -> Iterator[str]:
     """The table of threads as it is, sentences to the width."""
     for line in frontier_lines(record.measured):
         yield line if len(line) <= width else bullet(line, "", width)
-
-
-def _comes_to(record: CaseRecord, outcomes: Sequence[Outcome]) -> bool:
-    return bool(record.checks) and combine(record.checks) in outcomes
 
 
 def _failures(failed: Sequence[CaseRecord]) -> Iterator[str]:
@@ -169,7 +166,7 @@ def _comparison(records: Sequence[CaseRecord], verbosity: int, width: int) -> It
         rows = [[_check_row(check) for check in record.checks] for record in judged]
     else:
         news = (*FAILING, *WARNING, Outcome.IMPROVED)
-        judged = [record for record in judged if _comes_to(record, news)]
+        judged = [record for record in judged if outcome_of(record.checks) in news]
         rows = [[_check_row(check) for check in (deciding(r.checks),) if check] for r in judged]
     if judged:
         yield from _table(judged, _COMPARED, rows, width)
@@ -193,7 +190,7 @@ def _name(record: CaseRecord) -> str:
 
 
 def _row(record: CaseRecord) -> list[str]:
-    found = summarize(record)
+    found = summarize(record.measured, record.checks)
     texts = [str(getattr(found, name)) for name in _COLUMNS.values()]
     for long, short in _SHORT:
         texts = [text.replace(long, short) for text in texts]

@@ -41,12 +41,17 @@ _FACTOR = 2.0
 """Growth from here on is shown as a multiple, not in percent."""
 
 
+def outcome_of(checks: Sequence[Check]) -> Outcome | None:
+    """What they come to; None where nothing was checked."""
+    return combine(checks) if checks else None
+
+
 def count_cases(records: Sequence[CaseRecord]) -> dict[str, int]:
     """How many cases there are of each kind: ``failed``, ``warned``, ``passed``, ``not checked``.
 
     A case without a comparison counts as not checked.
     """
-    found = [combine(record.checks) if record.checks else None for record in records]
+    found = [outcome_of(record.checks) for record in records]
     passing = (Outcome.PASS, Outcome.IMPROVED, Outcome.STORED)
     kinds = {"failed": FAILING, "warned": WARNING, "passed": passing}
     counted = {word: sum(each in members for each in found) for word, members in kinds.items()}
@@ -119,15 +124,12 @@ def change_text(check: Check) -> str:
         text = f"{(new - old) * 100:+.1f}"
         return f"{text} points" if float(text) else "0"
     if old and (check.unit in _RELATIVE or check.metric.startswith(_COST)):
-        return _signed(new / old - 1, exact=check.metric.startswith(_COST))
+        # Two digits of what is counted, one of what is measured; never "-0.0".
+        digits = 2 if check.metric.startswith(_COST) else 1
+        text = f"{(new / old - 1) * 100:+.{digits}f}"
+        return f"{text if float(text) else f'{0:.{digits}f}'} %"
     difference = new - old
     return f"{difference:+g}" if difference else "0"
-
-
-def _signed(part: float, *, exact: bool = False) -> str:
-    """One digit for what is measured, two for what is counted; never ``-0.0``."""
-    text = f"{part * 100:+.{2 if exact else 1}f}"
-    return f"{'0.00' if exact else '0.0'} %" if float(text) == 0 else f"{text} %"
 
 
 def interval_text(check: Check) -> str:

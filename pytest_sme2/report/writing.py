@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from pytest_sme2.report.findings import run_findings
 from pytest_sme2.report.history import project_commit
 from pytest_sme2.report.markdown import case_report, pipeline_markdown, run_report, step_summary
 from pytest_sme2.report.perfetto import Track, trace_document
+from pytest_sme2.report.versus_baseline import outcome_of
 from pytest_sme2.results import AS_EXPORTED, SHOWN, Arm
 from pytest_sme2.runners.sdk import executorch_commit
 from pytest_sme2.session.analysis import Analysis, analyze_file
@@ -39,7 +40,6 @@ from pytest_sme2.session.run_directory import MANIFEST, CaseRecord
 from pytest_sme2.system.files import encode, file_sha256, safe_name, write_json, write_text
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.trace.etdump import read_etdump
-from pytest_sme2.verdict.judging import combine
 
 REPORT = "report.md"
 TRACE = "trace.json"
@@ -63,11 +63,11 @@ def write_case(
     timed = not record.measured.emulated
     analyses = [_analysis(folder, record, arm, rules) for arm in record.etdumps]
     for arm, analysis in zip(record.etdumps, analyses, strict=True):
-        stem = f"{model_stem(record)}_{analysis.path.parent.name}_t{record.measured.threads}"
-        write_experiment(analysis, (folder / record.etdumps[arm]).parent, stem=stem)
+        place = analysis.path.parent
+        stem = f"{model_stem(record)}_{place.name}_t{record.measured.threads}"
+        write_experiment(analysis, place, stem=stem)
         cost = record.measured.costs.get(arm)
         if cost is not None:
-            place = (folder / record.etdumps[arm]).parent
             write_text(place / f"{stem}_cost.csv", csv_text(COST_COLUMNS, operator_rows(cost)))
             kernels = csv_text(KERNEL_COLUMNS, kernel_rows(cost))
             write_text(place / f"{stem}_kernel_cost.csv", kernels)
@@ -79,7 +79,7 @@ def write_case(
     trace = trace_document(record_tracks(folder, record, rules=rules))
     write_text(folder / TRACE, json.dumps(trace, separators=(",", ":")))
     made = manifest(folder, record, command)
-    write_json(folder / MANIFEST, {**made, **_of_its_making(folder / MANIFEST, record)})
+    write_json(folder / MANIFEST, {**made, **_of_its_making(folder, record)})
 
 
 def _analysis(folder: Path, record: CaseRecord, arm: Arm, rules: Sequence[Rule]) -> Analysis:
@@ -148,7 +148,7 @@ def pipeline_summary(record: CaseRecord) -> dict[str, Any]:
         "arms": arms,
         "speedup": encode(measured.speedup),
         "evidence": encode(measured.evidence),
-        "verdict": str(combine(record.checks)) if record.checks else None,
+        "verdict": encode(outcome_of(record.checks)),
         "findings": [finding.text for finding in run_findings([record])],
     }
 
@@ -196,24 +196,23 @@ def manifest(folder: Path, record: CaseRecord, command: Sequence[str] = ()) -> d
 
 def measured_commit(folder: Path) -> str:
     """The commit of the project that was measured, as the manifest has it."""
-    path = folder / MANIFEST
-    if not path.is_file():
-        return ""
-    try:
-        document = read_json(path, remedy="")
-    except Sme2Error:
-        return ""  # `sme2 report validate` says what is wrong with it
-    commit = document.get("commit") if isinstance(document, dict) else None
+    commit = _read_manifest(folder).get("commit")
     return commit if isinstance(commit, str) else ""
 
 
-def _of_its_making(path: Path, record: CaseRecord) -> dict[str, Any]:
-    """What the manifest of the same run says already; a later report happens in another place."""
+def _read_manifest(folder: Path) -> Mapping[str, Any]:
+    """Empty where it cannot be read: `sme2 report validate` says what is wrong with it."""
     try:
-        before = read_json(path, remedy="")
+        document = read_json(folder / MANIFEST, remedy="")
     except Sme2Error:
         return {}
-    if not isinstance(before, dict) or before.get("recorded") != record.measured.recorded:
+    return document if isinstance(document, dict) else {}
+
+
+def _of_its_making(folder: Path, record: CaseRecord) -> dict[str, Any]:
+    """What the manifest of the same run says already; a later report happens in another place."""
+    before = _read_manifest(folder)
+    if before.get("recorded") != record.measured.recorded:
         return {}
     kept = ("commit", "executorch", "versions", "host", "command")
     return {name: before[name] for name in kept if name in before}

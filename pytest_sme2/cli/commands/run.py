@@ -159,7 +159,6 @@ def run_on_every_cpu(arguments: argparse.Namespace) -> int:
     does not run on one of them.
     """
     from pytest_sme2.report.case_summary import summarize
-    from pytest_sme2.session.run_directory import read_record
 
     problems = []
     rows: list[tuple[str, ...]] = [("CPU", "bits", "on SME2", "Minst off", "Minst on", "gain")]
@@ -177,7 +176,8 @@ def run_on_every_cpu(arguments: argparse.Namespace) -> int:
             except RunError as error:
                 problems.append(f"{cpu}: it did not run. {error}")
                 continue
-            found = summarize(read_record(session.keep(case, measured, ())))
+            session.keep(case, measured, ())
+        found = summarize(measured, ())
         counted = (found.counted_off, found.counted_on, found.gain)
         rows.append((str(cpu), str(cpu.vector_bits), found.sme2, *counted))
     keys = rows[0]

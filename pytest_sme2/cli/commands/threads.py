@@ -35,7 +35,7 @@ ARGUMENTS: Arguments = {
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from pytest_sme2.report.frontier import frontier_lines
+    from pytest_sme2.report.tables import frontier_lines
     from pytest_sme2.report.writing import write_case
     from pytest_sme2.session.frontier import device_counts
     from pytest_sme2.session.run_directory import read_record

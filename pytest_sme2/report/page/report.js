@@ -796,7 +796,7 @@
     next.hidden = !data.next;
     const add = (found) => place.append(element("li", {},
       found.share >= 0.001 ? element("b", {}, `${percent(found.share)} `) : null, element("strong", {}, found.model), ": ",
-      found.text, found.advice ? element("small", {}, found.advice) : null));
+      found.text, found.remedy ? element("small", {}, found.remedy) : null));
     data.insights.slice(0, most).forEach(add);
     const left = data.insights.slice(most);
     if (left.length) {

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from pytest_sme2.cli.main import main
-from pytest_sme2.report import html
 from pytest_sme2.report.history import history_record
 from pytest_sme2.report.html import embedded_json, matrix_page, page, report_document
 from pytest_sme2.report.markdown import case_lines
@@ -165,16 +164,6 @@ def test_one_arm_alone_has_nothing_to_be_compared_with(tmp_path: Path) -> None:
     assert case["kernels"] is None
     assert list(case["arms"]) == ["off"]
     assert case["arms"]["off"]["timeline"]
-
-
-def test_a_page_that_lacks_a_mark_is_not_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = html.page_part
-    changed = whole("report.html").replace("{{style}}", "")
-    monkeypatch.setattr(
-        html, "page_part", lambda name: changed if name == "report.html" else whole(name)
-    )
-    with pytest.raises(AssertionError, match=r"no \{\{style\}\}"):
-        page({"cases": []})
 
 
 def test_fifty_models_stay_small(tmp_path: Path) -> None:
