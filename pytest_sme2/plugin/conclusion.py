@@ -163,7 +163,7 @@ def _write_reports(
         from pytest_sme2.report.html import write_html
 
         path = settings.report.resolve()
-        write_html(path, list(records.items()), settings.rules)
+        write_html(path, list(records.items()))
         written.append(path)
     for chosen, export in (
         (settings.github_benchmark_json, github_action_benchmark),

@@ -22,9 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2 import __version__
-from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.cost import packing_share, tile_use, work_coverage
-from pytest_sme2.profile.operators import Selection, select
 from pytest_sme2.report.case_summary import answers, facts, made_of, noise_of, notes, summarize
 from pytest_sme2.report.cost import (
     engine_names,
@@ -34,7 +32,6 @@ from pytest_sme2.report.cost import (
     largest_cost,
 )
 from pytest_sme2.report.findings import case_sentences, next_step, run_findings
-from pytest_sme2.report.perfetto import inference_events
 from pytest_sme2.report.text import as_sentence
 from pytest_sme2.report.versus_baseline import (
     change_text,
@@ -55,13 +52,11 @@ from pytest_sme2.results import (
     InferenceCost,
     KernelMatrix,
     Outcome,
-    Profile,
 )
 from pytest_sme2.session.reproduce import reproduce_command
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.files import encode, write_text
 from pytest_sme2.timing.stats import centre_interval
-from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.verdict.frontier import arm_word, decision_text
 from pytest_sme2.verdict.generation import sentence
 from pytest_sme2.verdict.judging import FAILING
@@ -72,9 +67,9 @@ MOST_DETAILS = 5
 """Beside the verdict; all of them stand with the check."""
 
 
-def write_html(path: Path, cases: Sequence[Case], rules: Sequence[Rule] = ()) -> None:
+def write_html(path: Path, cases: Sequence[Case]) -> None:
     """Write the report of these cases, each with its folder, over ``path``."""
-    write_text(path, page(report_document(cases, rules=rules)))
+    write_text(path, page(report_document(cases)))
 
 
 def page(document: Mapping[str, Any]) -> str:
@@ -157,9 +152,8 @@ def matrix_page(matrices: Sequence[KernelMatrix]) -> str:
 # --- what the report shows ------------------------------------------------------------------------
 
 
-def report_document(cases: Sequence[Case], *, rules: Sequence[Rule] = ()) -> dict[str, Any]:
+def report_document(cases: Sequence[Case]) -> dict[str, Any]:
     """What the page shows. The cases are an iterator, since all of them can be large."""
-    folders = {id(record): folder for folder, record in cases}
     records = worst_first([record for _, record in cases])
     failed = [record for record in records if outcome_of(record.checks) in FAILING]
     return {
@@ -170,7 +164,7 @@ def report_document(cases: Sequence[Case], *, rules: Sequence[Rule] = ()) -> dic
         "categories": [str(category) for category in Category],
         "notes": list(map(as_sentence, notes(records))),
         "insights": [encode(found) for found in run_findings(records)],
-        "cases": (_case(folders[id(record)], record, rules) for record in records),
+        "cases": map(_case, records),
     }
 
 
@@ -199,7 +193,7 @@ def _device(record: CaseRecord) -> str:
     return f"{found.target} ({cpu})" if cpu else found.target
 
 
-def _case(folder: Path, record: CaseRecord, rules: Sequence[Rule]) -> dict[str, Any]:
+def _case(record: CaseRecord) -> dict[str, Any]:
     measured, speedup = record.measured, record.measured.speedup
     summary, noise = summarize(measured, record.checks), noise_of(record)
     reason, shares = deciding(record.checks), engine_shares(measured)
@@ -233,9 +227,7 @@ def _case(folder: Path, record: CaseRecord, rules: Sequence[Rule]) -> dict[str, 
         "cost": _case_cost(measured),
         "tokens": measured.tokens,
         "memory": {str(arm): size for arm, size in (measured.peak_bytes or {}).items()},
-        "arms": {
-            str(arm): _arm(folder, record, arm, rules) for arm in SHOWN if arm in measured.profiles
-        },
+        "arms": {str(arm): _arm(measured, arm) for arm in SHOWN if arm in measured.profiles},
         "kernels": _kernels(measured),
         "findings": case_sentences(measured),
         "notes": [*made_of(record), *(record.measurement.notes if record.measurement else ())],
@@ -309,8 +301,7 @@ def _number(names: dict[str, int], name: str) -> int:
     return names.setdefault(name, len(names))
 
 
-def _arm(folder: Path, record: CaseRecord, arm: Arm, rules: Sequence[Rule]) -> dict[str, Any]:
-    measured = record.measured
+def _arm(measured: CaseResult, arm: Arm) -> dict[str, Any]:
     profile = measured.profiles[arm]
     names: dict[str, int] = {}
     kinds: dict[str, int] = {}
@@ -338,14 +329,12 @@ def _arm(folder: Path, record: CaseRecord, arm: Arm, rules: Sequence[Rule]) -> d
     if cost is not None:
         shown["cost"] = _cost(cost)
     if not measured.emulated:
-        columns = read_etdump(folder / record.etdumps[arm])
         shown |= {
             "end_to_end": round(profile.end_to_end.median / 1e6, 6),
             "times": [round(profile.category_ns[category] / 1e6, 6) for category in Category],
             "overhead": round(profile.overhead_ns / 1e6, 6),
             "time": [round(member.time_ns / 1e3, 3) for member in operators],
             "share": [round(member.share, 6) for member in operators],
-            "timeline": _timeline(select(columns, rules=rules), profile, names),
         }
     return {**shown, "names": list(names), "kinds": list(kinds)}
 
@@ -380,20 +369,6 @@ def _cost(cost: InferenceCost) -> dict[str, Any]:
 
 # 0: no matrix operator.
 _PROOFS = {True: 1, "sme1": 1, False: 2, "unproven": 3}
-
-
-def _timeline(selection: Selection, profile: Profile, names: dict[str, int]) -> list[list[float]]:
-    """The run that is nearest to the median: name, start and length in microseconds, category."""
-    columns = selection.columns
-    lengths = columns.end[selection.execute] - columns.start[selection.execute]
-    middle = profile.end_to_end.median
-    run = min(range(len(lengths)), key=lambda number: abs(int(lengths[number]) - middle))
-    numbers = {str(category): number for number, category in enumerate(Category)}
-    return [
-        [_number(names, event["name"]), event["ts"], event["dur"], numbers[event["cat"]]]
-        for event in inference_events(selection, run)
-        if event["cat"] in numbers
-    ]
 
 
 # --- kernels, environment ---------------------------------------------------------------

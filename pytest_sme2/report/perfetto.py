@@ -84,13 +84,6 @@ def _known(**details: object) -> dict[str, object]:
     return {name: value for name, value in details.items() if value not in (None, "")}
 
 
-def inference_events(selection: Selection, run: int) -> list[dict[str, Any]]:
-    """One run's events, in microseconds from its own start."""
-    events = [event for event in _events(1, selection) if event["args"].get("run") == run]
-    origin = events[0]["ts"] if events else 0.0
-    return [{**event, "ts": round(event["ts"] - origin, 3)} for event in events]
-
-
 def _metadata(kind: str, process: int, **arguments: object) -> dict[str, Any]:
     return {"name": kind, "ph": "M", "pid": process, "tid": _THREAD, "args": arguments}
 

@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     if html is not None:
         from pytest_sme2.report.html import write_html
 
-        write_html(html, pairs, rules)
+        write_html(html, pairs)
         written.append(html)
     if len(runs) > 1 and not written:
         raise UsageError(

@@ -402,27 +402,25 @@
       };
       for (const arm of arms) {
         const found = chosen.arms[arm];
-        let done = 0;
-        const events = cost ? found.label.map((label, index) => {
-          const start = done;
-          done += found.cost.instructions[index];
-          return [label, start, found.cost.instructions[index], found.category[index]];
-        }) : found.timeline ?? found.label.map((label, index) => [label, index, 1, found.category[index]]);
-        for (const [label, start, length, kind] of events) {
-          if (kind !== category) continue;
-          const told = plain(clipped(found.names[label], 70)) + (cost ? `<br>${whole(length)} instructions` : chosen.emulated ? `<br>operator ${start}`
-            : `<br>at ${start.toFixed(1)} \u00b5s, took ${length.toFixed(1)} \u00b5s`);
-          trace.x.push(start, start + length, null);
-          trace.y.push(`SME2 ${arm}`, `SME2 ${arm}`, null);
-          trace.text.push(told, told, "");
-        }
+        let start = 0;
+        found.label.forEach((label, index) => {
+          const length = cost ? found.cost.instructions[index] : chosen.emulated ? 1 : found.time[index];
+          if (found.category[index] === category) {
+            const told = plain(clipped(found.names[label], 70)) + (cost ? `<br>${whole(length)} instructions`
+              : chosen.emulated ? `<br>operator ${start}` : `<br>${length.toFixed(1)} \u00b5s`);
+            trace.x.push(start, start + length, null);
+            trace.y.push(`SME2 ${arm}`, `SME2 ${arm}`, null);
+            trace.text.push(told, told, "");
+          }
+          start += length;
+        });
       }
       return trace;
     }).filter((trace) => trace.x.length);
     chart(parent, chosen.emulated ? cost ? "One inference, by instructions" : "One inference, operator by operator" : "Timeline of one inference",
       cost ? "Each operator is as wide as what it executed; drag to zoom, double click to go back"
         : chosen.emulated ? "The order is exact; every operator is drawn equally wide, since emulated times mean nothing"
-        : "The run nearest to the median, as traced; drag to zoom, double click to go back",
+        : "Each operator is as wide as its time in traced runs; trace.json has the gaps. Drag to zoom, double click to go back",
       `${amount(arms.length, "arm")}, ${amount(chosen.arms[arms[0]].label.length, "operator")}`, () => ({
         height: 130 + 60 * arms.length, traces: traces(),
         layout: {

@@ -15,7 +15,7 @@ import pytest
 
 from pytest_sme2.cli.main import main
 from pytest_sme2.profile.operators import select
-from pytest_sme2.report.perfetto import Track, inference_events, trace_document
+from pytest_sme2.report.perfetto import Track, trace_document
 from pytest_sme2.results import (
     Arm,
     Category,
@@ -114,21 +114,11 @@ def test_categories_have_colours_of_their_own() -> None:
     assert len({colours["CONV"], colours["DATA_MOVEMENT"], colours["run"]}) == 3
 
 
-def test_one_inference_starts_at_zero() -> None:
-    calls = [[("Convolution (NHWC, F32) IGEMM #1", 9_000)]]
-    selection = select(columns_of(run_of(calls), run_of(calls)))
-    for run in (0, 1):
-        events = inference_events(selection, run)
-        assert events[0]["ts"] == 0
-        assert [event["cat"] for event in events] == ["run", "CONV"]
-
-
 def test_a_dump_without_inference_is_an_empty_track() -> None:
     columns = columns_of(Block([Profiling("Program::load_method", 1_000, 2_000)]))
     document = trace_document([Track("a", columns)])
     check_format(document)
     assert {event["ph"] for event in document["traceEvents"]} == {"M"}
-    assert inference_events(select(columns), 0) == []
 
 
 def test_a_kernel_that_is_its_own_call_is_drawn_once() -> None:
