@@ -25,6 +25,10 @@ def test_help_begins_with_what_people_need(pytester: pytest.Pytester) -> None:
         ("--sme2-runner-on=/bin/true", "*Give both --sme2-runner-on and --sme2-runner-off*"),
         ("--sme2-limit=max_regression=3", "*--sme2-limit: max_regression: '3' is not a fraction*"),
         ("--sme2-budget=,soon", "*--sme2-budget: 'soon' is not a time limit.*"),
+        (
+            "--sme2-report=report.pdf",
+            "*--sme2-report: 'report.pdf' is not a report. Give FILE.html*",
+        ),
         ("--sme2-lab=lab", "*--sme2-lab hands out phones. Give --device=android, too.*"),
         ("--sme2-lab=a lab", "*--sme2-lab: 'a lab' is not a coordinator. Give HOST or HOST:PORT.*"),
         ("--sme2-lab-filter=soc", "*--sme2-lab-filter: 'soc' is not a tag of a place.*NAME=VALUE*"),

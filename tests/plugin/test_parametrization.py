@@ -32,16 +32,10 @@ def add_model(
     (path / "model.py").write_text(MODEL.format(name=name, variants=variants), encoding="utf-8")
 
 
-def ids(result: pytest.RunResult) -> list[str]:
-    return [line.partition("[")[2].rstrip("]") for line in result.outlines if "::test_it[" in line]
-
-
-def test_one_test_a_model_and_variant_with_readable_ids(pytester: pytest.Pytester) -> None:
-    add_model(pytester, "one", "one")
-    add_model(pytester, "two", "two", ("int8",))
-    pytester.makepyfile(ASKS_FOR_A_MODEL)
-    result = pytester.runpytest_inprocess("--collect-only", "-q")
-    assert ids(result) == ["one-fp32", "one-fp16", "two-int8"]
+def collected(pytester: pytest.Pytester, *arguments: str) -> list[str]:
+    """The ids of the tests."""
+    lines = pytester.runpytest_inprocess("--collect-only", "-q", *arguments).outlines
+    return [line.partition("[")[2].rstrip("]") for line in lines if "::test_it[" in line]
 
 
 def test_models_are_found_where_the_ini_file_says(pytester: pytest.Pytester) -> None:
@@ -49,13 +43,13 @@ def test_models_are_found_where_the_ini_file_says(pytester: pytest.Pytester) -> 
     (pytester.path / "models").rename(pytester.path / "nets")
     pytester.makeini("[pytest]\nsme2_models = nets\n")
     pytester.makepyfile(ASKS_FOR_A_MODEL)
-    result = pytester.runpytest_inprocess("--collect-only", "-q")
-    assert ids(result) == ["one-fp32", "one-fp16"]
+    assert collected(pytester) == ["one-fp32", "one-fp16"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
+        ([], ["one-fp32", "one-fp16", "two-fp32", "two-fp16"]),
         (["--sme2-models=two"], ["two-fp32", "two-fp16"]),
         (["--sme2-variants=fp16"], ["one-fp16", "two-fp16"]),
         (["--sme2-models=one", "--sme2-variants=fp32"], ["one-fp32"]),
@@ -68,8 +62,7 @@ def test_selection(pytester: pytest.Pytester, arguments: list[str], expected: li
     add_model(pytester, "one", "one")
     add_model(pytester, "two", "two")
     pytester.makepyfile(ASKS_FOR_A_MODEL)
-    result = pytester.runpytest_inprocess("--collect-only", "-q", *arguments)
-    assert ids(result) == expected
+    assert collected(pytester, *arguments) == expected
 
 
 def test_a_marker_narrows_the_selection(pytester: pytest.Pytester) -> None:
@@ -83,8 +76,7 @@ def test_a_marker_narrows_the_selection(pytester: pytest.Pytester) -> None:
         def test_it(sme2_model): ...
         """
     )
-    result = pytester.runpytest_inprocess("--collect-only", "-q")
-    assert ids(result) == ["two-fp16"]
+    assert collected(pytester) == ["two-fp16"]
 
 
 @pytest.mark.parametrize("marker", ["models='three'", "variants=['fp17']", "models=7"])
@@ -118,13 +110,10 @@ def test_methods_of_a_program_are_cases_and_can_be_chosen(pytester: pytest.Pytes
     shutil.copy(PROGRAMS / "methods.pte", pytester.path / "net.pte")
     pytester.makeini("[pytest]\nsme2_models =\n    models\n    *.pte\n")
     pytester.makepyfile(ASKS_FOR_A_MODEL)
-
-    def collected(*arguments: str) -> list[str]:
-        return ids(pytester.runpytest_inprocess("--collect-only", "-q", *arguments))
-
-    assert collected() == ["one-fp32", "net-as exported", "net:scale-as exported"]
-    assert collected("--sme2-models=net:scale") == ["net:scale-as exported"]
-    assert collected("--sme2-models=net") == ["net-as exported", "net:scale-as exported"]
+    both = ["net-as exported", "net:scale-as exported"]
+    assert collected(pytester) == ["one-fp32", *both]
+    assert collected(pytester, "--sme2-models=net:scale") == both[1:]
+    assert collected(pytester, "--sme2-models=net") == both
 
 
 def test_a_broken_folder_fails_by_name_and_hides_nothing(pytester: pytest.Pytester) -> None:
@@ -177,34 +166,6 @@ def test_the_emulator_gets_its_own_variants(pytester: pytest.Pytester) -> None:
     text = path.read_text("utf-8").replace("'fp16')", "'fp16'), emulated=('fp32@8',)")
     path.write_text(text, encoding="utf-8")
     pytester.makepyfile(ASKS_FOR_A_MODEL)
-
-    def collected(*arguments: str) -> list[str]:
-        return ids(pytester.runpytest_inprocess("--collect-only", "-q", *arguments))
-
-    assert collected("--device=emulated") == ["one-fp32@8"]
-    assert collected("--device=linux") == ["one-fp32", "one-fp16"]
-    assert collected("--device=emulated", "--sme2-variants=fp16") == ["one-fp16@8"]
-
-
-def test_all_tests_of_a_case_run_on_one_worker(pytester: pytest.Pytester) -> None:
-    add_model(pytester, "one", "one")
-    add_model(pytester, "two", "two")
-    pytester.makeini("[pytest]\nsme2_models = models\n")
-    pytester.makepyfile(
-        """
-        import os
-        from pathlib import Path
-
-        import pytest
-
-        @pytest.mark.parametrize("number", range(4))
-        def test_it(sme2_model, number):
-            place = Path(__file__).with_name(f"{sme2_model.id}.workers")
-            with place.open("a") as file:
-                file.write(os.environ["PYTEST_XDIST_WORKER"] + " ")
-        """
-    )
-    pytester.runpytest_inprocess("-n", "2").assert_outcomes(passed=16)
-    workers = [path.read_text().split() for path in pytester.path.glob("*.workers")]
-    assert [len(names) for names in workers] == [4, 4, 4, 4]
-    assert all(len(set(names)) == 1 for names in workers)
+    assert collected(pytester, "--device=emulated") == ["one-fp32@8"]
+    assert collected(pytester, "--device=linux") == ["one-fp32", "one-fp16"]
+    assert collected(pytester, "--device=emulated", "--sme2-variants=fp16") == ["one-fp16@8"]

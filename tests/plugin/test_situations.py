@@ -66,7 +66,8 @@ class Situation:
 
 
 SITUATIONS = (
-    Situation("no baseline yet", "NO_BASELINE", 0, 1, sessions=0),
+    Situation("no baseline yet", "NO_BASELINE", 0, 1, sessions=0,
+              words="SKIPPED*NO_BASELINE: latency*--update-baselines*"),
     Situation("nothing changed", "PASS", 0, 0, same_bytes=True),
     Situation("other bytes, as fast as before", "PASS", 0, 0),
     Situation("other bytes, 10 % faster", "IMPROVED", 0, 0, factor=0.9),
@@ -207,6 +208,8 @@ def test_a_changed_machine_is_told_everywhere(
     junit = (project.path / "junit.xml").read_text("utf-8")
     assert 'name="sme2.verdict.latency (on)" value="MACHINE_CHANGED"' in junit
     assert 'name="sme2.warning.latency (on)" value="58' in junit
+    assert 'name="sme2.model" value="toy"' in junit
+    assert 'name="sme2.latency_off_ms"' in junit
     summary = next(project.path.rglob("*summary.md")).read_text("utf-8")
     assert "**MACHINE_CHANGED**" in summary
     assert "program that never changes took" in summary

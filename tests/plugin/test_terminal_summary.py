@@ -50,7 +50,12 @@ def run(pytester: pytest.Pytester) -> Path:
     return root
 
 
-def test_the_table_and_the_findings_are_shown(pytester: pytest.Pytester, run: Path) -> None:
+def test_the_table_and_the_findings_are_shown(
+    pytester: pytest.Pytester, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_STEP_SUMMARY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CI", "true")
     result = pytester.runpytest_inprocess("--sme2-out=out")
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(
@@ -116,26 +121,3 @@ def test_the_short_summary_of_pytest_stays_whole(pytester: pytest.Pytester, run:
     summary = next(number for number, line in enumerate(lines) if "short test summary" in line)
     assert table < summary
     assert len([line for line in lines[summary:] if line.startswith("PASSED ")]) == 3
-
-
-def test_a_ci_log_has_no_colours(
-    pytester: pytest.Pytester, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_STEP_SUMMARY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("CI", "true")
-    text = pytester.runpytest_inprocess("--sme2-out=out").stdout.str()
-    assert "REGRESSED" in text
-    assert "\x1b" not in text
-
-
-def test_the_html_report_is_written_on_demand(pytester: pytest.Pytester, run: Path) -> None:
-    result = pytester.runpytest_inprocess("--sme2-out=out", "--sme2-report=deep/r.html")
-    result.stdout.fnmatch_lines(["report: *r.html"])
-    assert "toy-fp16" in (pytester.path / "deep" / "r.html").read_text(encoding="utf-8")
-
-
-def test_a_report_is_of_a_known_kind(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest_inprocess("--sme2-report=report.pdf")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--sme2-report: 'report.pdf' is not a report. Give FILE.html*"])

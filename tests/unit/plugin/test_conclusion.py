@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.plugin.conclusion import conclude_run
-from pytest_sme2.report.html import write_html
-from pytest_sme2.report.writing import write_run
 from pytest_sme2.results import Check, Outcome
 from pytest_sme2.session.run_directory import METRICS, read_record
 from pytest_sme2.session.settings import Settings
@@ -57,37 +54,16 @@ def test_reports_are_written_and_named(tmp_path: Path) -> None:
         tmp_path,
         report=tmp_path / "r.html",
         bencher_json=tmp_path / "bencher.json",
+        github_benchmark_json=tmp_path / "a b.json",
         comment=tmp_path / "c.md",
     )
     lines, failed = conclude_run(folders(toy_run(tmp_path)), {}, chosen)
     assert not failed
-    for name in ("report.md", "r.html", "bencher.json", "c.md"):
+    for name in ("report.md", "r.html", "bencher.json", "a b.json", "c.md"):
         assert f"report: {tmp_path / name}" in lines
         assert (tmp_path / name).stat().st_size > 0
     quiet, _ = conclude_run(folders(toy_run(tmp_path)), {}, chosen, verbosity=-1)
     assert not any(line.startswith("report: ") for line in quiet)
-
-
-def test_the_report_is_that_of_the_whole_records(tmp_path: Path) -> None:
-    """Samples are dropped before the reports are made: these must not need them."""
-    paths = toy_run(tmp_path)
-    chosen = settings(tmp_path, report=tmp_path / "r.html")
-    conclude_run(folders(paths), {}, chosen)
-    whole = sorted(
-        ((path, read_record(path)) for path in paths),
-        key=lambda case: PRECISIONS.index(case[1].measured.variant),
-    )
-    assert all(
-        member.samples_ns
-        for _, record in whole
-        for profile in record.measured.profiles.values()
-        for member in profile.operators
-    )
-    write_html(tmp_path / "whole.html", whole)
-    assert (tmp_path / "r.html").read_text() == (tmp_path / "whole.html").read_text()
-    summary = (tmp_path / "report.md").read_text()
-    write_run(tmp_path, [record for _, record in whole])
-    assert (tmp_path / "report.md").read_text() == summary
 
 
 def test_a_damaged_case_is_named_and_the_others_are_reported(tmp_path: Path) -> None:
@@ -188,9 +164,3 @@ def test_a_baseline_that_is_refused_is_not_one_that_is_missing(
 def test_without_cases_nothing_is_written(tmp_path: Path, verbosity: int) -> None:
     assert conclude_run({}, {}, settings(tmp_path), verbosity=verbosity) == ([], False)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_metrics_stay_valid_json(tmp_path: Path) -> None:
-    (path, *_) = toy_run(tmp_path)
-    conclude_run(folders([path]), {}, settings(tmp_path))
-    assert json.loads((path / METRICS).read_text())["id"] == "toy-fp16"

@@ -168,29 +168,43 @@ def refused(bundle: Path, cache: Path, message: str) -> None:
     assert not [path for path in kept if path.is_dir()]
 
 
-def test_a_changed_file_is_not_used(bundle: Path, cache: Path) -> None:
+def put(name: str, data: bytes) -> Edit:
+    return lambda files, manifest: files.__setitem__(name, data)
+
+
+def listed(name: str, data: bytes) -> Edit:
+    """The file, and its line in the manifest."""
+
     def edit(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
-        files["runner/sme2_runner"] = b"#!/bin/ps\n"
+        files[name] = data
+        facts = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        manifest["files"][name] = {**manifest["files"].get(name, {}), **facts}
 
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (put("runner/sme2_runner", b"#!/bin/ps\n"), "'runner/sme2_runner' is not what was put in"),
+        # It is not even unpacked.
+        (put("runner/sme2_runner", bytes(10_000_000)), "not as long as its manifest says"),
+        (put("runner/extra", b"x"), "'runner/extra' is not in its manifest"),
+        (
+            lambda files, manifest: files.pop("runner/libexecutorch.so"),
+            "'runner/libexecutorch.so' is missing",
+        ),
+        (
+            lambda files, manifest: manifest.update(schema=2),
+            "its schema is 2, this version reads 1",
+        ),
+    ],
+)
+def test_what_is_not_as_the_manifest_says(
+    bundle: Path, cache: Path, edit: Edit, message: str
+) -> None:
     rewrite(bundle, edit)
-    refused(bundle, cache, "'runner/sme2_runner' is not what was put in")
-
-
-def test_a_longer_file_is_not_even_unpacked(bundle: Path, cache: Path) -> None:
-    def edit(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
-        files["runner/sme2_runner"] += b"\0" * 10_000_000
-
-    rewrite(bundle, edit)
-    refused(bundle, cache, "not as long as its manifest says")
-
-
-def test_files_that_are_missing_or_not_listed(bundle: Path, cache: Path) -> None:
-    original = bundle.read_bytes()
-    rewrite(bundle, lambda files, manifest: files.__delitem__("runner/libexecutorch.so"))
-    refused(bundle, cache, "'runner/libexecutorch.so' is missing")
-    bundle.write_bytes(original)
-    rewrite(bundle, lambda files, manifest: files.update({"runner/extra": b"x"}))
-    refused(bundle, cache, "'runner/extra' is not in its manifest")
+    refused(bundle, cache, message)
 
 
 @pytest.mark.parametrize(
@@ -209,13 +223,10 @@ def test_files_that_are_missing_or_not_listed(bundle: Path, cache: Path) -> None
     ],
 )
 def test_no_file_leaves_the_folder(tmp_path: Path, bundle: Path, cache: Path, name: str) -> None:
-    data = b"evil"
-
     def edit(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
-        if "\0" not in name and name not in ("", "manifest.json"):
-            files[name] = data
-        facts = {"bytes": 4, "executable": True, "sha256": hashlib.sha256(data).hexdigest()}
-        manifest["files"][name] = facts
+        listed(name, b"evil")(files, manifest)
+        if "\0" in name or name in ("", "manifest.json"):
+            del files[name]  # no archive has it
 
     rewrite(bundle, edit)
     refused(bundle, cache, "is not a place in a bundle|is not a bundle")
@@ -225,10 +236,7 @@ def test_no_file_leaves_the_folder(tmp_path: Path, bundle: Path, cache: Path, na
 
 @pytest.mark.parametrize("folder", ["..", "artifacts/..", "artifacts", "runner/x", "/artifacts/x"])
 def test_no_artifact_is_read_from_elsewhere(bundle: Path, cache: Path, folder: str) -> None:
-    def edit(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
-        manifest["artifacts"][0]["folder"] = folder
-
-    rewrite(bundle, edit)
+    rewrite(bundle, lambda files, manifest: manifest["artifacts"][0].update(folder=folder))
     refused(bundle, cache, "is not a place in a bundle")
 
 
@@ -279,26 +287,12 @@ def test_headers_of_headers_are_not_read(bundle: Path, cache: Path) -> None:
 
 def test_a_long_name_is_read_again(bundle: Path, cache: Path) -> None:
     name = f"artifacts/toy_xnnpack_fp16/{'ü' * 60}{'x' * 90}"
-
-    def more(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
-        files[name] = b"data"
-        facts = {"bytes": 4, "sha256": hashlib.sha256(b"data").hexdigest()}
-        manifest["files"][name] = facts
-
-    rewrite(bundle, more)
+    rewrite(bundle, listed(name, b"data"))
     assert (open_bundle(bundle, cache=cache).runner.folder.parent / name).read_bytes() == b"data"
 
 
-def test_a_newer_schema(bundle: Path, cache: Path) -> None:
-    rewrite(bundle, lambda files, manifest: manifest.update(schema=2))
-    refused(bundle, cache, "its schema is 2, this version reads 1")
-
-
 def test_another_program_than_the_manifest_says(bundle: Path, cache: Path) -> None:
-    def edit(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
-        manifest["artifacts"][0]["model"] = "other"
-
-    rewrite(bundle, edit)
+    rewrite(bundle, lambda files, manifest: manifest["artifacts"][0].update(model="other"))
     with pytest.raises(BundleError, match="another program than its manifest says"):
         open_bundle(bundle, cache=cache)
 
@@ -393,11 +387,7 @@ def test_an_artifact_may_not_name_a_program_elsewhere(bundle: Path, cache: Path)
         facts = meta["files"].pop(meta["pte"])
         meta["pte"] = f"../../../../../{meta['pte']}"
         meta["files"][meta["pte"]] = facts
-        files[name] = json.dumps(meta).encode()
-        manifest["files"][name] |= {
-            "bytes": len(files[name]),
-            "sha256": hashlib.sha256(files[name]).hexdigest(),
-        }
+        listed(name, json.dumps(meta).encode())(files, manifest)
 
     rewrite(bundle, elsewhere)
     with pytest.raises(BundleError, match=r"b\.tar\.gz.*is not a plain file name"):
@@ -439,14 +429,7 @@ def test_a_small_bundle_that_would_fill_the_disk_is_refused(
     bundle: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bundles, "ALWAYS_ALLOWED", 0)
-    zeros = bytes(10_000_000)
-
-    def swell(files: dict[str, bytes], manifest: dict[str, Any]) -> None:
-        files["runner/libexecutorch.so"] = zeros
-        facts = {"bytes": len(zeros), "sha256": hashlib.sha256(zeros).hexdigest()}
-        manifest["files"]["runner/libexecutorch.so"] |= facts
-
-    rewrite(bundle, swell)
+    rewrite(bundle, listed("runner/libexecutorch.so", bytes(10_000_000)))
     with pytest.raises(BundleError, match=r"it unpacks to \d+ MiB, and \d+ MiB is the most"):
         open_bundle(bundle, cache=cache)
     assert not list(cache.rglob("libexecutorch.so"))

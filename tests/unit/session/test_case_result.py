@@ -19,7 +19,6 @@ from pytest_sme2.results import (
     CaseResult,
     Category,
     Executor,
-    Fingerprint,
     Look,
     Outcome,
     Output,
@@ -259,23 +258,16 @@ def test_outputs_that_were_not_kept_are_not_compared(tmp_path: Path, artifact: A
         ({"target": "mac"}, "different targets were mixed"),
         ({"runner": "pair"}, "different runners were mixed"),
         ({"emulated": True}, "different real and emulated runs were mixed"),
+        ({"sha256": "other"}, "different programs"),
+        ({"threads": 4}, "different thread counts"),
     ],
 )
 def test_a_mixture_is_refused(artifact: Artifact, changes: dict[str, Any], message: str) -> None:
-    pair = pair_of(artifact, off=(run(artifact, Arm.OFF, **changes),))
+    other = dataclasses.replace(artifact, sha256=changes.pop("sha256", artifact.sha256))
+    request = RunRequest(other, Arm.OFF, threads=changes.pop("threads", 1))
+    pair = pair_of(artifact, off=(run(artifact, Arm.OFF, **{"request": request, **changes}),))
     with pytest.raises(TargetError, match=message):
         assemble(pair, LINUX, profiles={}, **NAMES)
-
-
-def test_other_programs_or_threads_are_refused(artifact: Artifact) -> None:
-    other = dataclasses.replace(artifact, sha256="other")
-    for request, message in (
-        (RunRequest(other, Arm.OFF), "different programs"),
-        (RunRequest(artifact, Arm.OFF, threads=4), "different thread counts"),
-    ):
-        pair = pair_of(artifact, off=(run(artifact, Arm.OFF, request=request),))
-        with pytest.raises(TargetError, match=message):
-            assemble(pair, Fingerprint("linux", ()), profiles={}, **NAMES)
 
 
 def test_nothing_is_nothing(artifact: Artifact) -> None:

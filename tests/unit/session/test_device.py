@@ -16,7 +16,6 @@ from pytest_sme2.errors import (
 )
 from pytest_sme2.results import FarmDevice, Fingerprint
 from pytest_sme2.session import device
-from pytest_sme2.session import device as held_device
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.provision import Provided
@@ -86,8 +85,12 @@ def make_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
-def hold() -> held_device.HeldDevice:
-    return held_device.HeldDevice(Settings(device="android"), lambda: "run", lambda line: None)
+def hold(farm: device.Farm | None = None) -> device.HeldDevice:
+    return device.HeldDevice(Settings(device="android"), lambda: "run", lambda line: None, farm)
+
+
+def serial(held: device.HeldDevice) -> str:
+    return str(held.prepared.serial)  # type: ignore[attr-defined]
 
 
 def test_nothing_is_chosen_before_it_is_needed(make_lab: Any) -> None:
@@ -105,7 +108,7 @@ def test_one_that_cannot_be_reached_is_passed_over_and_put_back_if_it_returns(
     lab = make_lab(a="X", b="Y")
     lab.dead = {"a"}
     held = hold()
-    assert held.prepared.serial == "b"  # type: ignore[attr-defined]
+    assert serial(held) == "b"
     lab.dead = set()
     held.close()
     assert lab.events == ["prepare a", "prepare b", "restore b", "restore a"]
@@ -121,25 +124,25 @@ def test_the_only_one_that_cannot_be_reached_is_its_own_error(make_lab: Any) -> 
 def test_one_that_died_is_replaced_by_one_of_its_kind(make_lab: Any) -> None:
     make_lab(a="X", b="Y", c="X")
     held = hold()
-    assert held.prepared.serial == "a"  # type: ignore[attr-defined]
+    assert serial(held) == "a"
     held.replace(DeviceGoneError("a is gone."))
-    assert held.prepared.serial == "c"  # type: ignore[attr-defined]
+    assert serial(held) == "c"
     with pytest.raises(TargetError, match=r"c is gone\. No other of its kind could take over\."):
         held.replace(DeviceGoneError("c is gone."))
     # Whoever comes next has no such wish.
-    assert held.prepared.serial == "b"  # type: ignore[attr-defined]
+    assert serial(held) == "b"
 
 
 def test_a_chip_is_asked_for(make_lab: Any) -> None:
     lab = make_lab(a="Maker One", b="Maker Two")
     held = hold()
-    assert held.prepared.serial == "a"  # type: ignore[attr-defined]
+    assert serial(held) == "a"
     assert held.ask_for("two")
-    assert held.prepared.serial == "b"  # type: ignore[attr-defined]
+    assert serial(held) == "b"
     assert not held.ask_for("two")
     # The one that is held will do for a test that asks for nothing.
     assert held.ask_for(None)
-    assert held.prepared.serial == "b"  # type: ignore[attr-defined]
+    assert serial(held) == "b"
     assert lab.events == ["prepare a", "restore a", "prepare b"]
 
 
@@ -152,7 +155,7 @@ def test_a_chip_that_nobody_has_skips(make_lab: Any) -> None:
     # One that died may have been the one: that is an error, not a skip.
     lab.dead = {"a"}
     held.ask_for(None)
-    assert held.prepared.serial == "b"  # type: ignore[attr-defined]
+    assert serial(held) == "b"
     held.ask_for("Z")
     with pytest.raises(NoDeviceLeftError):
         _ = held.prepared
@@ -179,11 +182,11 @@ def test_a_stage_is_done_again_from_its_start_on_another_phone(make_lab: Any) ->
         """An arm's run is kept, and the phone dies during the second."""
 
         def make() -> str:
-            serial = session.bench.target.serial  # type: ignore[attr-defined]
-            used.append(f"{name} on {serial}")
+            phone = session.bench.target.serial  # type: ignore[attr-defined]
+            used.append(f"{name} on {phone}")
             if used[-1] == "off on a":
                 raise DeviceGoneError("a is gone.")
-            return str(serial)
+            return str(phone)
 
         return session.retry_on_one_device(lambda: session._once(make, "traced", name))
 
@@ -221,18 +224,16 @@ def test_a_farm_hands_phones_out_and_gets_all_of_them_back(
 
     monkeypatch.setattr(device, "choose_target", choose)
     farm = PretendedFarm("a", "b")
-    held = held_device.HeldDevice(
-        Settings(device="android"), lambda: "run", lambda line: None, farm
-    )
+    held = hold(farm)
     kinds = dict(lab.socs)
-    assert held.prepared.serial == "a"  # type: ignore[attr-defined]
+    assert serial(held) == "a"
     lab.socs = kinds
     held.replace(DeviceGoneError("a is gone."))
-    assert held.prepared.serial == "b"  # type: ignore[attr-defined]
+    assert serial(held) == "b"
     lab.socs = kinds
     held.ask_for("Y")
     # A farm that has nothing leaves it to what is attached.
-    assert held.prepared.serial == "c"  # type: ignore[attr-defined]
+    assert serial(held) == "c"
     held.close()
     assert farm.events == ["a for None", "a lost", "b for None", "b back"]
     assert asked == [(("a",), "farm:5037"), (("b",), "farm:5037"), ((), None)]
@@ -246,9 +247,7 @@ def test_a_farms_phone_that_cannot_be_used_goes_back_as_lost(
 
     monkeypatch.setattr(device, "choose_target", none)
     farm = PretendedFarm("a")
-    held = held_device.HeldDevice(
-        Settings(device="android"), lambda: "run", lambda line: None, farm
-    )
+    held = hold(farm)
     with pytest.raises(TargetError, match="does not answer"):
         _ = held.prepared
     assert farm.events == ["a for None", "a lost"]

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.cli.main import main
-from pytest_sme2.errors import UsageError
 from pytest_sme2.results import PAIR, Arm, Check, Outcome, Ship
 from pytest_sme2.session.gate import Gate
 from pytest_sme2.session.programs import program_case
@@ -74,13 +73,6 @@ def test_one_number_of_threads_is_no_frontier(target: PretendedTarget, tmp_path:
     (check,) = checks_of(session, 1)
     assert check.verdict is Outcome.NOT_MEASURED
     assert "give several" in check.message
-    session.close()
-
-
-def test_more_threads_than_cores_are_refused(target: PretendedTarget, tmp_path: Path) -> None:
-    session = make_session(tmp_path, (1, 9))
-    with pytest.raises(UsageError, match=r"--threads 9: the device has 8 cores .* at most 8"):
-        session.frontier(program_case(PROGRAM))
     session.close()
 
 

@@ -34,11 +34,6 @@ def case() -> Case:
     return program_case(PROGRAM)
 
 
-def test_a_program_is_a_case_without_an_export(session: Session, case: Case) -> None:
-    assert case.id == "toy_fp16-as exported"
-    assert session.artifact(case).pte == PROGRAM
-
-
 def test_a_broken_model_is_its_own_error(session: Session) -> None:
     with pytest.raises(ModelError, match="a typo in the model"):
         session.artifact(Case("toy", None, problem="a typo in the model"))

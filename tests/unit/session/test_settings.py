@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,6 @@ from pytest_sme2.results import PAIR, Arm
 from pytest_sme2.session import settings
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.wording import split_list, split_patterns
-from pytest_sme2.targets.settings import parse_device
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,6 @@ def test_a_variant_is_read_and_printed_alike(text: str, variant: Variant) -> Non
 def test_a_wrong_variant_lists_the_right_ones(text: str) -> None:
     with pytest.raises(UsageError, match="Choose one of: fp32, fp16, int8, int8_dynamic"):
         parse_variant(text)
-
-
-def test_a_wrong_device_lists_the_right_ones() -> None:
-    with pytest.raises(UsageError) as caught:
-        parse_device("phone")
-    assert str(caught.value).startswith("'phone' is not a device. Choose one of: auto, ")
 
 
 @pytest.mark.parametrize(("text", "counts"), [("1", (1,)), ("1,2, 4", (1, 2, 4)), ("4,,1", (4, 1))])
@@ -75,26 +69,17 @@ def test_the_cache_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert cache_folder().name == "pytest-sme2"
 
 
-def test_without_a_home_the_cache_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    import platformdirs
+def no_home(*words: object, **named: object) -> Path:
+    raise RuntimeError("could not determine the home directory")
 
+
+@pytest.mark.parametrize("answer", [lambda *_, **__: Path("~/.cache/pytest-sme2"), no_home])
+def test_without_a_home_the_cache_must_be_named(
+    monkeypatch: pytest.MonkeyPatch, answer: Callable[..., Path]
+) -> None:
+    """What platformdirs answers where the system knows no home for the user."""
     monkeypatch.delenv("SME2_CACHE_DIR", raising=False)
-    # What platformdirs answers where the system knows no home for the user.
-    monkeypatch.setattr(
-        platformdirs, "user_cache_path", lambda *words, **named: Path("~/.cache/pytest-sme2")
-    )
-    with pytest.raises(StorageError, match=r"no home folder.*SME2_CACHE_DIR"):
-        cache_folder()
-
-
-def test_a_home_that_is_nowhere_to_be_found_is_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    import platformdirs
-
-    def unknown(*words: object, **named: object) -> Path:
-        raise RuntimeError("could not determine the home directory")
-
-    monkeypatch.delenv("SME2_CACHE_DIR", raising=False)
-    monkeypatch.setattr(platformdirs, "user_cache_path", unknown)
+    monkeypatch.setattr("platformdirs.user_cache_path", answer)
     with pytest.raises(StorageError, match=r"no home folder.*SME2_CACHE_DIR"):
         cache_folder()
 
