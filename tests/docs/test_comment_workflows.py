@@ -180,26 +180,25 @@ DIFF = """\
 """
 
 
-@pytest.mark.parametrize("row", [7, 6])
+LONGER = DIFF.replace("         return x", "+        y = x\n         return x")
+
+
+@pytest.mark.parametrize(
+    ("diff", "offered"),
+    [(DIFF.format(row=7), True), (DIFF.format(row=6), False), (LONGER.format(row=7), False)],
+    ids=["its line", "another line", "lines that it adds"],
+)
 def test_a_fix_is_offered_where_the_pull_request_has_the_line(
-    row: int, forge: Any, tmp_path: Path
+    diff: str, offered: bool, forge: Any, tmp_path: Path
 ) -> None:
-    block = f"```diff\n{DIFF.format(row=row)}```\n"
+    block = f"```diff\n{diff}```\n"
     for _ in range(2):
         assert post("github", forge, f"{TEXT}\n{block}".encode(), tmp_path).returncode == 0
     # Code is as it was: it can be copied.
     assert block in forge.comments[2]["body"]
     body = f"{MARK}\n```suggestion\n        x = x * torch.sigmoid(x)\n```"
     place = {"path": "models/net/model.py", "line": 8, "side": "RIGHT", "commit_id": "abc"}
-    assert forge.suggested == ([{"body": body, **place}] if row == 7 else [])
-
-
-def test_lines_that_a_fix_adds_are_not_offered(forge: Any, tmp_path: Path) -> None:
-    longer = DIFF.format(row=7).replace("         return x", "+        y = x\n         return x")
-    assert (
-        post("github", forge, f"{TEXT}\n```diff\n{longer}```\n".encode(), tmp_path).returncode == 0
-    )
-    assert forge.suggested == []
+    assert forge.suggested == ([{"body": body, **place}] if offered else [])
 
 
 @pytest.mark.parametrize(
@@ -264,6 +263,10 @@ def test_no_job_has_both_a_token_and_code_of_the_branch() -> None:
     gitlab = jobs("comment-gitlab.yml")
     assert gitlab["performance comment"]["trigger"]["branch"] == "$CI_DEFAULT_BRANCH"
     assert "script" not in gitlab["performance comment"]
+    # A fork gets no token that may write.
+    text = (CI / "comment-github.yml").read_text()
+    assert "pull_request_target" not in text
+    assert "github.event.pull_request.head.repo.full_name == github.repository" in text
     (rule,) = gitlab["performance post"]["rules"]
     assert "$CI_COMMIT_BRANCH == $CI_DEFAULT_BRANCH" in rule["if"]
 
@@ -284,9 +287,3 @@ def test_the_command_that_measures_is_one_that_pytest_takes(name: str) -> None:
     )
     # The comment is posted also when a test failed.
     assert text.count("always") >= 2
-
-
-def test_a_fork_gets_no_token_that_may_write() -> None:
-    text = (CI / "comment-github.yml").read_text()
-    assert "pull_request_target" not in text
-    assert "github.event.pull_request.head.repo.full_name == github.repository" in text

@@ -172,9 +172,7 @@ def test_an_end_that_cannot_be_told_ends_the_search(search: Any) -> None:
         search(ModelError("It fails."), 1.5)
     with pytest.raises(UsageError, match=r"2\.1, which --bad names, cannot be measured: It fails"):
         search(1.0, ModelError("It fails."))
-
-
-def test_a_lost_device_ends_the_search(search: Any) -> None:
+    # Without its device no other change can be measured either.
     with pytest.raises(TargetError, match="gone"):
         search(1.0, TargetError("The phone is gone."), 1.5)
 
@@ -230,12 +228,9 @@ def test_the_first_figure_that_is_worse_is_taken() -> None:
     assert found.name == "operators"
     asked = worse_figure(case(), case(operators=5, size=2000), "size")
     assert asked is SIZE
-
-
-def test_nothing_is_worse_where_it_only_got_better() -> None:
+    # Nothing is worse where it only got better, or grew by less than a hundredth.
     assert worse_figure(case(), case(), "size") is None
     assert worse_figure(case(operators=5), case(operators=3), "operators") is None
-    # A hundredth of the size says nothing.
     assert worse_figure(case(), case(size=1009), "size") is None
 
 
@@ -254,31 +249,34 @@ def test_what_one_end_does_not_have_is_named() -> None:
         worse_figure(case(size=None), case(), None)
 
 
-def row(good: str, bad: str, known: list[str]) -> list[str]:
-    found = releases_between(Pin("torch", good), Pin("torch", bad), known)
-    return [pin.version for pin in found]
+KNOWN = ("2.13.0", "2.9.1", "2.12.1", "2.12.0", "2.10.0", "2.8.0")
+BUILDS = ("2.13.0+cpu", "2.13.0", "2.12.1", "2.12.1+cpu", "2.12.0+cu130")
 
 
-def test_versions_are_in_order_with_both_ends() -> None:
-    known = ["2.13.0", "2.9.1", "2.12.1", "2.12.0", "2.10.0", "2.8.0"]
-    assert row("2.9.1", "2.13.0", known) == ["2.9.1", "2.10.0", "2.12.0", "2.12.1", "2.13.0"]
-    # An end that pip does not list may be in a folder of wheels.
-    assert row("2.11.9", "2.12.2", known) == ["2.11.9", "2.12.0", "2.12.1", "2.12.2"]
+@pytest.mark.parametrize(
+    ("known", "found"),
+    [
+        (KNOWN, ["2.9.1", "2.10.0", "2.12.0", "2.12.1", "2.13.0"]),
+        # An end that pip does not list may be in a folder of wheels.
+        (KNOWN, ["2.11.9", "2.12.0", "2.12.1", "2.12.2"]),
+        # An older bad end is searched for back in time.
+        (KNOWN, ["2.12.1", "2.12.0", "2.10.0", "2.9.1"]),
+        # Builds for something else are left out.
+        (BUILDS, ["2.11.0", "2.12.1", "2.13.0"]),
+        (BUILDS, ["2.11.0+cpu", "2.12.1+cpu", "2.13.0+cpu"]),
+        # The same version in another build is not a version between.
+        (BUILDS, ["2.12.1", "2.13.0+cpu"]),
+    ],
+)
+def test_versions_are_in_order_with_both_ends(known: tuple[str, ...], found: list[str]) -> None:
+    good, bad = Pin("torch", found[0]), Pin("torch", found[-1])
+    assert [pin.version for pin in releases_between(good, bad, known)] == found
 
 
-def test_an_older_bad_end_is_searched_for_back_in_time() -> None:
-    assert row("2.12.1", "2.9.1", ["2.10.0", "2.12.0"]) == ["2.12.1", "2.12.0", "2.10.0", "2.9.1"]
+def test_a_row_knows_whether_it_goes_back_in_time() -> None:
     ends = [Pin("torch", version) for version in ("2.12.1", "2.9.1")]
     assert ReleaseRow(ends, Settings(), lambda line: None).backwards
     assert not ReleaseRow(ends[::-1], Settings(), lambda line: None).backwards
-
-
-def test_builds_for_something_else_are_left_out() -> None:
-    known = ["2.13.0+cpu", "2.13.0", "2.12.1", "2.12.1+cpu", "2.12.0+cu130"]
-    assert row("2.11.0", "2.13.0", known) == ["2.11.0", "2.12.1", "2.13.0"]
-    assert row("2.11.0+cpu", "2.13.0+cpu", known) == ["2.11.0+cpu", "2.12.1+cpu", "2.13.0+cpu"]
-    # The same version in another build is not a version between.
-    assert row("2.12.1", "2.13.0+cpu", known) == ["2.12.1", "2.13.0+cpu"]
 
 
 def test_only_packages_that_change_something_are_taken() -> None:
@@ -386,13 +384,10 @@ def repository(tmp_path: Path) -> Path:
     return root
 
 
-def test_the_ends_are_among_the_commits(repository: Path) -> None:
+def test_both_ends_are_among_the_commits_and_a_merge_is_one_change(repository: Path) -> None:
     found = commits_between(repository, "HEAD~3", "HEAD")
     assert [commit.subject for commit in found] == [f"change {number}" for number in (1, 2, 3, 4)]
     assert found[-1].key == git(repository, "rev-parse", "HEAD")
-
-
-def test_a_merge_counts_as_one_change(repository: Path) -> None:
     git(repository, "checkout", "-q", "-b", "side", "HEAD~1")
     git(repository, "commit", "-q", "--allow-empty", "-m", "on the side")
     git(repository, "checkout", "-q", "main")
