@@ -310,7 +310,7 @@ def _result(root: Path, done: Done) -> dict[str, Any]:
 
 
 def _extend(path: Path, more: dict[str, Any]) -> None:
-    write_json(path, {**_object(path), **more})
+    write_json(path, _object(path) | more)
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -25,7 +25,14 @@ from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.export.rewrites import NAMES
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.profile.findings import by_data_type
-from pytest_sme2.report.findings import advice, advice_text, amount_text, outputs_text, trial_text
+from pytest_sme2.report.findings import (
+    Advice,
+    advice,
+    advice_text,
+    amount_text,
+    outputs_text,
+    trial_text,
+)
 from pytest_sme2.report.text import bullet, clipped, printable
 from pytest_sme2.report.versus_baseline import value_text, worst_first
 from pytest_sme2.results import AS_EXPORTED, FORWARD, Arm, Topic
@@ -298,18 +305,15 @@ def _lines(
     for name, tried in trials.items():
         for trial in tried:
             saved.setdefault(" and ".join(trial.rewrites), {})[name] = trial
+
+    def worth(entry: Advice) -> float:
+        """What is saved is measured, and what an operator takes is not all to be gained."""
+        return max([entry.share, *(one.saving for one in saved.get(entry.rewrite, {}).values())])
+
     found = advice({name: ran.findings for name, ran in variants.items()})
-    # What is saved is measured, and what an operator takes is not all to be gained.
-    found.sort(
-        key=lambda entry: (
-            -max(
-                entry.share, *(trial.saving for trial in saved.get(entry.rewrite, {}).values()), 0.0
-            )
-        )
-    )
+    found.sort(key=worth, reverse=True)
     if found:
-        yield ""
-        yield "What costs, the most expensive first:"
+        yield "\nWhat costs, the most expensive first:"
     for entry in found:
         yield bullet(advice_text(entry))
         for name, trial in saved.pop(entry.rewrite, {}).items():
@@ -319,8 +323,7 @@ def _lines(
             yield bullet(f"{rewrites} in {name}: {trial_text(trial)}", "= ")
     named = [entry.rewrite for entry in found if entry.rewrite]
     if named and command:
-        yield ""
-        yield f"To see what a rewrite brings: {printable(command)} --try {named[0]}"
+        yield f"\nTo see what a rewrite brings: {printable(command)} --try {named[0]}"
     yield from _notes(variants)
     yield from failed
 

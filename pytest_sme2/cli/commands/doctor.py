@@ -18,7 +18,7 @@ import tempfile
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_sme2 import __version__
 from pytest_sme2.cli.options import Arguments, chosen, shared
@@ -53,8 +53,7 @@ ARGUMENTS: Arguments = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Fact:
+class Fact(NamedTuple):
     """One line of the report."""
 
     what: str
@@ -131,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
     }
     usable = next(fact.ok for fact in found["devices"] if fact.what == f"--device={device}")
     report: dict[str, Any] = {
-        heading: [dataclasses.asdict(fact) for fact in facts] for heading, facts in found.items()
+        heading: [fact._asdict() for fact in facts] for heading, facts in found.items()
     }
     report |= {"cache": str(find_cache()), "usable": usable}
     if not arguments.json:
@@ -176,19 +175,15 @@ def format_check(check: MachineCheck) -> str:
     lines += [f"      {name}: {plain(value)}" for name, value in sorted(check.machine.items())]
     lines.append(f"ten convolutions in fp32, with ExecuTorch {check.executorch}")
     for arm, found in check.arms.items():
-        share, energy = found.performance_share, found.energy_nj
-        time = found.median_us
+        share, energy, time = found.performance_share, found.energy_nj, found.median_us
+        matrix = count(found.matrix_operators, "matrix operator")
         parts = [
             "emulated, so its time means nothing" if time is None else f"{time:.1f} us",
-            f"{found.sme2_operators} of {count(found.matrix_operators, 'matrix operator')} on SME2 "
-            "kernels",
-            "performance cores: "
-            + ("the system does not tell" if share is None else f"{share:.1%} of CPU time"),
+            f"{found.sme2_operators} of {matrix} on SME2 kernels",
+            f"performance cores: {'unknown' if share is None else f'{share:.1%} of CPU time'}",
         ]
         parts += [] if energy is None else [f"{energy / 1e3:.1f} uJ"]
         lines.append(f"      SME2 {arm}: {'; '.join(parts)}")
     lines.append(f"      evidence: {check.evidence}")
-    lines += [f"  no  {plain(problem)}" for problem in check.problems] or [
-        "  ok  no problems found"
-    ]
-    return "\n".join(lines)
+    problems = [f"  no  {plain(problem)}" for problem in check.problems]
+    return "\n".join([*lines, *(problems or ["  ok  no problems found"])])

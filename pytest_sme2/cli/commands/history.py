@@ -59,7 +59,7 @@ _MOST_ROWS = 40
 def run(arguments: argparse.Namespace) -> int:
     limits = _limits(arguments)
     html = None if arguments.html is None else parse_report(str(arguments.html))
-    least = _fraction("--at-least", arguments.at_least or "0%")
+    least = _fraction(arguments.at_least or "0%", "--at-least")
     records = [
         record
         for record in _renamed(read_history(arguments.folder), arguments.rename)
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     if html is not None:
         write_text(html, history_page(series, found))
     worse = list(_worse(series, limits, arguments.window, since))
-    if "gate" in limits:
+    if "gate" in arguments.fail_on:
         worse += _gated(recent, chosen(arguments, baseline_dir=Path("baselines"), limits={}))
     document = {"changes": [_document(event) for event in found], "failed": worse}
     show(arguments, document, history_lines(series, found))
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if worse else 0
 
 
-def _fraction(option: str, text: str) -> float:
+def _fraction(text: str, option: str = "--fail-on") -> float:
     try:
         return parse_fraction(text)
     except ValueError as error:
@@ -92,16 +92,14 @@ def _fraction(option: str, text: str) -> float:
 
 
 def _limits(arguments: argparse.Namespace) -> dict[str, float]:
-    """What a ``sum`` and a ``step`` may be at most; that of ``gate`` is not used."""
-    if arguments.window is not None and arguments.window < 2:
-        raise UsageError("--window takes a number of runs from 2 on.")
-    limits = {"gate": 0.0} if "gate" in arguments.fail_on else {}
-    for text in arguments.fail_on:
-        if text != "gate":
-            kind = "step" if text.startswith("step=") else "sum"
-            limits[kind] = _fraction("--fail-on", text.removeprefix("step="))
-    if arguments.window is not None and not {"sum", "step"} & {*limits}:
-        raise UsageError("--window needs --fail-on PERCENT.")
+    """What a ``sum`` and a ``step`` may be at most."""
+    limits = {
+        "step" if text.startswith("step=") else "sum": _fraction(text.removeprefix("step="))
+        for text in arguments.fail_on
+        if text != "gate"
+    }
+    if arguments.window is not None and (arguments.window < 2 or not limits):
+        raise UsageError("--window takes a number of runs from 2 on, and needs --fail-on PERCENT.")
     return limits
 
 
@@ -136,7 +134,7 @@ def _worse(
         for track in each.tracks:
             part = latest(track, window, since)
             for kind, limit in limits.items():
-                growth = {"sum": worsened, "step": worst_step}.get(kind, lambda _: None)(part)
+                growth = worsened(part) if kind == "sum" else worst_step(part)
                 if growth is not None and growth > limit:
                     runs = count(len(part.points), "run")
                     where = f"over {runs}" if kind == "sum" else f"in one step of {runs}"
@@ -149,7 +147,6 @@ def _worse(
 def _gated(found: Sequence[Event], settings: Mapping[str, Any]) -> Iterator[str]:
     """What the gate would not let pass; it does not blame a program for its machine either."""
     growth: dict[tuple[str, str, str], float] = {}
-    allowed: dict[str, Limits] = {}
     blamed = (change for event in found if event.kind != "machine" for change in event.changes)
     for change in sorted(blamed, key=lambda change: change.last):
         figure, step = change.track.figure, change.step
@@ -157,9 +154,8 @@ def _gated(found: Sequence[Event], settings: Mapping[str, Any]) -> Iterator[str]
         key = (change.series.case, change.series.name, figure.name)
         # From or to 0 there is no sum: a figure that came from there begins anew.
         growth[key] = 0.0 if part == -1 else (1 + growth.get(key, 0.0)) * (1 + part) - 1
+    allowed = {case: _gate_limits(case, settings) for case, _, _ in growth}
     for (case, name, metric), total in sorted(growth.items()):
-        if case not in allowed:
-            allowed[case] = _gate_limits(case, settings)
         limit = _gate_limit(metric, allowed[case])
         if limit is not None and total > limit:
             yield f"{name}: {metric} got {total:.2%} worse; the gate allows {limit:.2%}."

@@ -35,7 +35,7 @@ def test_everything_that_was_found_is_printed() -> None:
         "      SME2 on: 61.5 us; 10 of 10 matrix operators on SME2 kernels; "
         "performance cores: 75.0% of CPU time; 12.3 uJ",
         "      SME2 off: 240.0 us; 0 of 10 matrix operators on SME2 kernels; "
-        "performance cores: the system does not tell",
+        "performance cores: unknown",
         "      evidence: 10 of 10 matrix operators ran on SME2 kernels.",
         "  no  It runs on battery.",
     ]
