@@ -6,11 +6,11 @@ more than noise, in ``timing/stats.py`` and ``verdict/``.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
+from types import SimpleNamespace
 from typing import TypeVar
 
 from pytest_sme2.profile.categories import canonical_name
@@ -33,7 +33,8 @@ MOST_STEPS = 20_000_000
 
 def compare(before: Profile, after: Profile, names: tuple[str, str] = ("off", "on")) -> Comparison:
     """Compare ``after`` with ``before``; a ratio above 1 means that ``after`` is faster."""
-    largest_after = largest_category(after)
+    largest = largest_category(after)
+    rest = 0.0 if largest is None else 1.0 - after.share(after.category_ns[largest])
     return Comparison(
         before_name=names[0],
         after_name=names[1],
@@ -47,8 +48,8 @@ def compare(before: Profile, after: Profile, names: tuple[str, str] = ("off", "o
         operators=match_operators(before.operators, after.operators),
         overhead=Change("overhead", before.overhead_ns, after.overhead_ns),
         largest_before=largest_category(before),
-        largest_after=largest_after,
-        amdahl=_amdahl(after, largest_after),
+        largest_after=largest,
+        amdahl=1.0 / rest if rest > 0 else None,
     )
 
 
@@ -56,14 +57,6 @@ def largest_category(profile: Profile) -> Category | None:
     """Where most time goes; None where no operator took any."""
     category = max(profile.category_ns, key=lambda key: profile.category_ns[key], default=None)
     return category if category is not None and profile.category_ns[category] else None
-
-
-def _amdahl(profile: Profile, largest: Category | None) -> float | None:
-    """How many times faster the program were if its largest category took no time."""
-    if largest is None:
-        return None
-    rest = 1.0 - profile.share(profile.category_ns[largest])
-    return 1.0 / rest if rest > 0 else None
 
 
 def _changes(
@@ -82,22 +75,16 @@ def match_operators(before: Operators, after: Operators) -> tuple[OperatorChange
     an fp16 program can be laid beside the fp32 one.
     """
     names = (canonical_name, lambda operator: operator.operation)
-    return tuple(_matched(before, after, names, _Steps(MOST_STEPS)))
-
-
-@dataclasses.dataclass
-class _Steps:
-    """How many steps of comparing are left."""
-
-    left: int
+    return tuple(_matched(before, after, names, SimpleNamespace(left=MOST_STEPS)))
 
 
 def _matched(
     before: Operators,
     after: Operators,
     names: Sequence[Callable[[Operator], str]],
-    steps: _Steps,
+    steps: SimpleNamespace,
 ) -> Iterator[OperatorChange]:
+    """``steps.left`` is how many steps of comparing are left."""
     if not names:
         yield from (OperatorChange(profile, None) for profile in before)
         yield from (OperatorChange(None, profile) for profile in after)
@@ -123,7 +110,7 @@ def _matched(
 
 
 def _equal_parts(
-    old: Sequence[str], new: Sequence[str], steps: _Steps
+    old: Sequence[str], new: Sequence[str], steps: SimpleNamespace
 ) -> list[tuple[int, int, int]]:
     """Where each part that is in both starts, in one and the other, and its length; in order.
 

@@ -1,8 +1,7 @@
 """How much of the matrix work ran on SME2 kernels, and why the rest did not. Pure.
 
 What an operator is, its name alone does not say. ``settled`` joins the name with the program's
-shapes and the kernels that ran; everything else reads the answer from the operator. Whether a pair
-of runs proves anything is asked in ``evidence.py``.
+shapes and the kernels that ran; everything else reads the answer from the operator.
 """
 
 from __future__ import annotations

@@ -116,27 +116,6 @@ def test_a_long_program_of_few_names_is_matched() -> None:
     assert all(change.before and change.after for change in found)
 
 
-def test_only_what_differs_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The search takes the square of what it is given."""
-    searched: list[tuple[int, int]] = []
-
-    class Matcher(SequenceMatcher[str]):
-        def __init__(self, junk: None, old: list[str], new: list[str], autojunk: bool) -> None:
-            searched.append((len(old), len(new)))
-            super().__init__(junk, old, new, autojunk)
-
-    monkeypatch.setattr("pytest_sme2.profile.compare.SequenceMatcher", Matcher)
-    calls = [("Add (ND)", 5), ("Clamp (NC)", 5)] * 20
-    before = profile_of(calls).operators
-    after = profile_of([*calls[:20], ("Softmax (NC)", 9), *calls[20:]]).operators
-    changes = match_operators(before, after)
-    assert [change.before is None for change in changes].count(True) == 1
-    assert changes[20].before is None
-    assert all(change.after is not None for change in changes)
-    # The new one, and what is left between the matches by the operation alone.
-    assert max(searched) == (0, 1)
-
-
 @pytest.mark.parametrize(("before", "after"), [("AB", "ABAB"), ("ABA", "A"), ("AAA", "AA")])
 def test_equal_ends_do_not_overlap(before: str, after: str) -> None:
     names = {"A": ("Add (ND)", 5), "B": ("Clamp (NC)", 5)}

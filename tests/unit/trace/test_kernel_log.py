@@ -106,13 +106,13 @@ def census(folder: Path, text: str, *libraries: Path) -> dict[str, Kernel]:
 
 def test_blocks_become_kernels(tmp_path: Path, library: Path) -> None:
     text = opened(f"/somewhere/{library.name}") + mapped()
-    text += block(0x1100) + block(0x1110) + block(0x1150) + block(0x1200) + block(0x1304)
+    text += block(0x1304) + block(0x1200) + block(0x1100) + block(0x1110) + block(0x1150)
     text += block(0x1400) + block(0x1FFC)
-    assert census(tmp_path, text, library) == {
-        SME2: Kernel(SME2, KernelFamily.SME2, 3),
-        SME: Kernel(SME, KernelFamily.SME, 1),
-        NEON: Kernel(NEON, KernelFamily.NEON, 1),
-    }
+    assert list(census(tmp_path, text, library).values()) == [
+        Kernel(SME2, KernelFamily.SME2, 3),
+        Kernel(SME, KernelFamily.SME, 1),
+        Kernel(NEON, KernelFamily.NEON, 1),
+    ]
 
 
 def test_segments_that_are_shifted_resolve(tmp_path: Path) -> None:
@@ -185,11 +185,6 @@ def test_all_blocks_are_counted(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text(block(0x10) + block(0x20) + "IN: \n\nIN: \n0xnothex\n")
     assert census_from_qemu_log(log, [], Arm.OFF).blocks == 2
-
-
-def test_kernels_are_sorted(tmp_path: Path, library: Path) -> None:
-    text = opened(library.name) + mapped() + block(0x1300) + block(0x1200) + block(0x1100)
-    assert list(census(tmp_path, text, library)) == [SME2, SME, NEON]
 
 
 @settings(max_examples=60, deadline=None)

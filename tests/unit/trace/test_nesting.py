@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_sme2.trace.etdump import _next_not_greater, depths, read_etdump
+from pytest_sme2.trace.etdump import _next_not_greater, read_etdump
 from tests.support.etdump_builder import (
     Block,
     Profiling,
@@ -104,16 +104,6 @@ def test_search_agrees_with_the_obvious_one(case: tuple[np.ndarray, np.ndarray])
         for i in range(start.size)
     ]
     assert _next_not_greater(start, strictly).tolist() == answer
-
-
-@given(st.lists(st.integers(0, 100), max_size=60))
-def test_depths_agree_with_walking_up(choices: list[int]) -> None:
-    parent = [choice % row - 1 if row else -1 for row, choice in enumerate(choices)]
-
-    def walk(row: int) -> int:
-        return 0 if parent[row] < 0 else 1 + walk(parent[row])
-
-    assert depths(np.array(parent, np.int64)).tolist() == [walk(row) for row in range(len(parent))]
 
 
 def test_delegate_events_may_outlast_their_call() -> None:
