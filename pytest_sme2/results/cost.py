@@ -28,9 +28,6 @@ class Counts:
     """As if all lanes of a predicated access were active."""
     stored_bytes: int = 0
 
-    def __add__(self, other: Counts) -> Counts:
-        return total_of((self, other))
-
 
 # ``dataclasses.astuple`` copies every number on its way, which took half of a report's time.
 _numbers = attrgetter(*(entry.name for entry in fields(Counts)))

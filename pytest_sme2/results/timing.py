@@ -68,10 +68,6 @@ class Decision:
     p_value: float
     """Over all looks taken; valid for any level."""
 
-    @property
-    def last(self) -> Look:
-        return self.looks[-1]
-
 
 @dataclass(frozen=True)
 class PairSample:

@@ -1,4 +1,4 @@
-"""Kernel matrices as files: kept whole, refused when damaged, compared cell by cell."""
+"""Kernel matrices: kept whole, refused when damaged, compared, and what they say of an operator."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import UsageError
+from pytest_sme2.profile import kernel_matrix
+from pytest_sme2.profile.categories import classify
 from pytest_sme2.profile.kernel_matrix import (
+    cell_of,
     changes,
+    evidence,
+    known_family,
     read_matrix,
     select,
     shipped_matrix,
     write_matrix,
 )
-from pytest_sme2.results import Cell, CellAnswer, KernelMatrix
+from pytest_sme2.results import Cell, CellAnswer, KernelMatrix, OperatorShapes
 
 LINEAR = Cell("linear", "fp32", 32, "regular")
 POINTWISE = Cell("convolution 1x1", "fp16", 32, "regular")
@@ -103,3 +108,120 @@ def test_answers_are_selected_by_operator_data_type_and_family() -> None:
     assert select(MATRIX, data_types=["fp16"]) == MATRIX.answers[1:2]
     assert select(MATRIX, family="sme2") == MATRIX.answers[:1]
     assert select(MATRIX) == MATRIX.answers
+
+
+# --- what it says of an operator ------------------------------------------------------------------
+
+POINTWISE_LAYER = OperatorShapes("convolution", ((1, 8, 8, 64), (10, 1, 1, 64)), (1, 8, 8, 10))
+LINEAR_LAYER = OperatorShapes("linear", ((1, 64), (10, 64)), (1, 10))
+FULL = OperatorShapes("convolution", ((1, 8, 8, 64), (10, 3, 3, 64)), (1, 8, 8, 10))
+GROUPED = OperatorShapes("convolution", ((1, 8, 8, 64), (64, 3, 3, 16)), (1, 8, 8, 64))
+ONE = OperatorShapes("convolution", ((1, 8, 8, 1), (64, 3, 3, 1)), (1, 8, 8, 64))
+ONE_LARGE = OperatorShapes("convolution", ((1, 32, 32, 1), (64, 3, 3, 1)), (1, 32, 32, 64))
+DEPTHWISE = OperatorShapes("depthwise convolution", ((1, 8, 8, 96), (1, 7, 7, 96)), (1, 8, 8, 96))
+PRODUCT = OperatorShapes("matrix product", ((4, 1, 64), (4, 64, 32)), (4, 1, 32))
+CELLS = tuple(
+    Cell(operator, data_type, rows, size)
+    for operator in (
+        "linear", "convolution 1x1", "convolution 3x3", "grouped convolution",
+        "batch matrix product", "depthwise convolution",
+    )
+    for data_type in (
+        "fp32", "fp16", "int8 per channel", "int8 per tensor", "int4 per group",
+        "int4 per channel", "dynamic int8",
+    )
+    for rows, size in ((1, "regular"), (4, "regular"), (32, "regular"), (256, "regular"),
+                       (32, "1 input"))
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "operator", "data_type", "rows"),
+    [
+        ("Fully Connected (NC, F16) GEMM", POINTWISE_LAYER, "convolution 1x1", "fp16", 32),
+        ("Fully Connected (NC, PF32) GEMM", LINEAR_LAYER, "linear", "fp32", 1),
+        ("Convolution (NHWC, F32) IGEMM", FULL, "convolution 3x3", "fp32", 32),
+        ("Convolution (NHWC, QC8) IGEMM", FULL, "convolution 3x3", "int8 per channel", 32),
+        ("Convolution (NHWC, F16) IGEMM", GROUPED, "grouped convolution", "fp16", 32),
+        ("Batch Matrix Multiply (NC, F32) GEMM", PRODUCT, "batch matrix product", "fp32", 1),
+        ("Fully Connected (NC, QS8) GEMM", LINEAR_LAYER, "linear", "int8 per tensor", 1),
+        ("Fully Connected (NC, QP8, F32, QB4W) GEMM", LINEAR_LAYER, "linear", "int4 per group", 1),
+        (
+            "Fully Connected (NC, QP8, F32, QC4W) GEMM",
+            LINEAR_LAYER,
+            "linear",
+            "int4 per channel",
+            1,
+        ),
+        ("Fully Connected (NC, QD8, F32, QC8W) GEMM", LINEAR_LAYER, "linear", "dynamic int8", 1),
+        # One input channel is a size of its own, of which the matrix has 32 rows alone.
+        ("Convolution (NHWC, F32) IGEMM", ONE, "convolution 3x3", "fp32", 32),
+        ("Convolution (NHWC, F32) IGEMM", ONE_LARGE, "convolution 3x3", "fp32", 32),
+        ("Convolution (NHWC, F16) IGEMM", DEPTHWISE, "depthwise convolution", "fp16", 32),
+    ],
+)
+def test_an_operator_belongs_to_a_cell(
+    name: str, shapes: OperatorShapes, operator: str, data_type: str, rows: int
+) -> None:
+    size = "1 input" if shapes in (ONE, ONE_LARGE) else "regular"
+    assert cell_of(classify(name), shapes, CELLS) == Cell(operator, data_type, rows, size)
+
+
+def test_without_shapes_or_outside_of_the_delegate_there_is_no_cell() -> None:
+    assert cell_of(classify("Fully Connected (NC, F16) GEMM"), None, CELLS) is None
+    assert cell_of(classify("native_call_mm.out"), LINEAR_LAYER, CELLS) is None
+    assert cell_of(classify("Convolution (NCHW, F32) SPMM"), FULL, CELLS) is None
+
+
+def matrix(version: str) -> KernelMatrix:
+    def cell(data_type: str) -> Cell:
+        return Cell("convolution 1x1", data_type, 32, "regular")
+
+    answers = (
+        CellAnswer(cell("fp32"), "sme2", "kai_mopa"),
+        CellAnswer(cell("fp16"), "neon", "xnn_neon"),
+        CellAnswer(cell("dynamic int8"), problem="it failed"),
+    )
+    return KernelMatrix(version, "2.13.0", "0.18.0", "max", answers, (cell("int8 per channel"),))
+
+
+@pytest.fixture
+def shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_matrix, "shipped_versions", lambda: ("1.5.0", "1.5.1"))
+    monkeypatch.setattr(kernel_matrix, "shipped_matrix", matrix)
+
+
+@pytest.mark.usefixtures("shipped")
+def test_the_evidence_is_the_cell_and_its_neighbours() -> None:
+    assert evidence(classify("Fully Connected (NC, F16) GEMM"), POINTWISE_LAYER) == (
+        "kernel matrix of ExecuTorch 1.5.1: convolution 1x1, fp16, 32 rows, regular size: NEON "
+        "(xnn_neon); on SME2 in fp32 (dynamic int8, int8 per channel: not known); executorch#9753, "
+        "seen in 1.5.0 and 1.5.1"
+    )
+
+
+@pytest.mark.usefixtures("shipped")
+def test_what_the_matrix_does_not_have_is_not_known() -> None:
+    said = evidence(classify("Fully Connected (NC, QS8, QC8W) GEMM"), POINTWISE_LAYER)
+    assert "convolution 1x1, int8 per channel, 32 rows, regular size is not known" in said
+    prompt = OperatorShapes("linear", ((33, 64), (10, 64)), (33, 10))
+    for operator in ("Fully Connected (NC, F16) GEMM", "native_call_mm.out"):
+        assert "no cell for it" in evidence(classify(operator), prompt)
+
+
+@pytest.mark.usefixtures("shipped")
+@pytest.mark.parametrize(
+    ("name", "shapes", "family"),
+    [
+        ("Fully Connected (NC, PF32) GEMM", POINTWISE_LAYER, "sme2"),
+        ("Fully Connected (NC, F16) GEMM", POINTWISE_LAYER, "neon"),
+        ("Fully Connected (NC, QD8, F32, QC8W) GEMM", POINTWISE_LAYER, ""),
+        ("Fully Connected (NC, QS8, QC8W) GEMM", POINTWISE_LAYER, ""),
+        ("Fully Connected (NC, F16) GEMM", LINEAR_LAYER, ""),
+        ("Fully Connected (NC, F16) GEMM", None, ""),
+    ],
+)
+def test_where_the_matrix_has_a_layer(
+    name: str, shapes: OperatorShapes | None, family: str
+) -> None:
+    assert known_family(classify(name), shapes) == family

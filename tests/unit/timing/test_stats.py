@@ -160,8 +160,9 @@ def test_clear_cases_are_decided_at_the_first_look(slowdown, outcome):
     decision = stats.decide_ratio(math.log1p(slowdown) + noise(30))
     assert decision.outcome is outcome
     assert [look.pairs for look in decision.looks] == [10]
-    assert decision.last.interval[0] <= decision.last.estimate <= decision.last.interval[1]
-    assert decision.last.estimate == pytest.approx(1 + slowdown, abs=0.005)
+    last = decision.looks[-1]
+    assert last.interval[0] <= last.estimate <= last.interval[1]
+    assert last.estimate == pytest.approx(1 + slowdown, abs=0.005)
 
 
 def test_a_slowdown_at_the_limit_stays_open_to_the_end():
@@ -200,7 +201,7 @@ def test_what_is_clearly_faster_has_the_greatest_p_value():
 def test_too_few_pairs_are_inconclusive_and_have_no_interval():
     decision = stats.decide_ratio(math.log(1.5) + noise(7))
     assert decision.outcome is Outcome.INCONCLUSIVE
-    assert decision.last.interval is None
+    assert decision.looks[-1].interval is None
 
 
 def test_pairs_between_two_looks_use_the_error_of_the_look_that_was_due():
