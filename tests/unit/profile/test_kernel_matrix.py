@@ -113,7 +113,7 @@ def test_answers_are_selected_by_operator_data_type_and_family() -> None:
 # --- what it says of an operator ------------------------------------------------------------------
 
 POINTWISE_LAYER = OperatorShapes("convolution", ((1, 8, 8, 64), (10, 1, 1, 64)), (1, 8, 8, 10))
-LINEAR_LAYER = OperatorShapes("linear", ((1, 64), (10, 64)), (1, 10))
+LAYER = OperatorShapes("linear", ((1, 64), (10, 64)), (1, 10))
 FULL = OperatorShapes("convolution", ((1, 8, 8, 64), (10, 3, 3, 64)), (1, 8, 8, 10))
 GROUPED = OperatorShapes("convolution", ((1, 8, 8, 64), (64, 3, 3, 16)), (1, 8, 8, 64))
 ONE = OperatorShapes("convolution", ((1, 8, 8, 1), (64, 3, 3, 1)), (1, 8, 8, 64))
@@ -139,21 +139,21 @@ CELLS = tuple(
     ("name", "shapes", "operator", "data_type", "rows"),
     [
         ("Fully Connected (NC, F16) GEMM", POINTWISE_LAYER, "convolution 1x1", "fp16", 32),
-        ("Fully Connected (NC, PF32) GEMM", LINEAR_LAYER, "linear", "fp32", 1),
+        ("Fully Connected (NC, PF32) GEMM", LAYER, "linear", "fp32", 1),
         ("Convolution (NHWC, F32) IGEMM", FULL, "convolution 3x3", "fp32", 32),
         ("Convolution (NHWC, QC8) IGEMM", FULL, "convolution 3x3", "int8 per channel", 32),
         ("Convolution (NHWC, F16) IGEMM", GROUPED, "grouped convolution", "fp16", 32),
         ("Batch Matrix Multiply (NC, F32) GEMM", PRODUCT, "batch matrix product", "fp32", 1),
-        ("Fully Connected (NC, QS8) GEMM", LINEAR_LAYER, "linear", "int8 per tensor", 1),
-        ("Fully Connected (NC, QP8, F32, QB4W) GEMM", LINEAR_LAYER, "linear", "int4 per group", 1),
+        ("Fully Connected (NC, QS8) GEMM", LAYER, "linear", "int8 per tensor", 1),
+        ("Fully Connected (NC, QP8, F32, QB4W) GEMM", LAYER, "linear", "int4 per group", 1),
         (
             "Fully Connected (NC, QP8, F32, QC4W) GEMM",
-            LINEAR_LAYER,
+            LAYER,
             "linear",
             "int4 per channel",
             1,
         ),
-        ("Fully Connected (NC, QD8, F32, QC8W) GEMM", LINEAR_LAYER, "linear", "dynamic int8", 1),
+        ("Fully Connected (NC, QD8, F32, QC8W) GEMM", LAYER, "linear", "dynamic int8", 1),
         # One input channel is a size of its own, of which the matrix has 32 rows alone.
         ("Convolution (NHWC, F32) IGEMM", ONE, "convolution 3x3", "fp32", 32),
         ("Convolution (NHWC, F32) IGEMM", ONE_LARGE, "convolution 3x3", "fp32", 32),
@@ -169,7 +169,7 @@ def test_an_operator_belongs_to_a_cell(
 
 def test_without_shapes_or_outside_of_the_delegate_there_is_no_cell() -> None:
     assert cell_of(classify("Fully Connected (NC, F16) GEMM"), None, CELLS) is None
-    assert cell_of(classify("native_call_mm.out"), LINEAR_LAYER, CELLS) is None
+    assert cell_of(classify("native_call_mm.out"), LAYER, CELLS) is None
     assert cell_of(classify("Convolution (NCHW, F32) SPMM"), FULL, CELLS) is None
 
 
@@ -217,7 +217,7 @@ def test_what_the_matrix_does_not_have_is_not_known() -> None:
         ("Fully Connected (NC, F16) GEMM", POINTWISE_LAYER, "neon"),
         ("Fully Connected (NC, QD8, F32, QC8W) GEMM", POINTWISE_LAYER, ""),
         ("Fully Connected (NC, QS8, QC8W) GEMM", POINTWISE_LAYER, ""),
-        ("Fully Connected (NC, F16) GEMM", LINEAR_LAYER, ""),
+        ("Fully Connected (NC, F16) GEMM", LAYER, ""),
         ("Fully Connected (NC, F16) GEMM", None, ""),
     ],
 )
