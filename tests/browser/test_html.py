@@ -458,7 +458,6 @@ def test_operators_show_their_module_and_shapes(page: Page, tmp_path: Path) -> N
 
 
 def test_fifty_models_open_in_time(page: Page, large_report: Path) -> None:
-    assert large_report.stat().st_size < 10_000_000
     # The best of three: a cache that others fill makes it slower, and nothing makes it faster.
     assert min(page.open(large_report, f"#case-{number}") for number in range(3)) < 3.0
     assert len(rows(page, "overview-table")) == 50

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, read_record, w
 from pytest_sme2.system.files import safe_name
 from pytest_sme2.trace.etdump import read_etdump
 from tests.support import gate_examples
-from tests.support.profiles import ETDUMPS
+from tests.support.etdump_builder import build_etdump
+from tests.support.profiles import ETDUMPS, Call, run_of
 
 
 def stored_dumps(name: str) -> dict[Arm, bytes]:
@@ -61,6 +62,12 @@ def write_case(
     pairs = measurement(measured) if len(measured.medians_ns or {}) == len(PAIR) else None
     write_record(folder, CaseRecord(SCHEMA, case, measured, pairs, checks, etdumps))
     return folder
+
+
+def built(root: Path, off: Sequence[Call], on: Sequence[Call], **changes: Any) -> CaseRecord:
+    """A case whose arms make these calls, twice."""
+    dumps = {Arm.OFF: build_etdump([run_of(off)] * 2), Arm.ON: build_etdump([run_of(on)] * 2)}
+    return read_record(write_case(root, "toy", "fp32", dumps, **changes))
 
 
 def measurement(measured: CaseResult) -> PairedTiming:

@@ -35,10 +35,12 @@ def test_cases_are_listed_as_asked_for_whatever_worker_was_first(tmp_path: Path)
     assert places == sorted(places)
 
 
-def test_variants_stand_in_the_order_of_their_precision(tmp_path: Path) -> None:
-    lines, _ = conclude_run(folders(toy_run(tmp_path)), {}, settings(tmp_path))
+def test_variants_stand_in_the_order_of_their_precision_and_size(tmp_path: Path) -> None:
+    dumps, variants = stored_dumps("toy_fp16"), ("fp16@1024", "int8", "fp16@128", "fp32")
+    paths = [write_case(tmp_path, "toy", variant, dumps) for variant in variants]
+    lines, _ = conclude_run(folders(paths), {}, settings(tmp_path))
     rows = [line.split()[0] for line in lines if line.startswith("toy-")]
-    assert rows[:3] == ["toy-fp32", "toy-fp16", "toy-int8"]
+    assert rows[:4] == ["toy-fp32", "toy-fp16@128", "toy-fp16@1024", "toy-int8"]
 
 
 def test_checks_go_into_the_record_and_the_table(tmp_path: Path) -> None:

@@ -77,11 +77,6 @@ def case(tmp_path: Path) -> tuple[Path, CaseRecord]:
     return folder, read_record(folder)
 
 
-def test_a_record_keeps_the_cost(case: tuple[Path, CaseRecord]) -> None:
-    _, record = case
-    assert record.measured.costs[Arm.ON].operators[0].counts.instructions == 1_000_000
-
-
 def test_the_terminal_shows_instructions_and_says_what_they_are(
     case: tuple[Path, CaseRecord],
 ) -> None:

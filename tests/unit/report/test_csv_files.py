@@ -45,22 +45,6 @@ CALLS: tuple[Call, ...] = (
 )
 
 
-def test_the_files_of_an_experiment_have_their_names(tmp_path: Path) -> None:
-    analysis = analysis_of(tmp_path, *CALLS)
-    paths = write_experiment(analysis, tmp_path / "deep" / "out")
-    assert [path.name for path in paths] == [
-        "toy_all_runs_timeline.csv",
-        "toy_run0_timeline.csv",
-        "toy_operator_stats.csv",
-        "toy_category_summary.csv",
-        "toy_robust_stats.json",
-    ]
-    assert all(path.is_file() for path in paths)
-    assert sorted(path.name for path in (tmp_path / "deep" / "out").iterdir()) == sorted(
-        path.name for path in paths
-    )
-
-
 def test_timelines_hold_every_event_and_run_0_alone(tmp_path: Path) -> None:
     timeline, run_0, *_ = write_experiment(analysis_of(tmp_path, *CALLS), tmp_path)
     events = rows(timeline)

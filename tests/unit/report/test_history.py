@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.cli.main import main
-from pytest_sme2.errors import Sme2Error, UsageError
+from pytest_sme2.errors import Sme2Error
 from pytest_sme2.report import history
 from pytest_sme2.report.history import (
     FILE,
@@ -158,11 +158,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["history", str(tmp_path), "--case", "other"]) == 2
     assert main(["history", str(tmp_path / "none")]) == 2
     assert "--sme2-history" in capsys.readouterr().err
-
-
-def test_a_folder_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="There is no folder"):
-        read_history(tmp_path / "none")
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from pytest_sme2.cli.main import main
 from pytest_sme2.report.history import history_record
 from pytest_sme2.report.html import embedded_json, matrix_page, page, report_document
 from pytest_sme2.report.markdown import case_lines
-from pytest_sme2.results import PAIR, Arm, Check, Generated, Outcome, StepCosts
+from pytest_sme2.results import PAIR, Arm, Generated, StepCosts
 from pytest_sme2.session.run_directory import read_record
 from tests.support.etdump_builder import build_etdump
 from tests.support.gate_examples import frontier, medians
@@ -193,10 +193,3 @@ def test_the_command_writes_all_reports(
     assert main(["report", "run", "--html", "r.pdf"]) == 2
     assert main(["report", str(tmp_path / "nothing")]) == 2
     assert "metrics.json" in capsys.readouterr().err
-
-
-def test_checks_with_infinite_errors_can_be_shown(tmp_path: Path) -> None:
-    check = Check("outputs", Outcome.REGRESSED, "A NaN.", new=float("inf"), unit="share")
-    folder = write_case(tmp_path, "toy", "fp16", stored_dumps("toy_fp16"), checks=(check,))
-    text = page(report_document([(folder, read_record(folder))]))
-    assert data_of(text)["cases"][0]["checks"][0]["new"] is None

@@ -5,30 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pytest_sme2.report.findings import RunFinding, next_step, run_findings
 from pytest_sme2.report.html import report_document
 from pytest_sme2.report.markdown import case_lines
 from pytest_sme2.report.terminal import run_lines
-from pytest_sme2.results import AS_EXPORTED, Arm, Check, Outcome
+from pytest_sme2.results import AS_EXPORTED, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record
 from tests.support import recorded_runs
-from tests.support.etdump_builder import build_etdump
-from tests.support.profiles import Call, run_of
-from tests.support.records import stored_dumps, toy_run, write_case
+from tests.support.records import built, stored_dumps, toy_run, write_case
 
 QP8 = ("Fully Connected (NC, QP8, F32, QC4W) GEMM #1", 50_000)
 CONV_PF32 = ("Convolution (NHWC, PF32) IGEMM #1", 50_000)
-
-
-def built(root: Path, off: Sequence[Call], on: Sequence[Call], **changes: Any) -> CaseRecord:
-    """A case whose arms make these calls."""
-    dumps = {
-        Arm.OFF: build_etdump([run_of(off)] * 2),
-        Arm.ON: build_etdump([run_of(on)] * 2),
-    }
-    return read_record(write_case(root, "toy", "fp32", dumps, **changes))
 
 
 def starting(found: Sequence[RunFinding], start: str) -> list[RunFinding]:

@@ -90,11 +90,6 @@ def test_nothing_is_said_of_emulated_time(tmp_path: Path) -> None:
     assert "no time is shown" in text
 
 
-def test_variants_are_merged_into_one_sentence(tmp_path: Path) -> None:
-    text = flat(run_lines(records(tmp_path, emulated=True), 1))
-    assert ("toy: matrix operators on SME2: 2 of 3 (fp16); all 3 (fp32); 1 of 3 (int8)") in text
-
-
 def test_variants_name_their_device_where_there_are_several(tmp_path: Path) -> None:
     found = [*records(tmp_path / "a"), *records(tmp_path / "b", emulated=True)]
     text = flat([finding.text for finding in run_findings(found)])
@@ -106,20 +101,6 @@ def test_what_costs_most_comes_first(tmp_path: Path) -> None:
     costs = [found.share for found in run_findings(records(tmp_path))]
     assert costs == sorted(costs, reverse=True)
     assert len(costs) > 2
-
-
-def test_noise_and_the_smallest_detectable_difference_are_told(tmp_path: Path) -> None:
-    found = records(tmp_path)
-    usual = flat(run_lines(found))
-    assert (
-        "- noise floor 0.2 %, smallest detectable difference 1.1 %, of toy-fp16, the noisiest"
-        in usual
-    )
-    verbose = flat(run_lines(found, 1))
-    for record in found:
-        assert f"- {record.id}: noise floor 0.2 %, smallest detectable difference 1.1 %" in verbose
-    assert "noise floor" not in flat(run_lines(found, -1))
-    assert "noise floor" not in flat(run_lines(records(tmp_path / "e", emulated=True), 1))
 
 
 def test_quiet_prints_the_table_alone_and_quieter_nothing(tmp_path: Path) -> None:
@@ -212,20 +193,6 @@ def test_the_best_number_of_threads_is_a_table_and_a_sentence(tmp_path: Path) ->
     assert "not told apart from the best of its arm: SME2 with 4 threads" in text
 
 
-def test_a_failed_case_is_the_first_line_and_has_a_row_of_figures(tmp_path: Path) -> None:
-    found = records(tmp_path)
-    lines = run_lines(
-        [judged(found[0], Outcome.REGRESSED), judged(found[1], Outcome.PASS)], width=90
-    )
-    assert lines[0] == f"{found[0].id}: 11.5 % slower, limit 2 %"
-    (slower,) = (line for line in lines if "+11.5" in line)
-    assert slower.split() == [
-        *(found[0].id, "latency", "(on)", "9.000", "ms", "10.035", "ms", "+11.5", "%"),
-        *("[+10.2,", "+12.9]", "2", "%", "REGRESSED"),
-    ]
-    assert not any("operators (on)" in line for line in lines)
-
-
 @pytest.mark.parametrize(
     ("outcomes", "words"),
     [
@@ -244,14 +211,6 @@ def test_what_it_was_measured_against_is_said(
     )
     record = replace(records(tmp_path, emulated=True)[0], checks=checks)
     assert f"- against release: {words} -" in flat(run_lines([record]))
-
-
-def test_verbose_lists_every_check(tmp_path: Path) -> None:
-    record = judged(records(tmp_path)[0], Outcome.REGRESSED)
-    lines = run_lines([record], 1)
-    for check in record.checks:
-        (row,) = (line for line in lines if f" {check.metric} " in line)
-        assert row.endswith(f" {check.verdict}")
 
 
 def test_a_case_without_a_baseline_has_no_row_of_comparison(tmp_path: Path) -> None:

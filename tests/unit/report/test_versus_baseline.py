@@ -6,6 +6,7 @@ import dataclasses
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -206,11 +207,8 @@ def test_the_text_is_enough_to_start_fixing(slowed: str) -> None:
     assert slowed.count(CONV_ON) == 0
 
 
-def test_it_fits(slowed: str) -> None:
+def test_it_fits_and_what_passed_is_only_counted(slowed: str) -> None:
     assert max(len(line) for line in slowed.splitlines()) <= WIDTH
-
-
-def test_what_passed_is_only_counted(slowed: str) -> None:
     assert "other checks: " in slowed
     assert "program size" not in slowed
 
@@ -335,26 +333,25 @@ def test_hostile_names_neither_break_lines_nor_move_the_cursor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unit", "expected"),
+    ("values", "expected"),
     [
-        ("ns", "1.000 ms -> 2.000 ms, [+10.0 %, +20.0 %], limit +50.0 %"),
-        ("bytes", "1.00 MB -> 2.00 MB, [0.00 MB, 0.00 MB], limit 0.00 MB"),
-        ("count", "1,000,000 -> 2,000,000, [1.1, 1.2], limit 0.5"),
+        (
+            (1e6, 2e6, "ns", (1.1, 1.2), 0.5),
+            "1.000 ms -> 2.000 ms, [+10.0 %, +20.0 %], limit +50.0 %",
+        ),
+        (
+            (1e6, 2e6, "bytes", (1e5, 2e5), 1.5e6),
+            "1.00 MB -> 2.00 MB, [0.10 MB, 0.20 MB], limit 1.50 MB",
+        ),
+        ((1e6, 2e6, "count", (1.1, 1.2), 0.5), "1,000,000 -> 2,000,000, [1.1, 1.2], limit 0.5"),
+        ((0.3, 0.4, "share", None, 0.35), "30.0 % -> 40.0 %, limit 35.0 %"),
+        ((None, 1.5, "ratio", (1.4, 1.6), 2.0), "1.50x, [1.40x, 1.60x], limit 2.00x"),
     ],
 )
-def test_values_carry_their_units(unit: str, expected: str) -> None:
-    check = Check("x", Outcome.REGRESSED, "y", 1e6, 2e6, unit, (1.1, 1.2), 0.5)
+def test_values_carry_their_units(values: tuple[Any, ...], expected: str) -> None:
+    check = Check("x", Outcome.REGRESSED, "y", *values)
     text = failure_text(Verdict("m", "fp16", "t", check.verdict, (check,)), command="pytest")
     assert f"x: REGRESSED  {expected}\n" in text
-
-
-def test_shares_and_ratios() -> None:
-    share = Check("x", Outcome.REGRESSED, "y", 0.3, 0.4, "share", None, 0.35)
-    ratio = Check("z", Outcome.REGRESSED, "y", None, 1.5, "ratio", (1.4, 1.6), 2.0)
-    verdict = Verdict("m", "fp16", "t", Outcome.REGRESSED, (share, ratio))
-    text = failure_text(verdict, command="pytest")
-    assert "30.0 % -> 40.0 %, limit 35.0 %" in text
-    assert "1.50x, [1.40x, 1.60x], limit 2.00x" in text
 
 
 def test_a_command_can_be_pasted() -> None:

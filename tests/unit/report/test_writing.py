@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
+import operator
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +26,7 @@ from tests.support.records import HOSTILE, stored_dumps, toy_run
 from tests.support.records import write_case as make_case
 
 STEM = "toy_xnnpack_fp16"
+STATS = f"linux_sme2_on/{STEM}_linux_sme2_on_t1_operator_stats.csv"
 
 
 def concluded(root: Path, **choices: object) -> tuple[list[str], bool]:
@@ -123,25 +126,6 @@ def test_the_files_of_a_bare_program_carry_its_name_alone(tmp_path: Path) -> Non
     assert (folder / f"{safe_name('my net')}_pipeline_summary.json").is_file()
 
 
-def test_a_damaged_case_is_told_and_the_others_are_reported(tmp_path: Path) -> None:
-    folders = toy_run(tmp_path)
-    (folders[1] / "linux_sme2_on" / "run.etdump").write_bytes(b"no dump")
-    names = ["toy-fp16", "toy-fp32", "toy-int8"]
-    lines, problems = conclude_run(
-        dict(zip(names, map(str, folders), strict=True)), {}, Settings(out=tmp_path)
-    )
-    assert problems
-    assert any(line.startswith("toy-fp32: ") and "run.etdump" in line for line in lines)
-    assert any(line.startswith("toy-int8 ") for line in lines)
-
-
-def test_a_report_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    lines, problems = concluded(tmp_path / "out", report=tmp_path / "file" / "r.html")
-    assert problems
-    assert lines[-1].startswith("the report was not written: ")
-
-
 def test_hostile_names_stay_in_the_run_directory(tmp_path: Path) -> None:
     root = tmp_path / "deep" / "out"
     folder = make_case(root, HOSTILE, "fp16", stored_dumps("toy_fp16"))
@@ -153,11 +137,10 @@ def test_hostile_names_stay_in_the_run_directory(tmp_path: Path) -> None:
 # --- validation -----------------------------------------------------------------------------------
 
 
-def test_a_whole_run_directory_is_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    concluded(tmp_path)
-    assert main(["report", "validate", str(tmp_path)]) == 0
+def test_a_whole_run_directory_is_valid(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "validate", str(whole)]) == 0
     assert " 0 problems" in capsys.readouterr().out
-    assert main(["report", "validate", str(tmp_path), "--json"]) == 0
+    assert main(["report", "validate", str(whole), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["valid"]
     assert len(told["files"]) > 30
@@ -175,32 +158,31 @@ def drop(name: str) -> Callable[[Path], None]:
     return lambda case: (case / name).unlink()
 
 
-def without_key(case: Path) -> None:
-    path = case / "manifest.json"
-    document = json.loads(path.read_text())
-    del document["program"]
-    path.write_text(json.dumps(document))
+def say(name: str, text: str) -> Callable[[Path], object]:
+    return lambda case: (case / name).write_text(text)
 
 
-def no_object(case: Path) -> None:
-    (case / "manifest.json").write_text("[]")
+def forget(*keys: str) -> Callable[[Path], None]:
+    """A manifest without what stands under these keys."""
 
+    def damage(case: Path) -> None:
+        document = json.loads((case / "manifest.json").read_text())
+        *outer, last = keys
+        del functools.reduce(operator.getitem, outer, document)[last]
+        (case / "manifest.json").write_text(json.dumps(document))
 
-def without_an_arm(case: Path) -> None:
-    path = case / "manifest.json"
-    document = json.loads(path.read_text())
-    del document["experiments"]["on"]
-    path.write_text(json.dumps(document))
-
-
-def without_columns(case: Path) -> None:
-    (case / "linux_sme2_on" / f"{STEM}_linux_sme2_on_t1_operator_stats.csv").write_text(
-        "a,b\n1,2\n"
-    )
+    return damage
 
 
 def another_dump(case: Path) -> None:
     shutil.copy(case / "linux_sme2_off" / "run.etdump", case / "linux_sme2_on" / "run.etdump")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("whole")
+    concluded(root)
+    return root
 
 
 @pytest.mark.parametrize(
@@ -213,20 +195,21 @@ def another_dump(case: Path) -> None:
         (drop(f"{STEM}_pipeline_summary.md"), "_pipeline_summary.md: is missing"),
         (drop("linux_sme2_on/runner.log"), ".log: is missing"),
         (drop("linux_sme2_off/run.etdump"), "run.etdump: is missing"),
-        (without_key, "manifest.json: lacks the keys program"),
-        (no_object, "manifest.json: is not an object"),
-        (without_an_arm, "linux_sme2_on/run.etdump: is not in manifest.json"),
-        (without_columns, "operator_stats.csv: lacks the columns"),
+        (forget("program"), "manifest.json: lacks the keys program"),
+        (say("manifest.json", "[]"), "manifest.json: is not an object"),
+        (forget("experiments", "on"), "linux_sme2_on/run.etdump: is not in manifest.json"),
+        (say(STATS, "a,b\n1,2\n"), "operator_stats.csv: lacks the columns"),
         (another_dump, "is not the file that manifest.json lists"),
     ],
 )
 def test_what_is_missing_or_broken_is_named(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    damage: Callable[[Path], None],
+    whole: Path,
+    damage: Callable[[Path], object],
     message: str,
 ) -> None:
-    concluded(tmp_path)
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     damage(tmp_path / "toy-fp16" / "runs" / "linux")
     assert main(["report", "validate", str(tmp_path)]) == 1
     assert message in capsys.readouterr().out
@@ -235,26 +218,3 @@ def test_what_is_missing_or_broken_is_named(
 def test_a_folder_without_a_case_is_not_valid(tmp_path: Path) -> None:
     assert main(["report", "validate", str(tmp_path)]) == 1
     assert main(["report", "validate", str(tmp_path / "none")]) == 2
-
-
-# --- the order of the table -----------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_cases_stand_in_one_order_whoever_reported_first(tmp_path: Path) -> None:
-    variants = ("fp16@1024", "int8", "fp32@64", "fp16@128", "fp32@256")
-    folders = {
-        f"{model}-{variant}": make_case(tmp_path, model, variant, stored_dumps("toy_fp16"))
-        for variant in variants
-        for model in ("b", "a")
-    }
-
-    def order(*asked: str) -> list[str]:
-        told = {case: str(folder) for case, folder in folders.items()}
-        lines, failed = conclude_run(told, {}, Settings(out=tmp_path, models=asked))
-        assert not failed
-        return [line.split()[0] for line in lines if line.startswith(("a-", "b-"))]
-
-    ranked = ["fp32@64", "fp32@256", "fp16@128", "fp16@1024", "int8"]
-    assert order() == [f"{model}-{variant}" for model in "ab" for variant in ranked]
-    assert order("b", "a") == [f"{model}-{variant}" for model in "ba" for variant in ranked]
