@@ -145,7 +145,7 @@ class _File:
 # What is left out of the file where it says nothing.
 _OPTIONAL = {
     _Operator: ("matrix", "sme2", "sme1"),
-    BaselineSession: ("yardstick_ns", "interference", "conditions"),
+    BaselineSession: ("phases_ns", "yardstick_ns", "interference", "conditions"),
     _File: ("cost", "frontier", "generation"),
 }
 # Infinite ones have no number in JSON.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_sme2.profile.cost import stored
@@ -143,46 +143,35 @@ def _with_heap_of(before: StoredCost, now: StoredCost) -> StoredCost:
     if not _same_operators(before, now):
         return now
     shifts = [
-        _heap_shift(old.system, new.system)
-        for old, new in zip(before.operators, now.operators, strict=True)
+        new - old if abs(new - old) <= _HEAP else 0
+        for old, new in zip(_system_parts(before), _system_parts(now), strict=True)
     ]
-    outside = _heap_shift(_system_outside(before), _system_outside(now))
-    total = now.total.instructions - sum(shifts) - outside
-    return replace(
-        now,
-        total=replace(now.total, instructions=total),
-        operators=tuple(
-            replace(entry, instructions=entry.instructions - shift, system=entry.system - shift)
-            for entry, shift in zip(now.operators, shifts, strict=True)
-        ),
-        system=now.system - sum(shifts) - outside,
-    )
-
-
-def _same_operators(before: StoredCost, now: StoredCost) -> bool:
-    return [entry.name for entry in before.operators] == [entry.name for entry in now.operators]
-
-
-def _heap_shift(old: int, new: int) -> int:
-    return new - old if abs(new - old) <= _HEAP else 0
-
-
-def _system_outside(cost: StoredCost) -> int:
-    """The C library's part outside of operators."""
-    return cost.system - sum(entry.system for entry in cost.operators)
+    return _less(now, shifts)
 
 
 def _without_system(cost: StoredCost) -> StoredCost:
     """What came with ExecuTorch alone: it is the same code wherever a runner was built."""
-    return replace(
-        cost,
-        total=replace(cost.total, instructions=cost.total.instructions - cost.system),
-        operators=tuple(
-            replace(entry, instructions=entry.instructions - entry.system, system=0)
-            for entry in cost.operators
-        ),
-        system=0,
+    return _less(cost, _system_parts(cost))
+
+
+def _system_parts(cost: StoredCost) -> list[int]:
+    """The C library's part of each operator, and outside of them."""
+    parts = [entry.system for entry in cost.operators]
+    return [*parts, cost.system - sum(parts)]
+
+
+def _less(cost: StoredCost, parts: Sequence[int]) -> StoredCost:
+    """Without so many instructions of the C library in each operator, and outside of them."""
+    operators = tuple(
+        replace(entry, instructions=entry.instructions - part, system=entry.system - part)
+        for entry, part in zip(cost.operators, parts[:-1], strict=True)
     )
+    total = replace(cost.total, instructions=cost.total.instructions - sum(parts))
+    return replace(cost, total=total, operators=operators, system=cost.system - sum(parts))
+
+
+def _same_operators(before: StoredCost, now: StoredCost) -> bool:
+    return [entry.name for entry in before.operators] == [entry.name for entry in now.operators]
 
 
 def _categories(before: StoredCost, now: StoredCost) -> Iterable[_Growth]:

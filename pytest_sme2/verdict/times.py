@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -82,67 +82,57 @@ def other_target(measured: CaseResult, baseline: Baseline) -> str:
     return f"The baseline is of another target ({'; '.join(differing)})." if differing else ""
 
 
+Times = Mapping[Arm, Sequence[float]]
+TimesOf = Callable[[CaseResult | BaselineSession], Times | None]
+
+
 def check_latency(
     measured: CaseResult, baseline: Baseline | None, limits: Limits, arm: Arm = Arm.ON
 ) -> Check:
     """The process medians of one arm against the sessions of the baseline."""
-    return _against_sessions(
-        f"latency ({arm})",
-        measured,
-        baseline,
-        new=(measured.medians_ns or {}).get(arm, ()),
-        of=lambda session: session.medians_ns.get(arm, ()),
-        limit=limits.max_regression,
-        widest=WIDEST_SESSIONS,
-        arm=arm,
-    )
+    limit = limits.max_regression
+    return _against_sessions("latency", lambda of: of.medians_ns, measured, baseline, limit, arm)
 
 
 def check_phases(
     measured: CaseResult, baseline: Baseline | None, limits: Limits, arm: Arm
 ) -> list[Check]:
     """The phases of a generation on one arm against the sessions; none where none was timed."""
-    found = None if measured.generation is None else measured.generation.phases_ns
     return [
         _against_sessions(
-            f"{phase} latency ({arm})",
+            f"{phase} latency",
+            partial(_phase_times, phase),
             measured,
             baseline,
-            new=of.get(arm, ()),
-            of=lambda session, phase=phase: session.phases_ns.get(phase, {}).get(arm, ()),  # type: ignore[misc]
-            limit=limits.max_regression,
-            widest=WIDEST_SESSIONS,
+            limits.max_regression,
+            arm,
         )
-        for phase, of in (found or {}).items()
+        for phase in ({} if measured.generation is None else measured.generation.phases_ns)
     ]
+
+
+def _phase_times(phase: str, of: CaseResult | BaselineSession) -> Times | None:
+    found = of.generation if isinstance(of, CaseResult) else of
+    return None if found is None else found.phases_ns.get(phase)
 
 
 def check_load(
     measured: CaseResult, baseline: Baseline | None, limits: Limits, arm: Arm = Arm.ON
 ) -> Check:
     """The load times of one arm's processes against the sessions of the baseline."""
-    return _against_sessions(
-        f"load time ({arm})",
-        measured,
-        baseline,
-        new=(measured.loads_ns or {}).get(arm, ()),
-        of=lambda session: session.loads_ns.get(arm, ()),
-        limit=limits.max_load_growth,
-    )
+    limit = limits.max_load_growth
+    return _against_sessions("load time", lambda of: of.loads_ns, measured, baseline, limit, arm)
 
 
 def _against_sessions(
-    metric: str,
+    figure: str,
+    times_of: TimesOf,
     measured: CaseResult,
     baseline: Baseline | None,
-    *,
-    new: Sequence[float],
-    of: Callable[[BaselineSession], Sequence[float]],
     limit: float,
-    widest: float = math.inf,
-    arm: Arm | None = None,
+    arm: Arm,
 ) -> Check:
-    """``arm``: the one whose inferences these times are of, so that its clock explains them."""
+    metric, new = f"{figure} ({arm})", (times_of(measured) or {}).get(arm, ())
     problem = untimed(metric, measured)
     if problem is not None:
         return problem
@@ -155,8 +145,9 @@ def _against_sessions(
         if other and baseline.sessions:
             return refused(Outcome.INVALID, other)
         current = baseline.current(measured.threads)
-    timed = [session for session in current if of(session)]
-    sessions = [tuple(of(session)) for session in timed]
+    found = [(session, (times_of(session) or {}).get(arm, ())) for session in current]
+    timed = [(session, values) for session, values in found if values]
+    sessions = [values for _, values in timed]
     if not sessions:
         return refused(
             Outcome.NO_BASELINE,
@@ -170,7 +161,7 @@ def _against_sessions(
         )
     centre, centres = statistics.median(new), [statistics.median(values) for values in sessions]
     old = statistics.median(centres)
-    if max(centres) > widest * min(centres):
+    if figure != "load time" and max(centres) > WIDEST_SESSIONS * min(centres):
         return refused(
             Outcome.INVALID,
             f"The baseline's sessions of one program lie between {min(centres) / 1e6:.3f} and "
@@ -182,11 +173,11 @@ def _against_sessions(
     if same_work(measured, current):
         verdict, remark = machine.judge_same_work(interval, limit)
     else:
-        chance = by_chance(new, sessions, [session.yardstick_ns for session in timed])
+        chance = by_chance(new, sessions, [session.yardstick_ns for session, _ in timed])
         verdict = machine.judge_other_code(centre / old, interval, limit, max(1 + limit, chance))
         inputs = "" if same_inputs(measured, current) else OTHER_INPUTS
         remark = f"{inputs} {machine.doubt()}".strip()
-    if arm is not None and verdict is not Outcome.PASS:
+    if figure == "latency" and verdict is not Outcome.PASS:
         # What a changed time is made of, where both mean clocks are known.
         then, now = (mean_clock(entry.conditions, arm) for entry in (current[-1], measured))
         if then and now:
