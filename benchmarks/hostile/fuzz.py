@@ -42,7 +42,7 @@ from pytest_sme2.session.settings import Settings
 from pytest_sme2.trace.kernel_log import census_from_qemu_log, census_from_xnnpack_log
 from pytest_sme2.verdict import baselines, contract, limits, ratios, structure, times
 from pytest_sme2.verdict.baseline_file import render
-from pytest_sme2.verdict.frontier import stored_frontier
+from pytest_sme2.verdict.stored_latency import stored_frontier
 from tests.support import damaged_etdumps, gate_examples, records
 from tests.support.artifacts import make_artifact
 from tests.support.elf_writer import write_elf

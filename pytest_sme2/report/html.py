@@ -57,9 +57,9 @@ from pytest_sme2.session.reproduce import reproduce_command
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.files import encode, write_text
 from pytest_sme2.timing.stats import centre_interval
-from pytest_sme2.verdict.frontier import arm_word, decision_text
 from pytest_sme2.verdict.generation import sentence
 from pytest_sme2.verdict.judging import FAILING
+from pytest_sme2.verdict.ratios import arm_word, decision_text
 
 Case = tuple[Path, CaseRecord]
 """With its folder."""

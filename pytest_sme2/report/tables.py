@@ -20,7 +20,7 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.system.wording import count
 from pytest_sme2.timing.stats import centre_interval
-from pytest_sme2.verdict.frontier import arm_word, cell_name, decision_text
+from pytest_sme2.verdict.ratios import arm_word, cell_name, decision_text
 
 TOP = 10
 _SUMMARY = "{:<34}{:>10}{:>16}{:>12}"

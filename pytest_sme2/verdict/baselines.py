@@ -34,7 +34,6 @@ from pytest_sme2.system.reading import read_text_if_there
 from pytest_sme2.verdict.baseline_changes import changes
 from pytest_sme2.verdict.baseline_file import REMEDY, census_of_names, parse, render
 from pytest_sme2.verdict.cost import steady_costs
-from pytest_sme2.verdict.frontier import stored_frontier
 from pytest_sme2.verdict.generation import stored_generation
 from pytest_sme2.verdict.judging import too_hot
 from pytest_sme2.verdict.stored_latency import (
@@ -43,6 +42,7 @@ from pytest_sme2.verdict.stored_latency import (
     significant,
     starts_epoch,
     steady_speedup,
+    stored_frontier,
 )
 
 MAX_SESSIONS = 20

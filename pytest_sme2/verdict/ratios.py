@@ -8,10 +8,12 @@ machine has changed since the baseline. Emulated times have no speedup.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
 from pytest_sme2.results import (
+    MATTERS,
     Arm,
     Baseline,
     BaselineFigures,
@@ -20,12 +22,15 @@ from pytest_sme2.results import (
     Category,
     Check,
     Estimate,
+    Frontier,
+    FrontierCell,
     Limits,
     Outcome,
+    Ship,
     Spread,
+    StoredFrontier,
 )
 from pytest_sme2.system.wording import count
-from pytest_sme2.verdict.frontier import decision_text, moved_cells, same_cells
 from pytest_sme2.verdict.judging import (
     CREATE_HINT,
     MORE_TIME,
@@ -36,7 +41,7 @@ from pytest_sme2.verdict.judging import (
     suspect,
     too_hot,
 )
-from pytest_sme2.verdict.stored_latency import same_work
+from pytest_sme2.verdict.stored_latency import same_cells, same_work
 from pytest_sme2.verdict.times import (
     IT_IS_THE_MACHINE,
     UNEXPLAINED,
@@ -205,6 +210,54 @@ class _Judging:
 
 def _log(larger: float, smaller: float) -> float:
     return math.inf if smaller <= 0 or math.isinf(larger) else math.log(larger / smaller)
+
+
+# --- a frontier in words --------------------------------------------------------------------------
+
+
+def arm_word(arm: Arm, sme1: bool) -> str:
+    return "NEON" if arm is Arm.OFF else "SME1" if sme1 else "SME2"
+
+
+def cell_name(cell: FrontierCell, found: Frontier, sme1: bool) -> str:
+    threads = count(cell.threads, "thread")
+    return threads if found.alone else f"{arm_word(cell.arm, sme1)} with {threads}"
+
+
+def decision_text(found: Frontier, sme1: bool = False) -> str:
+    """The decision in one sentence."""
+    best, other = found.cells[found.candidate], found.cells[found.reference]
+    text = estimate_text(found.speedup)
+    name, rival = (cell_name(cell, found, sme1) for cell in (best, other))
+    of = f"the next best ({rival})"
+    if not found.alone:
+        of = f"your best {arm_word(other.arm, sme1)} ({count(other.threads, 'thread')})"
+    if found.ship is Ship.CANDIDATE:
+        return f"Ship {name}: {text} of {of}."
+    if found.ship is Ship.REFERENCE:
+        return f"{rival} is better: {name} is {text} of it."
+    head = "No difference that matters" if found.ship is Ship.EITHER else "Too close to tell"
+    return f"{head}: {name} is {text} of {of}."
+
+
+def moved_cells(found: Frontier, stored: StoredFrontier, sme1: bool) -> Iterator[str]:
+    """The cells whose time is not what it was, the largest change first; then other choices."""
+    changes = []
+    for cell in found.cells:
+        before = stored.times_ns.get(cell.arm, {}).get(str(cell.threads))
+        if before and abs(math.log(cell.median_ns / before)) > math.log1p(MATTERS):
+            changes.append((cell, before))
+    changes.sort(key=lambda entry: -abs(math.log(entry[0].median_ns / entry[1])))
+    for cell, before in changes:
+        now = cell.median_ns
+        change = f"{abs(now / before - 1):.0%} {'longer' if now > before else 'less'}"
+        name = cell_name(cell, found, sme1)
+        yield f"{name} takes {change} ({before / 1e6:.3f} to {now / 1e6:.3f} ms)"
+    for index in (found.candidate, found.reference):
+        cell = found.cells[index]
+        best = stored.best.get(cell.arm, cell.threads)
+        if best != cell.threads:
+            yield f"the best of {arm_word(cell.arm, sme1)} was {count(best, 'thread')}"
 
 
 # --- memory and size ------------------------------------------------------------------------------

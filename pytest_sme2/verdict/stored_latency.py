@@ -1,5 +1,5 @@
 """Process medians of several sessions: where the ratio of a new session over old ones lies, and
-which sessions belong together. Pure.
+which sessions belong together; what else of times a baseline keeps. Pure.
 
 Interleaved pairs, which need no sessions, are in timing/stats.py.
 """
@@ -11,7 +11,15 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from pytest_sme2.results import RUNTIME, BaselineSession, CaseResult, Estimate
+from pytest_sme2.results import (
+    RUNTIME,
+    Arm,
+    BaselineSession,
+    CaseResult,
+    Estimate,
+    Frontier,
+    StoredFrontier,
+)
 
 SESSION_CONFIDENCE = 0.95
 """Of the interval that holds a new session of the same program, given the sessions before it."""
@@ -185,3 +193,24 @@ def steady_speedup(old: Estimate | None, new: Estimate | None) -> Estimate | Non
         return old
     value, low, high = (float(f"{number:.4g}") for number in (new.value, new.low, new.high))
     return Estimate(value, low, high, round(new.confidence, 6), new.pairs)
+
+
+def same_cells(old: StoredFrontier | None, new: Frontier) -> bool:
+    """Whether both are about the same cells: of others, the best is another thing."""
+    cells = {(arm, count) for arm, of in (old.times_ns if old else {}).items() for count in of}
+    return cells == {(cell.arm, str(cell.threads)) for cell in new.cells}
+
+
+def stored_frontier(old: StoredFrontier | None, new: Frontier | None) -> StoredFrontier | None:
+    """What a baseline keeps: the old one where the new one differs by noise, or says nothing."""
+    if new is None or new.throttled or new.alone:
+        return old
+    before = old.speedup if old is not None and same_cells(old, new) else None
+    speedup = steady_speedup(before, new.speedup)
+    if speedup is None or speedup is before:
+        return old
+    times: dict[Arm, dict[str, float]] = {}
+    for cell in new.cells:
+        times.setdefault(cell.arm, {})[str(cell.threads)] = significant(cell.median_ns)
+    chosen = (new.cells[index] for index in (new.candidate, new.reference))
+    return StoredFrontier(speedup, {cell.arm: cell.threads for cell in chosen}, times)

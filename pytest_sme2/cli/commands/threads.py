@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_sme2.report.writing import write_case
     from pytest_sme2.session.frontier import device_counts
     from pytest_sme2.session.run_directory import read_record
-    from pytest_sme2.verdict.frontier import decision_text
+    from pytest_sme2.verdict.ratios import decision_text
 
     settings = Settings(model_folders=model_folders(arguments), **chosen(arguments, device="auto"))
     if arguments.sme2_threads is not None and len(settings.threads) < 2:
