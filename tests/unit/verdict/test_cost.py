@@ -20,6 +20,7 @@ from pytest_sme2.results import (
     Limits,
     OperatorCost,
     Outcome,
+    Structure,
 )
 from pytest_sme2.verdict.baseline_file import parse, render
 from pytest_sme2.verdict.baselines import update
@@ -36,18 +37,9 @@ def layer(
     system: int = 0,
 ):
     return OperatorCost(
-        index=0,
-        label=name,
-        name=name,
-        category=Category.CONV,
-        executor=Executor.DELEGATED,
-        counts=Counts(instructions=instructions),
-        kernels=((kernel, instructions),),
-        macs=1000,
-        matrix=True,
-        sme2=True,
-        system=system,
-    )
+        0, name, name, Category.CONV, Executor.DELEGATED, Counts(instructions=instructions),
+        kernels=((kernel, instructions),), macs=1000, matrix=True, sme2=True, system=system,
+    )  # fmt: skip
 
 
 def counted(
@@ -59,10 +51,7 @@ def counted(
 
 
 def baseline_of(measured: CaseResult) -> Baseline:
-    from pytest_sme2.results import Structure
-
-    whole = replace(measured, structures={Arm.ON: Structure(())})
-    return update(None, whole)[0]
+    return update(None, replace(measured, structures={Arm.ON: Structure(())}))[0]
 
 
 def judged(old: CaseResult, new: CaseResult, limits: Limits | None = None) -> Check:
@@ -116,15 +105,11 @@ def test_an_operator_that_is_counted_under_another_category_did_not_grow() -> No
     assert judged(old, new).verdict is Outcome.PASS
 
 
-def test_less_is_better() -> None:
-    check = judged(counted(layer(20_000)), counted(layer(10_000)))
-    assert check.verdict is Outcome.IMPROVED
-
-
-def test_the_limit_can_be_raised() -> None:
-    old, new = counted(layer(20_000)), counted(layer(21_000))
-    assert judged(old, new).verdict is Outcome.REGRESSED
-    assert judged(old, new, Limits(max_cost_growth=0.06)).verdict is Outcome.PASS
+def test_less_is_better_and_the_limit_can_be_raised() -> None:
+    less, old, more = (counted(layer(size)) for size in (10_000, 20_000, 21_000))
+    assert judged(old, less).verdict is Outcome.IMPROVED
+    assert judged(old, more).verdict is Outcome.REGRESSED
+    assert judged(old, more, Limits(max_cost_growth=0.06)).verdict is Outcome.PASS
 
 
 def test_another_cpu_is_not_compared() -> None:

@@ -50,23 +50,20 @@ def test_verdict_names_model_variant_and_target() -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "outcome"),
+    ("low", "high", "limit", "outcome"),
     [
-        (1.021, 1.03, Outcome.REGRESSED),
-        (1.02, 1.03, Outcome.INCONCLUSIVE),
-        (0.99, 1.02, Outcome.PASS),
-        (0.99, 1.0201, Outcome.INCONCLUSIVE),
-        (0.9, 0.979, Outcome.IMPROVED),
-        (0.9, 0.981, Outcome.PASS),
+        (1.021, 1.03, 0.02, Outcome.REGRESSED),
+        (1.02, 1.03, 0.02, Outcome.INCONCLUSIVE),
+        (0.99, 1.02, 0.02, Outcome.PASS),
+        (0.99, 1.0201, 0.02, Outcome.INCONCLUSIVE),
+        (0.9, 0.979, 0.02, Outcome.IMPROVED),
+        (0.9, 0.981, 0.02, Outcome.PASS),
+        (0.25, 0.5, 1.0, Outcome.PASS),
+        (0.25, 0.4999, 1.0, Outcome.IMPROVED),
     ],
 )
-def test_interval_against_limit(low: float, high: float, outcome: Outcome) -> None:
-    assert judging.judge(low, high, 0.02) is outcome
-
-
-def test_speedup_at_the_threshold_is_pass() -> None:
-    assert judging.judge(0.25, 0.5, 1.0) is Outcome.PASS
-    assert judging.judge(0.25, 0.4999, 1.0) is Outcome.IMPROVED
+def test_interval_against_limit(low: float, high: float, limit: float, outcome: Outcome) -> None:
+    assert judging.judge(low, high, limit) is outcome
 
 
 @settings(deadline=None)
