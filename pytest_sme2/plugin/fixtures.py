@@ -6,14 +6,18 @@ model and variant.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_sme2.errors import ModelError, Sme2Warning, plain
+from pytest_sme2.plugin.options import TAKEN, long_name
 from pytest_sme2.plugin.state import CHECKS, GATE, WIDTH, session_of
+from pytest_sme2.session.options import OPTIONS
 
 if TYPE_CHECKING:
     from pytest_sme2.results import Artifact, Check, Comparison, Limits, Pair, Profile
@@ -22,6 +26,10 @@ if TYPE_CHECKING:
     from pytest_sme2.session.gate import Gate
     from pytest_sme2.session.session import Session
     from pytest_sme2.targets.base import Target
+
+# What only says where results go, or that they are accepted.
+_OUTPUTS = ("device", "out", "report", "update-baselines")
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="session")
@@ -157,7 +165,6 @@ def end_test(item: pytest.Item, error: BaseException | None = None) -> None:
 
 def _failure(item: pytest.Item, gate: Gate) -> str:
     """What the failed checks say together, in a message that is enough to start fixing."""
-    from pytest_sme2.plugin.reproduce import test_words
     from pytest_sme2.report.versus_baseline import failure_text, reproduce
     from pytest_sme2.session.gate import failing
 
@@ -167,12 +174,58 @@ def _failure(item: pytest.Item, gate: Gate) -> str:
         return ""
     text = failure_text(
         gate.verdict(checks),
-        command=reproduce(test_words(item, gate.session.bench.target.name)),
+        command=reproduce(_test_words(item, gate.session.bench.target.name)),
         growth=gate.growth() if any(check.unit == "ns" for check in bad) else None,
         shown=tuple({check.verdict for check in bad}),
         width=item.config.stash[WIDTH],
     )
     return plain(text)
+
+
+def _test_words(item: pytest.Item, device: str) -> list[str]:
+    """The command that runs one test again, from the folder where pytest was started, without the
+    word ``pytest``.
+    """
+    config = item.config
+    taken = config.stash.get(TAKEN, ())
+    return [
+        *_ini_words(config),
+        f"{'--sme2-device' if '--device' in taken else '--device'}={device}",
+        *_typed(config),
+        *_place(item),
+    ]
+
+
+def _ini_words(config: pytest.Config) -> Iterator[str]:
+    chosen = config.getoption("inifilename")
+    if chosen:
+        yield f"--config-file={chosen}"
+    for text in config.getoption("override_ini") or ():
+        yield f"--override-ini={text}"
+
+
+def _typed(config: pytest.Config) -> Iterator[str]:
+    """Our options as they were typed; those of the ini file are there again without a word."""
+    taken = config.stash.get(TAKEN, ())
+    for option in OPTIONS:
+        value = config.getoption(option.destination)
+        if value is None or option.name in _OUTPUTS:
+            continue
+        name = long_name(option.flag) if option.flag in taken else option.flag
+        for each in value if isinstance(value, list) else [value]:
+            yield name if each is True else f"{name}={each}"
+
+
+def _place(item: pytest.Item) -> Iterator[str]:
+    inner = item.nodeid.partition("::")[2]
+    path = item.path.resolve()
+    if path.is_relative_to(_PACKAGE):
+        # The suite that is installed with the package: its files are nowhere near the user's.
+        module = ".".join(path.relative_to(_PACKAGE.parent).with_suffix("").parts)
+        yield "--pyargs"
+        yield f"{module}::{inner}"
+    else:
+        yield f"{os.path.relpath(path, item.config.invocation_params.dir)}::{inner}"
 
 
 def _strict(gate: Gate) -> bool:

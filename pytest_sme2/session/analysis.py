@@ -110,25 +110,22 @@ def the_etdump(path: Path) -> Path:
 
 
 def analyze_folder(
-    folder: Path, *, rules: Sequence[Rule] = (), problems: list[str] | None = None
+    folder: Path, problems: list[str], *, rules: Sequence[Rule] = ()
 ) -> list[Analysis]:
     """Read every ETDump of a run directory.
 
-    One that cannot be read is a line of ``problems``, and stops none of the others; without such a
-    list, and where none can be read, it is an error.
+    One that cannot be read is a line of ``problems``, and stops none of the others; where none can
+    be read, it is an error.
     """
     analyses: list[Analysis] = []
-    found = [] if problems is None else problems
     for path in etdumps_in(folder):
         name = path.relative_to(folder).as_posix().removesuffix(SUFFIX)
         try:
             analyses.append(analyze_file(path, name=name, rules=rules))
         except Sme2Error as error:
-            if problems is None:
-                raise
-            found.append(str(error) if str(path) in str(error) else f"{path}: {error}")
+            problems.append(str(error) if str(path) in str(error) else f"{path}: {error}")
     if not analyses:
-        raise EtdumpError("\n".join(found))
+        raise EtdumpError("\n".join(problems))
     return analyses
 
 

@@ -96,6 +96,7 @@ def assemble(
     program.
     """
     runs = _runs(pair)
+    kept = _kept(runs)
     everything = [run for arm in runs.values() for run in arm]
     _refuse_mixture(pair, everything)
     emulated = any(run.emulated for run in everything)
@@ -118,8 +119,8 @@ def assemble(
         pte_bytes=artifact.pte.stat().st_size if artifact.pte.exists() else None,
         pte_sha256=artifact.sha256,
         inputs=inputs_sha256(everything[0].request),
-        samples=_samples(artifact, _kept(runs)),
-        agreements=_agreements(pair, runs),
+        samples=_samples(artifact, kept),
+        agreements=_agreements(artifact, kept),
         nan_arms=tuple(
             arm
             for arm, of_arm in runs.items()
@@ -211,27 +212,29 @@ def _times(pair: Pair, profiles: Mapping[Arm, Profile], timing: Timing) -> dict[
     }
 
 
-def _agreements(pair: Pair, runs: Mapping[Arm, Sequence[Run]]) -> tuple[Agreement, ...]:
-    """The last run of each arm whose outputs were kept, against off and against the reference."""
-    kept = {arm: run for arm, run in _kept(runs).items() if run is not None}
+def _agreements(artifact: Artifact, kept: Mapping[Arm, Run]) -> tuple[Agreement, ...]:
+    """Each arm against off and against the reference."""
     found: list[Agreement] = []
     for arm in (Arm.ON, Arm.SME1):
         if arm in kept and Arm.OFF in kept:
             found += numerics.compare_arms(kept[arm].outputs, kept[Arm.OFF].outputs, arm)
     for arm, run in kept.items():
-        found += numerics.compare_reference(pair.artifact, run.outputs, arm)
+        found += numerics.compare_reference(artifact, run.outputs, arm)
     # The third arm comes last: a baseline without it is the same up to there.
     return tuple(sorted(found, key=lambda entry: entry.arm is Arm.SME1))
 
 
-def _kept(runs: Mapping[Arm, Sequence[Run]]) -> dict[Arm, Run | None]:
+def _kept(runs: Mapping[Arm, Sequence[Run]]) -> dict[Arm, Run]:
+    """The last run of each arm whose outputs were kept."""
     return {
-        arm: next((run for run in reversed(of_arm) if _is_kept(run)), None)
+        arm: run
         for arm, of_arm in runs.items()
+        for run in of_arm
+        if run.outputs and all(output.file is not None for output in run.outputs)
     }
 
 
-def _samples(artifact: Artifact, kept: Mapping[Arm, Run | None]) -> dict[str, Sample]:
+def _samples(artifact: Artifact, kept: Mapping[Arm, Run]) -> dict[str, Sample]:
     found = {
         f"input {index}": numerics.sample(file, spec.dtype, spec.shape)
         for index, (file, spec) in enumerate(zip(artifact.input_files, artifact.inputs))  # noqa: B905
@@ -241,7 +244,3 @@ def _samples(artifact: Artifact, kept: Mapping[Arm, Run | None]) -> dict[str, Sa
         if output.file is not None:
             found[f"output {index}"] = numerics.sample(output.file, output.dtype, output.shape)
     return found
-
-
-def _is_kept(run: Run) -> bool:
-    return bool(run.outputs) and all(output.file is not None for output in run.outputs)

@@ -141,23 +141,19 @@ def parse_arms(value: str) -> tuple[Arm, ...]:
     return tuple(arm for arm in Arm if arm in names)
 
 
-def parse_budget(value: str) -> float:
-    return _parse_seconds(value, "a time budget")
-
-
 def parse_budgets(texts: Iterable[str]) -> dict[str, float]:
     """``60s``, ``60s,10m`` with a time limit, or ``,10m`` with that alone."""
     found = {}
     for text in texts:
         budget, _, limit = text.partition(",")
         if budget.strip() or not limit.strip():
-            found["budget_seconds"] = parse_budget(budget)
+            found["budget_seconds"] = parse_seconds(budget, "a time budget")
         if limit.strip():
-            found["limit_seconds"] = _parse_seconds(limit, "a time limit")
+            found["limit_seconds"] = parse_seconds(limit, "a time limit")
     return found
 
 
-def _parse_seconds(value: str, what: str) -> float:
+def parse_seconds(value: str, what: str) -> float:
     """``60``, ``60s`` or ``2m``, in seconds."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|min)?", value.strip())
     seconds = float(match[1]) * (60 if match[2] in ("m", "min") else 1) if match else 0.0
@@ -218,7 +214,7 @@ PHONE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "fixed-performance": ("fixed_performance", _switch),
     "max-celsius": ("max_celsius", parse_celsius),
     "cpus": ("cpus", parse_cpus),
-    "patience": ("patience_seconds", lambda value: _parse_seconds(value, "a time to wait")),
+    "patience": ("patience_seconds", lambda value: parse_seconds(value, "a time to wait")),
     "adb-server": ("adb_server", checked_adb_server),
     "bundle": ("device_bundle", Path),
 }

@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.results import (
     Arm,
@@ -27,7 +26,6 @@ from pytest_sme2.system.wording import count
 from pytest_sme2.targets.base import Job
 from pytest_sme2.timing.phases import STRETCHES, beginning, compare_phases, log_ratios
 from pytest_sme2.timing.stats import FALSE_ALARM_RATE
-from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.verdict import generation
 from pytest_sme2.verdict.cost import compare_costs
 from pytest_sme2.verdict.judging import metric_against
@@ -89,20 +87,14 @@ class Versus:
         runs = max(FEWEST_TRACED, min(MOST_TRACED, round(TRACED_SECONDS / run_seconds)))
         pairs = []
         for index in range(count):
-            sides = [self.name, CANDIDATE]
-            order = sides if index % 2 else sides[::-1]
-            found = {side: self.profile(side, runs, f"_{index}") for side in order}
+            found = {}
+            for side in list(self.sides)[:: 1 if index % 2 else -1]:
+                folder = self.folder / f"{self._file_name(side)}_traced_{index}"
+                job = self._job(side, folder, traced=True, warmup=0, runs=runs)
+                traced = Traced(self.bench.target.run(job.runner, job.request, job.folder))
+                found[side] = profile_of(self.title, traced, self.bench)
             pairs.append((found[self.name], found[CANDIDATE]))
         return pairs
-
-    def profile(self, side: str, runs: int = 1, suffix: str = "") -> Profile:
-        """Where the time of one side goes, from a traced process."""
-        folder = self.folder / f"{self._file_name(side)}_traced{suffix}"
-        job = self._job(side, folder, traced=True, warmup=0, runs=runs)
-        run = self.bench.target.run(job.runner, job.request, job.folder)
-        if run.etdump is None:
-            raise ValueError("a traced run leaves an ETDump")
-        return build_profile(read_etdump(run.etdump), rules=self.bench.settings.rules)
 
     @cached_property
     def _looked_at(self) -> dict[str, tuple[Traced, Profile]]:

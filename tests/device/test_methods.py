@@ -42,7 +42,7 @@ def test_a_named_method_runs_and_gives_its_own_outputs(
     compared = {entry["against"]: entry["max_abs"] for entry in record["measured"]["agreements"]}
     assert compared["off"] == 0
     assert compared["reference"] < 1e-4
-    for analysis in analyze_folder(out):
+    for analysis in analyze_folder(out, []):
         operators = [member.operator.name for member in analysis.profile.operators]
         assert "native_call_cumsum.out" in operators
         assert not any("Convolution" in name for name in operators)

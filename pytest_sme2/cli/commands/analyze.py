@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         if etrecord is not None or program is not None:
             option = "--program" if etrecord is None else "--etrecord"
             raise UsageError(f"{option} belongs to one ETDump. Give the file, not the directory.")
-        analyses = analyze_folder(path, rules=rules, problems=problems)
+        analyses = analyze_folder(path, problems, rules=rules)
         out = out or path
     elif path.is_file():
         analyses = [analyze_file(path, rules=rules, etrecord=etrecord, program=program)]

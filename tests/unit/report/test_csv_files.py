@@ -152,7 +152,7 @@ def test_the_summary_pairs_on_and_off(tmp_path: Path) -> None:
         folder.mkdir()
         target = folder / f"toy_linux_sme2_{arm}_t1.etdump"
         target.write_bytes((ETDUMPS / f"cpp_toy_fp16_{arm}.etdump").read_bytes())
-    analyses = analyze_folder(tmp_path)
+    analyses = analyze_folder(tmp_path, [])
     names = [analysis.name for analysis in analyses]
     on, off = "linux_sme2_on/toy_linux_sme2_on_t1", "linux_sme2_off/toy_linux_sme2_off_t1"
     assert names == [off, on]

@@ -46,13 +46,13 @@ def test_a_thread_count_that_is_given_twice_is_refused() -> None:
     ("text", "seconds"), [("60", 60), ("1.5", 1.5), ("90s", 90), (" 2m ", 120), ("1 min", 60)]
 )
 def test_time_budgets(text: str, seconds: float) -> None:
-    assert settings.parse_budget(text) == seconds
+    assert settings.parse_seconds(text, "a time budget") == seconds
 
 
 @pytest.mark.parametrize("text", ["", "0", "0.5", "-1", "1h", "24.1m0", "86401", "1441m"])
 def test_wrong_time_budgets_say_what_is_right(text: str) -> None:
     with pytest.raises(UsageError, match="as in 60s or 2m"):
-        settings.parse_budget(text)
+        settings.parse_seconds(text, "a time budget")
 
 
 def test_a_list_keeps_order_and_names_with_blanks() -> None:
