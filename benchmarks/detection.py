@@ -142,7 +142,6 @@ def prepared_target(device: str) -> Iterator[tuple[Target, Callable[[int, str], 
 
         try:
             target.prepare()
-            target.put([artifact.pte for artifact in artifacts.values()])
             yield target, make_job
         finally:
             target.restore()

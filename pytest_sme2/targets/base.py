@@ -45,7 +45,7 @@ _SIGNALS: Mapping[int, str] = {
 
 
 class Target(Protocol):
-    """Something that can run programs. One that derives from it needs nothing prepared or put."""
+    """Something that can run programs. One that derives from it needs no preparation."""
 
     @property
     def name(self) -> str: ...
@@ -61,10 +61,6 @@ class Target(Protocol):
 
     def prepare(self) -> None:
         """Prepare it for measuring; ``restore`` undoes that."""
-        return
-
-    def put(self, files: Sequence[Path]) -> None:
-        """Copy files to it before a run."""
         return
 
     def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:

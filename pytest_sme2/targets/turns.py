@@ -8,7 +8,6 @@ in a turn; here a turn is one byte to it, and one back.
 from __future__ import annotations
 
 import contextlib
-import enum
 import os
 import select
 import subprocess
@@ -19,14 +18,6 @@ from dataclasses import dataclass
 from typing import IO
 
 from pytest_sme2.system.processes import Finished, end_group, pinned, whitelisted_environment
-
-
-class State(enum.Enum):
-    """What a process does."""
-
-    RESTING = enum.auto()
-    ENDED = enum.auto()
-    RUNNING = enum.auto()
 
 
 @dataclass(frozen=True)
@@ -68,13 +59,11 @@ class _Started:
             os.close(descriptor)
             os.close(waiting)
 
-    def wait(self, deadline: float) -> State:
-        """What it does next: wait, end, or neither before the time is up."""
+    def waits(self, deadline: float) -> bool | None:
+        """Whether it waits next, or has ended; None if neither before the time is up."""
         seconds = max(0.0, deadline - time.monotonic())
         readable, _, _ = select.select([self.resting], [], [], seconds)
-        if not readable:
-            return State.RUNNING
-        return State.RESTING if os.read(self.resting, 1) else State.ENDED
+        return bool(os.read(self.resting, 1)) if readable else None
 
     def go(self) -> None:
         """Let it continue; a lost process is noticed when we wait for it."""
@@ -133,12 +122,11 @@ def _play(
     """Start all and give the turns; return the one that failed, if any."""
     for player in players:
         started.append(_Started(player))
-        if started[-1].wait(deadline) is not State.RESTING:
+        if not started[-1].waits(deadline):
             return started[-1]
     for turn in range(turns):
-        expected = State.RESTING if turn + 1 < turns else State.ENDED
         for one in started if turn % 2 == 0 else reversed(started):
             one.go()
-            if one.wait(deadline) is not expected:
+            if one.waits(deadline) is not (turn + 1 < turns):
                 return one
     return None

@@ -84,8 +84,6 @@ class PretendedDevice:
 
     def restore(self) -> None: ...
 
-    def put(self, files: Sequence[Path]) -> None: ...
-
     def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
         self.now += START_SECONDS
         level = self._level(request)

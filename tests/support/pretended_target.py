@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,9 +90,6 @@ class PretendedTarget:
 
     def restore(self) -> None:
         self.events.append("restore")
-
-    def put(self, files: Sequence[Path]) -> None:
-        pass
 
     def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
         self.requests.append((request, folder))

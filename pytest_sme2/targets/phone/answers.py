@@ -63,9 +63,9 @@ def parse_lines(text: str, count: int) -> list[str]:
     return [*text.splitlines(), *[""] * count][:count]
 
 
-def parse_parts(text: str, count: int, mark: str = "==\n") -> list[str]:
+def parse_parts(text: str, count: int) -> list[str]:
     """What is between the marks, in so many parts; those that did not come are empty."""
-    return [*text.split(mark, count - 1), *[""] * count][:count]
+    return [*text.split("==\n", count - 1), *[""] * count][:count]
 
 
 def parse_list(text: str) -> tuple[str, ...]:
@@ -167,23 +167,6 @@ def parse_temperature(text: str) -> float | None:
     rows = r"Temperature\{mValue=(-?[0-9]{1,9}(?:\.[0-9]{1,9})?), mType=([0-9]{1,3}),"
     degrees = [float(value) for value, kind in re.findall(rows, current) if kind in (_CPU, _SKIN)]
     return max((value for value in degrees if 0 < value < 150), default=None)
-
-
-def parse_zones(text: str) -> dict[str, float]:
-    """Zones by name, from lines of ``…/thermal_zone7/temp:41200``; two of a name get numbers."""
-    read: dict[int, dict[str, str]] = {}
-    for line in text.splitlines():
-        match = re.fullmatch(r".*/thermal_zone([0-9]{1,5})/(type|temp):(.*)", line)
-        if match:
-            read.setdefault(int(match[1]), {})[match[2]] = match[3].strip()
-    zones: dict[str, float] = {}
-    for number, said in sorted(read.items()):
-        kind, value = said.get("type"), parse_number(said.get("temp", ""))
-        if kind and value is not None:
-            name = kind if kind not in zones else f"{kind} ({number})"
-            # Most kernels report thousandths of a degree, some report degrees.
-            zones[name] = value / 1000 if abs(value) >= 1000 else value
-    return zones
 
 
 def parse_settings(serial: str, text: str, names: Sequence[str]) -> dict[str, str | None]:

@@ -37,7 +37,6 @@ def phone_facts(target: AndroidTarget) -> dict[str, str]:
         "serial": target.serial,
         "shell": user or "unknown",
         "storage": f"{target.storage.free_bytes() / 1e6:.0f} MB free in /data/local/tmp",
-        "thermal zones": f"{len(heat.zones)} can be read",
         **_power(target),
     }
     return dict(sorted(facts.items()))

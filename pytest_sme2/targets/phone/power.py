@@ -12,7 +12,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, Sme2Warning, TargetError
@@ -28,12 +28,7 @@ from pytest_sme2.targets.phone.answers import (
     parse_settings,
     parse_temperature,
     parse_thermal_statuses,
-    parse_zones,
 )
-
-# One process for all zones; phones have more than a hundred.
-_ZONES = "/sys/class/thermal/thermal_zone*"
-_READ = f"dumpsys -t 2 thermalservice; echo ==zones; grep -Hs . {_ZONES}/type {_ZONES}/temp; true"
 
 
 @dataclass(frozen=True)
@@ -44,8 +39,6 @@ class Heat:
     """Android's thermal status: 0 none, 1 light, 2 moderate, 3 severe and up; None unknown."""
     celsius: float | None = None
     """The hottest CPU or skin temperature that Android names; None if it names none."""
-    zones: Mapping[str, float] = field(default_factory=dict)
-    """The kernel's zones, as they are: not all of them are temperatures."""
 
     def cool(self, limit: float | None) -> bool:
         """Whether to measure; a ``limit`` in degrees is one that the user asked for."""
@@ -72,12 +65,12 @@ class Thermometer:
         self._given_up = self._silent = False
 
     def read(self) -> Heat:
-        service, zones = parse_parts(self.device.shell(_READ).text, 2, "==zones\n")
+        service = self.device.shell("dumpsys -t 2 thermalservice").text
         status = max(parse_thermal_statuses(service), default=None)
         if status is None and not self._silent:
             self._silent = True
             self.event("does not tell its thermal status: only its clock caps show that it is slow")
-        return Heat(status, parse_temperature(service), parse_zones(zones))
+        return Heat(status, parse_temperature(service))
 
     def wait_until_cool(self, *, celsius: float | None, seconds: float) -> None:
         """Wait for the phone to cool down, and warn if it does not.

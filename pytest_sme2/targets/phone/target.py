@@ -271,21 +271,16 @@ class AndroidTarget:
             "cpu_features": " ".join(self.silicon.features),
             "sme_vector_bits": "unknown" if self.vector is None else str(self.vector),
             **self.power.observe(),
-            **self._heat(),
+            "heat": str(self.thermometer.read()),
             **({"events": "; ".join(self.events)} if self.events else {}),
         }
 
-    def _heat(self) -> dict[str, str]:
-        heat = self.thermometer.read()
-        zones = (f"{name} {value:g}" for name, value in heat.zones.items())
-        return {"heat": str(heat), "thermal_zones": ", ".join(zones)}
-
     def conditions(self) -> dict[str, str]:
         """Of its state, what makes it slower or faster."""
-        state = {**self.power.observe(), **self._heat()}
+        state = self.power.observe()
         found = {
             "governor": state["governor"],
-            "heat": state["heat"],
+            "heat": str(self.thermometer.read()),
             "temperature": state.get("battery_celsius"),
             "clock caps": caps_text(parse_cores(self.device.shell(READ_CORES).text)),
         }
@@ -297,11 +292,6 @@ class AndroidTarget:
         if now != self.screen:
             self._tell(f"had its screen {self.screen} at the start, and {now} later")
         self.thermometer.wait_until_cool(celsius=self.max_celsius, seconds=self.cool_seconds)
-
-    def put(self, files: Sequence[Path]) -> None:
-        """Push files before a run; those on the phone are not pushed again."""
-        for path in files:
-            self.storage.put({path.name: path})
 
     def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
         """One process of the runner on the phone; its files end up in ``folder``."""

@@ -109,7 +109,7 @@ def test_sme2_clean(
 ) -> None:
     before = settings_of(phone)
     target = make_target(phone, power_mode="boost")
-    target.put([artifact.pte])
+    target.storage.put({"file": artifact.pte})
     arguments = ["clean", "--device", "android", "--serial", phone.serial]
     assert main([*arguments, "--phone", f"adb-server={lab.address}"]) == 0
     assert capsys.readouterr().out == f"{phone.serial}: cleaned, its settings are put back\n"

@@ -169,7 +169,7 @@ def test_pushed_files_are_checked(
 
     monkeypatch.setattr(AdbDevice, "push", damage)
     with pytest.raises(TargetError, match=r"'anything.pte' arrived damaged"):
-        target.put([artifact.pte])
+        target.storage.put({"anything.pte": artifact.pte})
     assert not [name for name in phone.files() if name.endswith(".pte")]
 
 
@@ -181,7 +181,7 @@ def test_too_little_space_is_found_out_before_pushing(
     big = tmp_path / "big.pte"
     big.write_bytes(bytes(7 << 20))
     with pytest.raises(TargetError, match=r"Not enough space.*'big.pte' needs 7.3 MB.*sme2 clean"):
-        target.put([big])
+        target.storage.put({"big.pte": big})
     assert target.storage.pushed_bytes == 0
 
 
@@ -405,7 +405,7 @@ def test_cleaning_leaves_nothing(
     phone: FakePhone, make_target: MakeTarget, artifact: Artifact
 ) -> None:
     target: AndroidTarget = make_target(phone)
-    target.put([artifact.pte])
+    target.storage.put({"anything.pte": artifact.pte})
     assert phone.files() != []
     target.restore()
     target.storage.clean()

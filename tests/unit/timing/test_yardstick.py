@@ -17,11 +17,7 @@ class Target:
 
     seconds: float
     now: float = 0.0
-    files: list[Path] = field(default_factory=list)
     times: list[float] = field(default_factory=lambda: [1.0e6, 3.0e6, 1.2e6])
-
-    def put(self, files):
-        self.files += files
 
     def run(self, runner, request, folder):
         self.now += self.seconds
@@ -45,7 +41,6 @@ def test_it_is_the_median_of_what_was_taken(tmp_path: Path) -> None:
     yardstick = yardstick_of(target, tmp_path)
     for _ in range(3):
         yardstick.take()
-    assert target.files == [PROGRAM]
     assert yardstick.median_ns == pytest.approx(1.2e6)
 
 
