@@ -85,15 +85,6 @@ def test_the_fake_phone_is_tried_out_too(
     assert json.loads(out.read_text())["machine"]["proven"] is True
 
 
-def test_the_vector_length_is_in_the_fingerprint(
-    sme2_lab: FakeLab, make_target: MakeTarget
-) -> None:
-    target = make_target(sme2_lab.add())
-    assert dict(target.fingerprint().facts)["sme_vector_bits"] == "512"
-    assert target.state()["sme_vector_bits"] == "512"
-    assert target.events == []
-
-
 def test_a_default_below_what_the_chip_can_do_is_told(
     sme2_lab: FakeLab, make_target: MakeTarget
 ) -> None:
@@ -106,14 +97,6 @@ def test_a_default_below_what_the_chip_can_do_is_told(
     assert dict(target.fingerprint().facts)["sme_vector_bits"] == "256"
     assert target.state()["sme_vector_bits"] == "256 of 2048"
     assert said in target.state()["events"]
-
-
-def test_a_phone_without_sme_has_no_vector_length(
-    sme2_lab: FakeLab, make_target: MakeTarget
-) -> None:
-    target = make_target(sme2_lab.add(sme2=False))
-    assert "sme_vector_bits" not in dict(target.fingerprint().facts)
-    assert target.vector is None
 
 
 def test_a_program_that_cannot_run_leaves_it_unknown(

@@ -16,12 +16,9 @@ from pytest_sme2.cli.main import main
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.results import Artifact
-from pytest_sme2.session.device import choose_target
-from pytest_sme2.session.settings import Settings
 from pytest_sme2.targets.phone.adb import AdbServer
 from pytest_sme2.targets.phone.leases import DevicePool
-from pytest_sme2.targets.phone.pool import lease_phone, open_pool, open_server
-from pytest_sme2.targets.phone.target import AndroidTarget
+from pytest_sme2.targets.phone.pool import lease_phone
 from tests.support.phones import MakeTarget, StartRun, leftovers, settings_of
 
 
@@ -61,45 +58,6 @@ def test_lease_belongs_to_one_process_and_ends_with_it(tmp_path: Path) -> None:
     pool.lease(timeout=5).release()
 
 
-def test_a_phone_is_leased_by_its_soc(lab: FakeLab, server: AdbServer) -> None:
-    phones = [lab.add(properties={"ro.soc.model": model}) for model in ("SM1", "MT9", "SM1")]
-    serials = [phone.serial for phone in phones]
-    pool = open_pool(server, serials, run="by soc")
-    target = lease_phone(server, pool, soc="mt9", emulated=True)
-    assert target.serial == serials[1]
-    target.restore()
-    with pytest.raises(TargetError, match="not of the kind that was asked for"):
-        lease_phone(server, pool, soc="Exynos")
-
-
-def test_work_of_a_lost_phone_moves_to_one_of_the_same_fingerprint(
-    lab: FakeLab, server: AdbServer
-) -> None:
-    phones = [lab.add(properties={"ro.soc.model": model}) for model in ("SM1", "MT9", "SM1")]
-    serials = [phone.serial for phone in phones]
-    pool = open_pool(server, serials, run="a phone dies")
-    first = lease_phone(server, pool, emulated=True)
-    assert first.serial == serials[0]
-    kind = first.fingerprint()
-    phones[0].kill_adbd()
-    pool.retire(first.serial, "its connection was lost")
-    first.lease.release()
-    second = lease_phone(server, pool, like=kind, emulated=True)
-    assert second.serial == serials[2]
-    pool.retire(second.serial, "its connection was lost as well")
-    second.lease.release()
-    with pytest.raises(TargetError) as caught:
-        lease_phone(server, pool, like=kind)
-    assert f"{serials[0]}: its connection was lost" in str(caught.value)
-    assert f"{serials[1]}: not of the kind" in str(caught.value)
-
-
-def test_the_server_is_opened_by_its_address(lab: FakeLab) -> None:
-    assert str(open_server(lab.address)) == lab.address
-    named = {"ADB_SERVER_SOCKET": lab.address}
-    assert str(open_server(environment=named)) == lab.address
-
-
 def test_sme2_clean(
     lab: FakeLab,
     phone: FakePhone,
@@ -134,21 +92,6 @@ def test_sme2_run_leaves_the_phone_to_others(
 def test_sme2_clean_of_something_else(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["clean", "--device", "linux"]) == 2
     assert "'linux' is not a device that can be cleaned" in capsys.readouterr().err
-
-
-def test_settings_choose_the_phone(lab: FakeLab, phone: FakePhone) -> None:
-    settings = Settings(
-        device="android", serials=(phone.serial,), adb_server=lab.address, power_mode="app"
-    )
-    target = choose_target(settings)
-    assert isinstance(target, AndroidTarget)
-    assert target.serial == phone.serial
-    assert target.power_mode == "app"
-    # It is this process's own: nobody else on this machine gets it.
-    pool = open_pool(open_server(lab.address), [phone.serial], run="another")
-    with pytest.raises(TargetError, match="All devices are in use"):
-        pool.lease(timeout=0.1)
-    target.restore()
 
 
 def test_two_machines_do_not_share_a_phone(phone: FakePhone, server: AdbServer) -> None:

@@ -226,21 +226,6 @@ def test_a_test_asks_for_a_phone_by_its_soc(sme2_lab: FakeLab, project: pytest.P
     assert [leftovers(phone) for phone in phones] == [[], []]
 
 
-def test_a_soc_is_asked_of_other_devices_too(project: pytest.Pytester) -> None:
-    project.makepyfile(
-        test_models="""
-        import pytest
-
-        @pytest.mark.sme2(soc="no such chip")
-        def test_chip(sme2_target):
-            raise AssertionError
-        """
-    )
-    result = project.runpytest_inprocess("--device=linux", "-rs")
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["*a chip named like 'no such chip', and linux is another*"])
-
-
 def test_one_of_several_that_cannot_be_reached_does_not_stop_the_others(
     sme2_lab: FakeLab, phones: list[FakePhone], project: pytest.Pytester
 ) -> None:

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -217,12 +218,31 @@ def test_manifest_has_battery_screen_governor_and_heat(
     assert manifest["serial"] == phone.serial
 
 
-def test_a_phone_that_forbids_it_is_measured_as_it_is(
-    phone: FakePhone, make_target: MakeTarget
-) -> None:
-    before = settings_of(phone)
+def forbids_svc(lab: FakeLab) -> FakePhone:
+    phone = lab.add()
     text = phone.read("system/bin/svc")
     phone.write("system/bin/svc", text.replace("case", "exit 1; case", 1))
+    return phone
+
+
+def reports_no_settings(lab: FakeLab) -> FakePhone:
+    phone = lab.add()
+    phone.write("system/bin/settings", "#!/system/bin/sh\necho no >&2\nexit 1\n")
+    return phone
+
+
+def has_what_only_settings_could_put_back(lab: FakeLab) -> FakePhone:
+    return lab.add(settings={"stay_on_while_plugged_in": "3"}, settings_refused=True)
+
+
+@pytest.mark.parametrize(
+    "make", [forbids_svc, reports_no_settings, has_what_only_settings_could_put_back]
+)
+def test_a_phone_that_cannot_be_kept_awake_is_measured_as_it_is(
+    lab: FakeLab, make_target: MakeTarget, make: Callable[[FakeLab], FakePhone]
+) -> None:
+    phone = make(lab)
+    before = settings_of(phone)
     target = make_target(phone)
     assert target.events == ["could not be kept awake: its shell may not change settings"]
     assert target.state()["events"] == target.events[0]
@@ -245,17 +265,6 @@ def test_a_phone_that_refuses_settings_is_restored_by_what_changed_it(
         # What it had not is off now.
         assert settings_of(phone) == {**before, "stay_on_while_plugged_in": value or "0"}
         assert leftovers(phone) == []
-
-
-def test_what_only_settings_could_put_back_is_not_changed(
-    lab: FakeLab, make_target: MakeTarget
-) -> None:
-    phone = lab.add(settings={"stay_on_while_plugged_in": "3"}, settings_refused=True)
-    target = make_target(phone)
-    assert target.events == ["could not be kept awake: its shell may not change settings"]
-    target.restore()
-    assert phone.setting("stay_on_while_plugged_in") == "3"
-    assert leftovers(phone) == []
 
 
 @pytest.mark.parametrize("mode", ["boost", "app"])
@@ -304,16 +313,6 @@ def test_a_note_on_a_phone_that_refuses_is_cleaned(
     assert leftovers(phone) == []
 
 
-def test_a_phone_that_does_not_report_settings_is_measured_as_it_is(
-    phone: FakePhone, make_target: MakeTarget
-) -> None:
-    phone.write("system/bin/settings", "#!/system/bin/sh\necho no >&2\nexit 1\n")
-    target = make_target(phone)
-    assert target.events == ["could not be kept awake: its shell may not change settings"]
-    target.restore()
-    assert leftovers(phone) == []
-
-
 def test_the_screen_is_part_of_the_fingerprint(phone: FakePhone, make_target: MakeTarget) -> None:
     target = make_target(phone)
     lit = target.fingerprint()
@@ -330,28 +329,6 @@ def test_the_screen_is_part_of_the_fingerprint(phone: FakePhone, make_target: Ma
 
 
 STATUS = "data/system/fake/thermal_status"
-
-
-def test_a_throttled_phone_is_waited_for(phone: FakePhone, make_target: MakeTarget) -> None:
-    phone.write(STATUS, "1\n")
-    told: list[str] = []
-
-    def cool_down(line: str) -> None:
-        told.append(line)
-        phone.write(STATUS, "0\n")
-
-    target = make_target(phone, progress=cool_down)
-    (line,) = told
-    waiting = f"{phone.serial}: waiting to cool down (thermal status 1, 30.0 °C), "
-    assert re.fullmatch(rf"{re.escape(waiting)}\d+ s", line)
-    assert "events" not in target.state()
-
-
-def test_hot_zones_alone_keep_nobody_waiting(lab: FakeLab, make_target: MakeTarget) -> None:
-    told: list[str] = []
-    target = make_target(lab.add(temperature_millidegrees=71_500), progress=told.append)
-    assert told == []
-    assert target.state()["heat"] == "thermal status 0, 71.5 °C"
 
 
 def test_a_limit_of_ones_own_counts_cpu_and_skin(lab: FakeLab, make_target: MakeTarget) -> None:

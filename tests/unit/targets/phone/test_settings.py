@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -22,20 +23,6 @@ from pytest_sme2.targets.settings import (
 )
 
 
-def test_android_is_a_device() -> None:
-    assert parse_device("android") == "android"
-
-
-@pytest.mark.parametrize("mode", ["boost", "app", "keep"])
-def test_power_modes(mode: str) -> None:
-    assert parse_power_mode(mode) == mode
-
-
-def test_another_power_mode_lists_them() -> None:
-    with pytest.raises(UsageError, match=r"'turbo' is not a power mode.*boost, app, keep"):
-        parse_power_mode("turbo")
-
-
 def test_serials_are_collected_once_each() -> None:
     assert parse_serials(["a,b", "b", " c "]) == ("a", "b", "c")
     assert parse_serials([]) == ()
@@ -43,26 +30,53 @@ def test_serials_are_collected_once_each() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"),
+    ("parse", "value", "expected"),
     [
-        ("lab:5037", ("lab", 5037)),
-        ("127.0.0.1:1", ("127.0.0.1", 1)),
-        ("tcp:lab.example:65535", ("lab.example", 65535)),
-        ("[::1]:5037", ("::1", 5037)),
-        ("localfilesystem:/run/adb", ("/run/adb", 0)),
+        (parse_device, "android", "android"),
+        *((parse_power_mode, mode, mode) for mode in ("boost", "app", "keep")),
+        (parse_adb_server, "lab:5037", ("lab", 5037)),
+        (parse_adb_server, "127.0.0.1:1", ("127.0.0.1", 1)),
+        (parse_adb_server, "tcp:lab.example:65535", ("lab.example", 65535)),
+        (parse_adb_server, "[::1]:5037", ("::1", 5037)),
+        (parse_adb_server, "localfilesystem:/run/adb", ("/run/adb", 0)),
+        (parse_cpus, "big", "big"),
+        (parse_cpus, "LITTLE", "little"),
+        (parse_cpus, "4-7", (4, 5, 6, 7)),
+        (parse_cpus, "2,0,0-1", (0, 1, 2)),
+        (parse_cpus, "0xf0", (4, 5, 6, 7)),
+        (parse_cpus, "0x1", (0,)),
+        (parse_celsius, "40", 40.0),
+        (parse_celsius, "41.5 °C", 41.5),
+        (parse_celsius, "120C", 120.0),
     ],
 )
-def test_addresses(value: str, expected: tuple[str, int]) -> None:
-    assert parse_adb_server(value) == expected
+def test_what_is_taken(parse: Callable[[str], object], value: str, expected: object) -> None:
+    assert parse(value) == expected
 
 
-@pytest.mark.parametrize(
-    "value",
-    ["", "lab", "lab:", ":5037", "lab:0", "lab:65536", "a b:1", "l;x:1", "localfilesystem:run"],
-)
-def test_wrong_addresses_are_refused(value: str) -> None:
-    with pytest.raises(UsageError, match="is not the address of an adb server"):
-        parse_adb_server(value)
+WRONG: dict[Callable[[str], object], tuple[str, list[str]]] = {
+    parse_power_mode: (r"'turbo' is not a power mode.*boost, app, keep", ["turbo"]),
+    parse_adb_server: (
+        "is not the address of an adb server",
+        ["", "lab", "lab:", ":5037", "lab:0", "lab:65536", "a b:1", "l;x:1", "localfilesystem:run"],
+    ),
+    parse_cpus: (
+        r"does not name cores\. Choose one of: big, little",
+        ["", "huge", "7-4", "0x0", "0xzz", "-1", "1;2", "99999"],
+    ),
+    parse_celsius: (
+        "not a temperature. Give degrees from 10 to 120",
+        ["", "9", "121", "-40", "40F", "4e1", "nan", "\u0664\u0660"],
+    ),
+}
+
+
+@pytest.mark.parametrize("parse", WRONG)
+def test_what_is_refused(parse: Callable[[str], object]) -> None:
+    message, values = WRONG[parse]
+    for value in values:
+        with pytest.raises(UsageError, match=message):
+            parse(value)
 
 
 @pytest.mark.parametrize(
@@ -93,38 +107,6 @@ def test_environment_variables_of_adb_are_used(
 )
 def test_which_serials_are_addresses(serial: str, expected: bool) -> None:
     assert is_network_serial(serial) is expected
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ("big", "big"),
-        ("LITTLE", "little"),
-        ("4-7", (4, 5, 6, 7)),
-        ("2,0,0-1", (0, 1, 2)),
-        ("0xf0", (4, 5, 6, 7)),
-        ("0x1", (0,)),
-    ],
-)
-def test_cores(value: str, expected: object) -> None:
-    assert parse_cpus(value) == expected
-
-
-@pytest.mark.parametrize("value", ["", "huge", "7-4", "0x0", "0xzz", "-1", "1;2", "99999"])
-def test_wrong_cores_are_refused(value: str) -> None:
-    with pytest.raises(UsageError, match=r"does not name cores\. Choose one of: big, little"):
-        parse_cpus(value)
-
-
-@pytest.mark.parametrize(("text", "degrees"), [("40", 40.0), ("41.5 °C", 41.5), ("120C", 120.0)])
-def test_temperatures(text: str, degrees: float) -> None:
-    assert parse_celsius(text) == degrees
-
-
-@pytest.mark.parametrize("text", ["", "9", "121", "-40", "40F", "4e1", "nan", "\u0664\u0660"])
-def test_what_is_not_a_temperature(text: str) -> None:
-    with pytest.raises(UsageError, match=r"not a temperature. Give degrees from 10 to 120"):
-        parse_celsius(text)
 
 
 def test_tags_of_places_and_a_priority() -> None:

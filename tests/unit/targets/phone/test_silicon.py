@@ -145,23 +145,26 @@ def test_kinds_go_from_fast_to_slow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("threads", "expected"), [(1, (4,)), (2, (4, 2)), (4, (4, 2, 3, 0)), (6, ())]
+    ("choice", "cores", "threads", "expected"),
+    [
+        # More threads keep the faster cores.
+        *(((), CORES, 1, (4,)), ((), CORES, 2, (4, 2)), ((), CORES, 4, (4, 2, 3, 0))),
+        *(((), CORES, 6, ()), ((), (), 1, ())),
+        # A fastest kind with cores to spare is used whole.
+        *(((), CORES[:4], 1, (2, 3)), ((), CORES[:4], 2, (2, 3))),
+        ("big", CORES, 1, (4,)),
+        ("little", CORES, 2, (0, 1)),
+        ("big", CORES[:2], 1, (0, 1)),
+        ((2, 3), CORES, 1, (2, 3)),
+    ],
 )
-def test_more_threads_keep_the_faster_cores(threads: int, expected: tuple[int, ...]) -> None:
-    assert pick_cores((), CORES, threads) == expected
-    assert pick_cores((), (), threads) == ()
-
-
-def test_a_fastest_kind_with_cores_to_spare_is_used_whole() -> None:
-    assert pick_cores((), CORES[:4], 1) == (2, 3)
-    assert pick_cores((), CORES[:4], 2) == (2, 3)
-
-
-def test_big_and_little_are_the_fastest_and_the_slowest() -> None:
-    assert pick_cores("big", CORES) == (4,)
-    assert pick_cores("little", CORES, 2) == (0, 1)
-    assert pick_cores("big", CORES[:2]) == (0, 1)
-    assert pick_cores((2, 3), CORES) == (2, 3)
+def test_which_cores_are_picked(
+    choice: str | tuple[int, ...],
+    cores: tuple[Core, ...],
+    threads: int,
+    expected: tuple[int, ...],
+) -> None:
+    assert pick_cores(choice, cores, threads) == expected
 
 
 @pytest.mark.parametrize(
