@@ -47,7 +47,7 @@ from pytest_sme2.targets.phone.answers import (
     parse_thermal_statuses,
     parse_vector_length,
 )
-from pytest_sme2.targets.phone.leases import CLAIM, holder, read_claim
+from pytest_sme2.targets.phone.leases import CLAIM, read_claim
 from pytest_sme2.targets.phone.power import NOTE, SETTINGS, Heat, parse_note
 from pytest_sme2.targets.phone.silicon import vector_program
 from pytest_sme2.trace.etrecord import read_attribution
@@ -296,7 +296,7 @@ CLAIM_TEXT = '{"host": "lab", "user": "me", "pid": 812, "lock": "lab:1:2", "toke
 
 def claim(chance: Random, folder: Path) -> None:
     text = damaged_json(chance, CLAIM_TEXT).decode("utf-8", "replace")
-    read_within_bounds(lambda: holder(read_claim(text)), CLAIM)
+    read_within_bounds(lambda: read_claim(text), CLAIM)
 
 
 PHONE_TEXT = b"""\

@@ -112,18 +112,13 @@ class FakeLab:
     """A private adb server and its fake phones. Use as a context manager, or call ``close``."""
 
     def __init__(
-        self,
-        *,
-        parts: Parts | None = None,
-        emulator: Path | None = None,
-        cache: Path | None = None,
-        progress: Callable[[str], None] | None = None,
+        self, *, emulator: Path | None = None, progress: Callable[[str], None] | None = None
     ) -> None:
-        parts = parts or find_parts(cache=cache, progress=progress)
         # What may fail comes before what has to be closed.
+        parts = find_parts(progress)
         sandbox, plan = sandbox_command(), json.dumps(_plan(parts, emulator))
         # All labs use one empty folder as mount point; each sees only its own mount.
-        folder = (cache or cache_folder()) / "fake-phone" / "mount"
+        folder = cache_folder() / "fake-phone" / "mount"
         folder.mkdir(parents=True, exist_ok=True)
         self.emulator = emulator
         self.phones: list[FakePhone] = []

@@ -63,9 +63,7 @@ class Parts:
         return {"LD_LIBRARY_PATH": os.pathsep.join(str(folder) for folder in self.libraries)}
 
 
-def find_parts(
-    *, cache: Path | None = None, progress: Callable[[str], None] | None = None
-) -> Parts:
+def find_parts(progress: Callable[[str], None] | None = None) -> Parts:
     """The parts; if the system does not have them, downloaded once into the cache."""
     if platform.system() != "Linux":
         raise TargetError(
@@ -75,7 +73,7 @@ def find_parts(
     found = installed_parts()
     if found is not None:
         return found
-    folder = (cache or cache_folder()) / "fake-phone" / f"programs-{platform.machine()}"
+    folder = cache_folder() / "fake-phone" / f"programs-{platform.machine()}"
     doing = "downloading the parts of the fake phone"
     with locked(folder.with_suffix(".lock"), doing, say=progress):
         if not folder.is_dir():
@@ -84,7 +82,7 @@ def find_parts(
             packages = [f"{name}/{_SUITES[1]}" for name in _BACKPORTS] + list(_STABLE)
             unpack_packages(packages, with_suites(system_archives(), _SUITES), folder)
             _make_independent(unpacked_parts(folder))
-    return unpacked_parts(trusted(folder, cache or cache_folder()))
+    return unpacked_parts(trusted(folder, cache_folder()))
 
 
 def installed_parts() -> Parts | None:

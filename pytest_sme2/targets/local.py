@@ -10,7 +10,7 @@ import struct
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -214,11 +214,8 @@ _INTERVAL_SECONDS = 5.0
 class MacTarget(LocalTarget):
     """A Mac with Apple silicon."""
 
-    def __init__(self, *, note: str = "", sleep: Callable[[float], None] = time.sleep) -> None:
-        super().__init__(note=note)
-        self._sleep = sleep
-        self._awake: subprocess.Popen[bytes] | None = None
-        self._power_mode = ""
+    _awake: subprocess.Popen[bytes] | None = None
+    _power_mode = ""
 
     @property
     def cpu(self) -> str:
@@ -253,7 +250,7 @@ class MacTarget(LocalTarget):
                     f"This Mac is still too hot to measure after {COOL_SECONDS:.0f} s: thermal "
                     f"pressure is {pressure}. Stop what else runs on it, and let it cool."
                 )
-            self._sleep(_INTERVAL_SECONDS)
+            time.sleep(_INTERVAL_SECONDS)
             waited += _INTERVAL_SECONDS
 
     def state(self) -> dict[str, str]:
@@ -284,6 +281,4 @@ class MacTarget(LocalTarget):
 
 def this_machine(*, note: str = "") -> LocalTarget:
     """The machine that this runs on."""
-    if host_platform() == MACOS_ARM64:
-        return MacTarget(note=note)
-    return LocalTarget(note=note)
+    return (MacTarget if host_platform() == MACOS_ARM64 else LocalTarget)(note=note)

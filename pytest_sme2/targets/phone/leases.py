@@ -206,10 +206,10 @@ class Claim:
             other = self._try()
             if other is None:
                 return
-            known = read_claim(other.text)
-            if known.get("lock") != self._place and other.idle_seconds < IDLE_SECONDS:
+            lock, holder = read_claim(other.text)
+            if lock != self._place and other.idle_seconds < IDLE_SECONDS:
                 raise BusyError(
-                    f"{self.device.serial} is used by {holder(known)}; the last sign of that is "
+                    f"{self.device.serial} is used by {holder}; the last sign of that is "
                     f"{other.idle_seconds} s old. Wait for it. If it is gone: "
                     f"adb -s {self.device.serial} shell rm {CLAIM}"
                 )
@@ -276,23 +276,18 @@ def is_abandoned(device: AdbDevice) -> bool:
     return claim is not None and claim.idle_seconds >= IDLE_SECONDS
 
 
-def read_claim(text: str) -> dict[str, object]:
-    """What a claim says; nothing where somebody else wrote the file."""
+def read_claim(text: str) -> tuple[object, str]:
+    """The lock of a claim, and who made it; nothing is known where somebody else wrote the file."""
     with contextlib.suppress(TargetError):
         known = json_value(text, CLAIM, remedy="", error=TargetError)
         if isinstance(known, dict):
-            return known
-    return {}
-
-
-def holder(known: dict[str, object]) -> str:
-    if not known:
-        return "an unknown machine"
-    user, host, pid = (str(known.get(name))[:40] for name in ("user", "host", "pid"))
-    return f"{user} on {host} (process {pid})"
+            user, host, pid = (str(known.get(name))[:40] for name in ("user", "host", "pid"))
+            return known.get("lock"), f"{user} on {host} (process {pid})"
+    return None, "an unknown machine"
 
 
 Result = TypeVar("Result")
+_RETRIES = 3
 
 
 @runtime_checkable
@@ -319,7 +314,6 @@ def redo_when_lost(
     target: Recoverable,
     measure: Callable[[], Result],
     *,
-    retries: int = 3,
     patience_seconds: float = 60.0,
     progress: Callable[[str], None] | None = None,
 ) -> Result:
@@ -327,13 +321,13 @@ def redo_when_lost(
 
     After the last retry, or if the device does not come back, raise one error.
     """
-    for attempt in range(retries + 1):
+    for attempt in range(_RETRIES + 1):
         try:
             return measure()
         except ConnectionLostError as error:
-            if attempt == retries:
+            if attempt == _RETRIES:
                 raise DeviceGoneError(
-                    f"Stopped after {retries + 1} attempts: the connection was lost each time. "
+                    f"Stopped after {_RETRIES + 1} attempts: the connection was lost each time. "
                     f"Last: {error} Check the cable, the hub and the phone's power saving."
                 ) from error
             if progress is not None:

@@ -383,17 +383,21 @@ def test_it_is_kept_awake_until_it_is_restored(pretended: PretendedMac) -> None:
     assert awake.poll() is not None
 
 
-def test_heat_is_waited_for(pretended: PretendedMac) -> None:
+def test_heat_is_waited_for(pretended: PretendedMac, monkeypatch: pytest.MonkeyPatch) -> None:
     pretended.pressure(2, 1, 0)
     slept: list[float] = []
-    MacTarget(sleep=slept.append).cool_down()
+    monkeypatch.setattr("time.sleep", slept.append)
+    MacTarget().cool_down()
     assert len(slept) == 2
 
 
-def test_a_mac_that_stays_hot_is_an_error(pretended: PretendedMac) -> None:
+def test_a_mac_that_stays_hot_is_an_error(
+    pretended: PretendedMac, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pretended.pressure(3)
+    monkeypatch.setattr("time.sleep", lambda _: None)
     with pytest.raises(TargetError, match=r"still too hot to measure after 300 s.*trapping"):
-        MacTarget(sleep=lambda _: None).cool_down()
+        MacTarget().cool_down()
 
 
 @pytest.mark.parametrize(("level", "throttled"), [(0, False), (1, True)])

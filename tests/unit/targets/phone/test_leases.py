@@ -133,11 +133,11 @@ def test_it_is_redone_until_it_is_done() -> None:
 def test_after_the_retries_there_is_one_error() -> None:
     phone = Phone(losses=9)
     with pytest.raises(
-        TargetError, match=r"Stopped after 3 attempts.*Last: Lost \(3\)\."
+        TargetError, match=r"Stopped after 4 attempts.*Last: Lost \(4\)\."
     ) as caught:
-        redo_when_lost(phone, phone.measure, retries=2)
+        redo_when_lost(phone, phone.measure)
     assert not isinstance(caught.value, ConnectionLostError)
-    assert phone.recovered == 2
+    assert phone.recovered == 3
 
 
 def test_a_device_that_takes_a_while_is_waited_for() -> None:
