@@ -88,54 +88,43 @@ def check_threads(threads: int, cores: Sequence[Core]) -> None:
         )
 
 
-def check_choice(choice: str | Sequence[int], cores: Sequence[Core]) -> None:
-    """Refuse cores that the phone does not have, or a kind of core that it does not tell."""
-    if isinstance(choice, str):
-        if not cores:
-            raise TargetError(
-                "The phone does not report the speed of its cores, so big and little are unknown. "
-                "Name cores, as in --sme2-phone cpus=4-7."
-            )
-        return
-    known = [core.number for core in cores]
-    absent = sorted(set(choice) - set(known)) if known else []
-    if absent:
-        raise UsageError(
-            f"The phone has no core {', '.join(map(str, absent))} that a process may use. "
-            f"It has {', '.join(map(str, known))}."
-        )
-
-
 def pick_cores(
     choice: str | Sequence[int], cores: Sequence[Core], threads: int = 1
 ) -> tuple[int, ...]:
-    """The cores for a process with so many threads; none means that it may run anywhere."""
+    """The cores for a process with so many threads; none means that it may run anywhere.
+
+    Refuses cores that the phone does not have, and a kind of core that it does not tell.
+    """
+    by_kind = kinds(cores)
     if not choice:
-        return _fastest(kinds(cores), threads)
-    check_choice(choice, cores)
-    if isinstance(choice, str):
-        picked = kinds(cores)[0 if choice == "big" else -1]
-    else:
+        # All of the fastest kind if they are enough.
+        if by_kind and len(by_kind[0]) >= threads:
+            return by_kind[0]
+        every = [core for kind in by_kind for core in kind]
+        return tuple(every[:threads]) if len(every) >= threads else ()
+    if not isinstance(choice, str):
+        absent = ", ".join(str(core) for core in sorted({*choice} - {c.number for c in cores}))
+        if cores and absent:
+            known = ", ".join(str(core.number) for core in cores)
+            raise UsageError(
+                f"The phone has no core {absent} that a process may use. It has {known}."
+            )
         picked = tuple(choice)
+    elif by_kind:
+        picked = by_kind[0 if choice == "big" else -1]
+    else:
+        raise TargetError(
+            "The phone does not report the speed of its cores, so big and little are unknown. "
+            "Name cores, as in --sme2-phone cpus=4-7."
+        )
     if len(picked) < threads:
         named = f"cpus={choice}" if isinstance(choice, str) else "cpus"
+        means = f"{several(len(picked), 'core')} {', '.join(map(str, picked))}"
         raise UsageError(
-            f"{named} means {_cores(picked)} of this phone, which is too few for {threads} "
+            f"{named} means {means} of this phone, which is too few for {threads} "
             f"threads. Use --threads {len(picked)}, name {threads} cores, or leave cpus out."
         )
     return picked
-
-
-def _fastest(by_kind: Sequence[tuple[int, ...]], threads: int) -> tuple[int, ...]:
-    """All of the first kind if they are enough; none where the phone has fewer than threads."""
-    if by_kind and len(by_kind[0]) >= threads:
-        return by_kind[0]
-    every = [core for kind in by_kind for core in kind]
-    return tuple(every[:threads]) if len(every) >= threads else ()
-
-
-def _cores(numbers: Sequence[int]) -> str:
-    return f"{several(len(numbers), 'core')} {', '.join(map(str, numbers))}"
 
 
 # One command; the parts are split at the marks. Some phones do not let a shell read the config.

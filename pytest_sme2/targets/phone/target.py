@@ -43,7 +43,6 @@ from pytest_sme2.targets.phone.silicon import (
     VectorLength,
     below_highest,
     caps_text,
-    check_choice,
     pick_cores,
     vector_program,
 )
@@ -158,8 +157,7 @@ class AndroidTarget:
             cores = parse_cores(self.device.shell(READ_CORES).text)
             # A later preparation keeps the caps that the session began with.
             self.cores = self.cores or cores
-            if self.cpus:
-                check_choice(self.cpus, self.cores)
+            pick_cores(self.cpus, self.cores)  # refuses those that are not there
             self.vector = self._read_vector_length()
             self.screen = self.power.screen()
             self.cool_down()

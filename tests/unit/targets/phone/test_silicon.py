@@ -17,7 +17,6 @@ from pytest_sme2.targets.phone.silicon import (
     Core,
     Silicon,
     VectorLength,
-    check_choice,
     check_threads,
     cores_text,
     kinds,
@@ -203,7 +202,7 @@ def test_more_threads_than_cores_are_refused() -> None:
 
 def test_cores_that_are_not_there() -> None:
     with pytest.raises(UsageError, match=r"no core 8, 9 that a process may use\. It has 0, 1, 2"):
-        check_choice((2, 8, 9), CORES)
+        pick_cores((2, 8, 9), CORES)
     with pytest.raises(TargetError, match="does not report the speed"):
-        check_choice("big", ())
-    check_choice((2, 8, 9), ())
+        pick_cores("big", ())
+    pick_cores((2, 8, 9), ())
