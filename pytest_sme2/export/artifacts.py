@@ -232,7 +232,6 @@ class _Export:
             self.seed,
             self.weights,
             folder,
-            self.stem,
             circumstances.sys_path,
         )
         request_file = folder / "request.json"

@@ -41,13 +41,13 @@ from pytest_sme2.export.sequences import (
     last_answer,
     last_step,
     method_of_prompt,
-    raw_values,
     read_generation,
     tensor_spec,
     token_count,
     write_generation,
     write_tensors,
 )
+from pytest_sme2.export.store import artifact_stem
 from pytest_sme2.export.variant import Variant, parse_variant
 from pytest_sme2.export.weights import FILE_NAME as UPSTREAM_FILE
 from pytest_sme2.export.weights import misfit, select_state, upstream_of
@@ -66,7 +66,6 @@ class LoweringRequest:
     seed: int
     weights: Path | None
     folder: Path
-    stem: str
     sys_path: Sequence[str]
     """Set before our first import, so that the child finds the same modules."""
 
@@ -171,18 +170,15 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     executable = edge.to_executorch()
 
     progress.enter("writing the artifact")
-    pte = request.folder / f"{request.stem}.pte"
+    pte = request.folder / f"{artifact_stem(name, request.variant)}.pte"
     with pte.open("wb") as file:
         executable.write_to_file(file)
     executable.get_etrecord().save(str(pte.with_name(f"{pte.name}.etrecord")))
-    for index, tensor in enumerate(inputs):
-        (request.folder / f"input_{index}.bin").write_bytes(raw_values(tensor, torch))
-        if steps:
-            values = b"".join(raw_values(step[index], torch) for step in steps)
-            (request.folder / f"earlier_{index}.bin").write_bytes(values)
+    write_tensors(request.folder, "input", [inputs], torch)
+    write_tensors(request.folder, "earlier", steps, torch)
+    write_tensors(request.folder, "reference", [outputs], torch)
     if said is not None:
         write_generation(request.folder, said, _leaves(last, torch, "output", name), torch)
-    write_tensors(request.folder, "reference", outputs, torch)
     files, packages = dependencies(loaded, progress.own_files)
     described = {
         "inputs": [tensor_spec(tensor) for tensor in inputs],

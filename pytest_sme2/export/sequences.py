@@ -7,7 +7,7 @@ Part of the child process; torch is given to it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,9 +80,13 @@ def raw_values(tensor: Any, torch: Any) -> bytes:
     return data
 
 
-def write_tensors(folder: Path, what: str, tensors: Sequence[Any], torch: Any) -> None:
-    for index, tensor in enumerate(tensors):
-        (folder / f"{what}_{index}.bin").write_bytes(raw_values(tensor, torch))
+def write_tensors(
+    folder: Path, what: str, steps: Sequence[Sequence[Any]], torch: Any, without: Iterable[int] = ()
+) -> None:
+    """A file for each tensor of a step, with its values in all steps; none where there is none."""
+    for index in set(range(len(steps[0]) if steps else 0)) - set(without):
+        values = b"".join(raw_values(step[index], torch) for step in steps)
+        (folder / f"{what}_{index}.bin").write_bytes(values)
 
 
 def tensor_spec(tensor: Any) -> dict[str, Any]:
@@ -231,8 +235,6 @@ def describe_generation(said: Generation, prefill: str, inputs: list[Any]) -> di
 
 def write_generation(folder: Path, said: Generation, last: list[Any], torch: Any) -> None:
     """The inputs, and ``last``: the answer to the last step."""
-    write_tensors(folder, "generated", last, torch)
-    write_tensors(folder, "prompt", said.prompt, torch)
-    for index in set(range(len(said.prompt))) - set(said.fed_back):
-        values = b"".join(raw_values(step[index], torch) for step in said.steps)
-        (folder / f"next_{index}.bin").write_bytes(values)
+    write_tensors(folder, "generated", [last], torch)
+    write_tensors(folder, "prompt", [said.prompt], torch)
+    write_tensors(folder, "next", said.steps, torch, without=said.fed_back)
