@@ -16,7 +16,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -95,7 +95,9 @@ def export_model(
                 found = _find(root, name, entry, say)
             if found is not None:
                 return found
-            made = _Export(entry, variant, weights, seed, root, key, say).make(timeout_seconds)
+            with working_folder(root / key) as folder:
+                chosen = (entry, variant, weights, seed)
+                made = _Export(*chosen, root, key, folder, say, timeout_seconds).make()
             offer("exports", name, made.folder, made=True)
             return made
     except OSError as error:
@@ -147,24 +149,9 @@ def _find(root: Path, name: str, entry: ModelEntry, say: Callable[[str], None]) 
 # --- making ---------------------------------------------------------------------------------------
 
 
-class _Clock:
-    """How long an export has taken, and may take."""
-
-    def __init__(self, limit: float) -> None:
-        self.limit = limit
-        self._started = time.monotonic()
-
-    def waited(self) -> float:
-        return time.monotonic() - self._started
-
-    def next_wait(self) -> float:
-        """Until there is something to say: that it goes on, or that the time is over."""
-        return max(min(_HEARTBEAT_SECONDS, self.limit - self.waited()), 0.001)
-
-
 @dataclass(frozen=True)
 class _Export:
-    """One export into the cache; its caller holds the lock."""
+    """One export into the cache; its caller holds the lock, and removes the folder."""
 
     entry: ModelEntry
     variant: Variant
@@ -172,27 +159,41 @@ class _Export:
     seed: int
     root: Path
     key: str
+    folder: Path
+    """Filled, and renamed when it is complete."""
     report: Callable[[str], None]
+    limit: float
+    """How many seconds it may take."""
+    started: float = field(default_factory=time.monotonic)
 
     @property
     def stem(self) -> str:
         return artifact_stem(self.entry.name, self.variant)
 
+    @property
+    def log(self) -> Path:
+        return self.folder / "export.log"
+
     def say(self, stage: str) -> None:
         self.report(f"{self.entry.name} {self.variant}: {stage}")
 
-    def make(self, timeout_seconds: float) -> Artifact:
-        """Fill a temporary folder and rename it: there is a complete artifact or none."""
-        with working_folder(self.root / self.key) as folder:
-            meta = self._meta(folder, self._run_child(folder, timeout_seconds))
-            (folder / META_FILE).write_text(json.dumps(meta, indent=2) + "\n", "utf-8")
-            dependencies = json.dumps(meta["dependencies"], sort_keys=True).encode()
-            digest = hashlib.sha256(dependencies).hexdigest()[:8]
-            final = self.root / f"{self.stem}-{self.key}-{digest}"
-            put_in_place(folder, final)
+    def waited(self) -> float:
+        return time.monotonic() - self.started
+
+    def next_wait(self) -> float:
+        """Until there is something to say: that it goes on, or that the time is over."""
+        return max(min(_HEARTBEAT_SECONDS, self.limit - self.waited()), 0.001)
+
+    def make(self) -> Artifact:
+        meta = self._meta(self._run_child())
+        (self.folder / META_FILE).write_text(json.dumps(meta, indent=2) + "\n", "utf-8")
+        dependencies = json.dumps(meta["dependencies"], sort_keys=True).encode()
+        digest = hashlib.sha256(dependencies).hexdigest()[:8]
+        final = self.root / f"{self.stem}-{self.key}-{digest}"
+        put_in_place(self.folder, final)
         return load_artifact(final)
 
-    def _meta(self, folder: Path, answer: Mapping[str, Any]) -> dict[str, Any]:
+    def _meta(self, answer: Mapping[str, Any]) -> dict[str, Any]:
         around = model_folder(self.entry)
         imported = {
             os.path.relpath(name, around) if self.entry.folder else name: file_sha256(Path(name))
@@ -217,33 +218,25 @@ class _Export:
             "dependencies": {"files": imported, "packages": answer["packages"]},
             "files": {
                 file.name: {"bytes": file.stat().st_size, "sha256": file_sha256(file)}
-                for file in sorted(folder.iterdir())
+                for file in sorted(self.folder.iterdir())
             },
         }
 
-    def _run_child(self, folder: Path, timeout_seconds: float) -> dict[str, Any]:
+    def _run_child(self) -> dict[str, Any]:
         """Start the child, report its progress, and return its answer or raise its error."""
         from pytest_sme2.export.lowering import LoweringRequest
 
         circumstances = ProcessEnvironment.of_this_process()
-        request = LoweringRequest(
-            self.entry,
-            self.variant,
-            self.seed,
-            self.weights,
-            folder,
-            circumstances.sys_path,
-        )
-        request_file = folder / "request.json"
+        chosen = (self.entry, self.variant, self.seed, self.weights)
+        request = LoweringRequest(*chosen, self.folder, circumstances.sys_path)
+        request_file = self.folder / "request.json"
         request_file.write_text(request.to_json(), "utf-8")
-        log = folder / "export.log"
-        clock = _Clock(timeout_seconds)
-        with log.open("wb") as log_stream, contextlib.ExitStack() as held:
-            forked = self._forked(request_file, log_stream, circumstances, clock, held)
-            process = forked or FreshProcess(request_file, log_stream, circumstances)
+        with self.log.open("wb") as log, contextlib.ExitStack() as held:
+            forked = self._forked(request_file, log, circumstances, held)
+            process = forked or FreshProcess(request_file, log, circumstances)
             tie(process.pid)
             try:
-                answer = self._listen(process, log, clock)
+                answer = self._listen(process)
             finally:
                 _end(process)
                 untie(process.pid)
@@ -255,7 +248,6 @@ class _Export:
         request_file: Path,
         log: IO[bytes],
         circumstances: ProcessEnvironment,
-        clock: _Clock,
         held: contextlib.ExitStack,
     ) -> ForkedProcess | None:
         """A fork of the server, which then is ours until ``held`` is left; None if none serves."""
@@ -267,22 +259,20 @@ class _Export:
         stage = "importing torch"
         self.say(stage)
         try:
-            while not server.is_ready(clock.next_wait()):
-                self._still(stage, log=Path(log.name), clock=clock)
+            while not server.is_ready(self.next_wait()):
+                self._still(stage)
             return server.fork(request_file, log)
         except EOFError:
             server.close()
             return None
 
-    def _still(self, stage: str, *, log: Path, clock: _Clock) -> None:
+    def _still(self, stage: str) -> None:
         """Say that it goes on, or raise that it took too long."""
-        if clock.waited() >= clock.limit:
-            raise self._failed(log, f"{stage} took more than {clock.limit:.0f} s.")
-        self.say(f"{stage} ({clock.waited():.0f} s)")
+        if self.waited() >= self.limit:
+            raise self._failed(f"{stage} took more than {self.limit:.0f} s.")
+        self.say(f"{stage} ({self.waited():.0f} s)")
 
-    def _listen(
-        self, process: ForkedProcess | FreshProcess, log: Path, clock: _Clock
-    ) -> dict[str, Any]:
+    def _listen(self, process: ForkedProcess | FreshProcess) -> dict[str, Any]:
         lines: queue.Queue[bytes | None] = queue.Queue()
 
         def read() -> None:
@@ -294,24 +284,24 @@ class _Export:
         stage = "starting"
         while True:
             try:
-                line = lines.get(timeout=clock.next_wait())
+                line = lines.get(timeout=self.next_wait())
             except queue.Empty:
-                self._still(stage, log=log, clock=clock)
+                self._still(stage)
                 continue
             if line is None:
-                raise self._failed(log, f"{stage} ended the process: {_end_of(process)}.")
+                raise self._failed(f"{stage} ended the process: {_end_of(process)}.")
             message = _message(line)
             if "progress" in message:
                 stage = message["progress"]
                 self.say(stage)
             elif "error" in message:
-                raise self._error(log, message)
+                raise self._error(message)
             elif "done" in message:
-                self.say(f"done in {clock.waited():.1f} s")
+                self.say(f"done in {self.waited():.1f} s")
                 done: dict[str, Any] = message["done"]
                 return done
 
-    def _error(self, log: Path, message: Mapping[str, str]) -> Sme2Error:
+    def _error(self, message: Mapping[str, str]) -> Sme2Error:
         kind = message["error"]
         if kind == "MissingExtraError":
             purpose = f"Exporting model {self.entry.name!r}"
@@ -319,20 +309,20 @@ class _Export:
         if kind == "UsageError":
             return UsageError(message["message"])
         if kind == "ModelError":
-            return ModelError(f"{message['message']}\nThe full log: {self._keep_log(log)}")
-        return self._failed(log, message["message"])
+            return ModelError(f"{message['message']}\nThe full log: {self._kept_log()}")
+        return self._failed(message["message"])
 
-    def _failed(self, log: Path, why: str) -> ExportError:
+    def _failed(self, why: str) -> ExportError:
         return ExportError(
             f"Model {self.entry.name!r} cannot be exported as {self.variant}: {why}\n"
-            f"The full log: {self._keep_log(log)}"
+            f"The full log: {self._kept_log()}"
         )
 
-    def _keep_log(self, log: Path) -> Path:
-        """Keep the log when its folder is removed."""
+    def _kept_log(self) -> Path:
+        """A copy of the log, whose folder is removed."""
         kept = self.root / "failed" / f"{self.stem}-{self.key}.log"
         kept.parent.mkdir(exist_ok=True)
-        shutil.copyfile(log, kept)
+        shutil.copyfile(self.log, kept)
         return kept
 
 

@@ -123,16 +123,15 @@ class ModelEntry:
         """The files of the model, found without importing it."""
         if self.file is not None:
             return files_below(self.file.parent)
-        if self.module is None:
-            raise ModelError(f"Model {self.name!r} ({self.source}) has no file and no module.")
-        located = locate_module(self.module)
+        module = str(self.module)
+        located = locate_module(module)
         if located is None:
             raise ModelError(
-                f"Model {self.name!r} ({self.source}): the module {self.module!r} was not found. "
+                f"Model {self.name!r} ({self.source}): the module {module!r} was not found. "
                 "Install its package, or correct its entry point."
             )
         # A module in a package may use other modules of it; a top-level module is alone.
-        return files_below(located.parent) if "." in self.module else (located,)
+        return files_below(located.parent) if "." in module else (located,)
 
     def load(self) -> type[Model]:
         """The registered class. This imports the model, and with it most likely torch."""

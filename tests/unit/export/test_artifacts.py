@@ -15,10 +15,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from pytest_sme2.cli.main import main
@@ -28,8 +30,10 @@ from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.registry import ModelEntry
 from pytest_sme2.export.store import load_artifact
 from pytest_sme2.export.variant import Variant, parse_variant
-from pytest_sme2.results import Artifact
+from pytest_sme2.results import Artifact, TensorSpec
 from pytest_sme2.system.cache import mark_cache
+from pytest_sme2.verdict.limits import TOLERANCES
+from pytest_sme2.verdict.numerics import agreement, within
 from tests.support.artifacts import make_artifact
 from tests.support.needs import needs_export
 
@@ -68,6 +72,7 @@ class TinyModel:
 """
 
 HEADER = "import torch\nfrom pytest_sme2 import register_model\n"
+FORWARD = "class Net(torch.nn.Module):\n    def forward(self, x):\n"
 MODEL = """
 @register_model({name!r})
 class Model:
@@ -96,79 +101,42 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 # --- every variant runs and agrees ----------------------------------------------------------------
 
-# ExecuTorch's own runtime, in a process that lives through the module: torch is imported once,
-# and its warnings are not ours. It also saves weights of the tiny model, and of another one.
-RUNTIME = """
-import json, sys
-from pathlib import Path
-import numpy, torch
-from executorch.runtime import Runtime
-from pytest_sme2.export.store import load_artifact
-from pytest_sme2.verdict.limits import TOLERANCES
-from pytest_sme2.verdict.numerics import agreement, within
-
-folder = Path(sys.argv[1])
-state = {"linear.weight": torch.ones(3, 4), "linear.bias": torch.zeros(3)}
-torch.save(state, folder / "my weights.pt")
-torch.save({"net.linear.weight": torch.ones(3, 4)}, folder / "foreign.pt")
-
-def read(files, specs):
-    return [numpy.fromfile(f, dtype=s.dtype).reshape(s.shape) for f, s in zip(files, specs)]
-
-print("ready", flush=True)
-for line in sys.stdin:
-    artifact = load_artifact(Path(line.strip()))
-    inputs = [torch.from_numpy(array) for array in read(artifact.input_files, artifact.inputs)]
-    method = Runtime.get().load_program(str(artifact.pte)).load_method("forward")
-    outputs = [output.numpy() for output in method.execute(inputs)]
-    references = read(artifact.reference_files, artifact.outputs)
-    assert len(outputs) == len(references)
-    answer = []
-    for got, wanted in zip(outputs, references):
-        assert got.dtype == wanted.dtype and got.shape == wanted.shape
-        got, wanted = got.astype("float64").ravel(), wanted.astype("float64").ravel()
-        found = agreement(got, wanted, against="reference")
-        tolerance = TOLERANCES[artifact.variant.partition("@")[0]]
-        answer.append([found.max_abs, float(abs(wanted).max()), within(found, tolerance)])
-    print("ANSWER" + json.dumps(answer), flush=True)
-"""
+Differences = Callable[[Artifact], list[tuple[float, float, bool]]]
 
 
-class Runtime:
-    """Of each output: its largest error, how large it is, and whether that is tolerated."""
+@pytest.fixture
+def differences() -> Iterator[Differences]:
+    """With ExecuTorch's own runtime, of each output: its largest error, how large it is, and
+    whether that is tolerated.
+    """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        with (folder / "log").open("w") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", RUNTIME, str(folder)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=ROOT,
-            )
+    def read(files: Sequence[Path], specs: Sequence[TensorSpec]) -> list[Any]:
+        return [
+            numpy.fromfile(file, dtype=spec.dtype).reshape(spec.shape)
+            for file, spec in zip(files, specs, strict=True)
+        ]
 
-    def said(self, word: str) -> str:
-        """The rest of the next line that begins so; libraries print others."""
-        for line in self.process.stdout or ():
-            if line.startswith(word):
-                return line.removeprefix(word)
-        raise AssertionError((self.folder / "log").read_text()[-2000:])
+    def run(artifact: Artifact) -> list[tuple[float, float, bool]]:
+        inputs = [torch.from_numpy(array) for array in read(artifact.input_files, artifact.inputs)]
+        method = Runtime.get().load_program(str(artifact.pte)).load_method("forward")
+        outputs = [output.numpy() for output in method.execute(inputs)]
+        answer = []
+        wanted = read(artifact.reference_files, artifact.outputs)
+        for one, other in zip(outputs, wanted, strict=True):
+            assert (one.dtype, one.shape) == (other.dtype, other.shape)
+            one, other = one.astype("float64").ravel(), other.astype("float64").ravel()
+            found = agreement(one, other, against="reference")
+            tolerance = TOLERANCES[artifact.variant.partition("@")[0]]
+            answer.append((found.max_abs, float(abs(other).max()), within(found, tolerance)))
+        return answer
 
-    def differences(self, artifact: Artifact) -> list[tuple[float, float, bool]]:
-        self.process.stdin.write(f"{artifact.folder}\n")
-        self.process.stdin.flush()
-        return [tuple(entry) for entry in json.loads(self.said("ANSWER"))]
+    # torch and ExecuTorch use what they have deprecated themselves.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch
+        from executorch.runtime import Runtime
 
-
-@pytest.fixture(scope="module")
-def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
-    runtime = Runtime(tmp_path_factory.mktemp("runtime"))
-    runtime.said("ready")
-    yield runtime
-    with runtime.process:
-        runtime.process.communicate()
+        yield run
 
 
 @pytest.mark.parametrize(
@@ -185,23 +153,23 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     ],
 )
 def test_every_variant_runs_and_agrees_with_the_eager_model(
-    model: str, variant: Variant, runtime: Runtime
+    model: str, variant: Variant, differences: Differences
 ) -> None:
     if model == "mobilenet_v3_small" and importlib.util.find_spec("torchvision") is None:
         pytest.skip("needs torchvision, which the extra 'models' brings")
     artifact = export_model(MODELS.get(model), variant)
 
     assert artifact.pte.name == f"{model}_xnnpack_{variant}.pte"
-    for _, size, tolerated in runtime.differences(artifact):
+    for _, size, tolerated in differences(artifact):
         assert size > 0
         assert tolerated
 
 
-def test_an_example_of_executorch_s_exports_like_any_other(runtime: Runtime) -> None:
+def test_an_example_of_executorch_s_exports_like_any_other(differences: Differences) -> None:
     artifact = export_model(MODELS.get("executorch:linear"), FP32)
 
     assert artifact.pte.name == "executorch=3Alinear_xnnpack_fp32.pte"
-    ((_, _, tolerated),) = runtime.differences(artifact)
+    ((_, _, tolerated),) = differences(artifact)
     assert tolerated
 
 
@@ -316,7 +284,7 @@ def test_two_processes_make_it_once(exported: Tiny) -> None:
     assert len(exported.folders()) == 1
 
 
-def test_hostile_name_makes_a_safe_path(exported: Tiny) -> None:
+def test_hostile_name_makes_a_safe_path_and_nothing_is_left_beside_it(exported: Tiny) -> None:
     (folder,) = exported.folders()
     artifact = load_artifact(folder)
 
@@ -324,14 +292,19 @@ def test_hostile_name_makes_a_safe_path(exported: Tiny) -> None:
     assert artifact.pte.name.startswith("=2E.=2Ftiny=20=27x=22=20=3B=20=3Cscript=3E_xnnpack_fp32")
     beside = {path.name for path in exported.cache.parent.iterdir()}
     assert beside == {"cache", "models"}
+    left = {path.name for path in (exported.cache / "exports").iterdir()}
+    assert left == {folder.name, "locks"}
+    assert not (folder / "request.json").exists()
 
 
-def test_inputs_and_references_follow_the_program_s_order(exported: Tiny, runtime: Runtime) -> None:
+def test_inputs_and_references_follow_the_program_s_order(
+    exported: Tiny, differences: Differences
+) -> None:
     artifact = load_artifact(exported.folders()[0])
 
     assert [spec.shape for spec in artifact.inputs] == [(1, 4), (1,)]
     assert [spec.shape for spec in artifact.outputs] == [(1, 3), (1, 4)]
-    assert all(error <= 1e-5 for error, _, _ in runtime.differences(artifact))
+    assert all(error <= 1e-5 for error, _, _ in differences(artifact))
 
 
 def test_output_of_the_export_goes_to_the_log(exported: Tiny) -> None:
@@ -341,13 +314,6 @@ def test_output_of_the_export_goes_to_the_log(exported: Tiny) -> None:
     assert "noise on stdout" in log
     assert "noise on stdout" not in terminal
     assert "Warning" not in terminal
-
-
-def test_nothing_is_left_beside_the_artifact(exported: Tiny) -> None:
-    (folder,) = exported.folders()
-    left = {path.name for path in (exported.cache / "exports").iterdir()}
-    assert left == {folder.name, "locks"}
-    assert not (folder / "request.json").exists()
 
 
 def test_a_truncated_entry_is_noticed_and_made_again(tiny: Tiny) -> None:
@@ -415,15 +381,27 @@ def test_a_changed_import_from_elsewhere_makes_a_new_artifact(tiny: Tiny) -> Non
     assert tiny.is_cached()
 
 
+@pytest.fixture
+def saved(tmp_path: Path, differences: Differences) -> Path:
+    """Weights of the tiny model, and of another one."""
+    import torch
+
+    state = {"linear.weight": torch.ones(3, 4), "linear.bias": torch.zeros(3)}
+    torch.save(state, tmp_path / "my weights.pt")
+    torch.save({"net.linear.weight": torch.ones(3, 4)}, tmp_path / "foreign.pt")
+    return tmp_path
+
+
 def test_weights_and_a_copy_of_the_artifact(
     tiny: Tiny,
+    saved: Path,
     tmp_path: Path,
-    runtime: Runtime,
+    differences: Differences,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "out put"
-    words = ("--weights", str(runtime.folder / "my weights.pt"), "--out", str(out))
+    words = ("--weights", str(saved / "my weights.pt"), "--out", str(out))
     monkeypatch.setenv("SME2_CACHE_DIR", str(tiny.cache))
     code = main(tiny.words(*words))
     printed = capsys.readouterr()
@@ -432,12 +410,12 @@ def test_weights_and_a_copy_of_the_artifact(
     artifact = load_artifact(out)
     assert printed.out.strip() == str(artifact.pte)
     assert artifact.weights.startswith("my weights.pt (sha256 ")
-    assert all(error <= 1e-5 for error, _, _ in runtime.differences(artifact))
+    assert all(error <= 1e-5 for error, _, _ in differences(artifact))
     first_output = artifact.reference_files[0].read_bytes()
     assert len({first_output[index : index + 4] for index in (0, 4, 8)}) == 1
 
 
-def test_weights_that_do_not_fit_are_named(tiny: Tiny, runtime: Runtime, tmp_path: Path) -> None:
+def test_weights_that_do_not_fit_are_named(tiny: Tiny, saved: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         export_model(tiny.entry, FP32, cache=tiny.cache, weights=tmp_path / "none.pt")
     hostile = tmp_path / "hostile.pt"
@@ -446,7 +424,7 @@ def test_weights_that_do_not_fit_are_named(tiny: Tiny, runtime: Runtime, tmp_pat
         export_model(tiny.entry, FP32, cache=tiny.cache, weights=hostile)
     words = r"2 of 2 weights missing .*1 do not belong to the model \(net\.linear\.weight\)"
     with pytest.raises(ExportError, match=words):
-        export_model(tiny.entry, FP32, cache=tiny.cache, weights=runtime.folder / "foreign.pt")
+        export_model(tiny.entry, FP32, cache=tiny.cache, weights=saved / "foreign.pt")
 
 
 def test_an_artifact_does_not_land_on_another(
@@ -463,10 +441,7 @@ def test_an_artifact_does_not_land_on_another(
 
 
 def test_a_line_that_cannot_be_captured_is_named(tmp_path: Path) -> None:
-    net = (
-        "class Net(torch.nn.Module):\n    def forward(self, x):\n"
-        "        if x.sum() > 0:\n            return x + 1\n        return x\n"
-    )
+    net = FORWARD + "        if x.sum() > 0:\n            return x + 1\n        return x\n"
     entry = write_model(tmp_path / "branch", HEADER + net + MODEL.format(name="branch"))
     with pytest.raises(ExportError) as caught:
         export_model(entry, FP32, cache=tmp_path / "cache")
@@ -484,7 +459,8 @@ def test_an_operator_that_cannot_be_lowered_is_named(tmp_path: Path) -> None:
         "@torch.library.custom_op('mylib::twist', mutates_args=())\n"
         "def twist(x: torch.Tensor) -> torch.Tensor:\n    return x.flip(0)\n"
         "@twist.register_fake\ndef _(x):\n    return torch.empty_like(x)\n"
-        "class Net(torch.nn.Module):\n    def forward(self, x):\n        return twist(x) + 1\n"
+        + FORWARD
+        + "        return twist(x) + 1\n"
     )
     entry = write_model(tmp_path / "custom", HEADER + net + MODEL.format(name="custom"))
     with pytest.raises(ExportError, match=r"Operator: mylib::twist\. At .*model\.py:11") as caught:
@@ -526,16 +502,14 @@ def test_what_xnnpack_does_not_take_is_named_and_not_what_it_left(
 
 
 def test_a_model_that_fails_in_eager_mode_is_the_model_s_error(tmp_path: Path) -> None:
-    net = (
-        "class Net(torch.nn.Module):\n    def forward(self, x):\n        return x @ torch.ones(7)\n"
-    )
+    net = FORWARD + "        return x @ torch.ones(7)\n"
     entry = write_model(tmp_path / "eager", HEADER + net + MODEL.format(name="eager"))
     with pytest.raises(ModelError, match=r"fails before any export.*model\.py:5"):
         export_model(entry, FP32, cache=tmp_path / "cache")
 
 
 def test_int4_without_a_layer_to_quantize_is_an_error(tmp_path: Path) -> None:
-    net = "class Net(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n"
+    net = FORWARD + "        return x + 1\n"
     entry = write_model(tmp_path / "net", HEADER + net + MODEL.format(name="plain"))
     with pytest.raises(ExportError, match="no linear layer with a multiple of 32 inputs"):
         export_model(entry, Variant("int4"), cache=tmp_path / "cache")
@@ -555,13 +529,6 @@ def test_a_model_may_import_torchvision_and_give_a_tensor_alone(tmp_path: Path) 
     )
     assert [entry.shape for entry in artifact.inputs] == [(3,)]
     assert artifact.weights == "random (seed 0), given as bfloat16"
-
-
-def test_a_crash_is_an_error_like_any_other(tmp_path: Path) -> None:
-    net = "import os\nos.kill(os.getpid(), 11)\nclass Net: pass\n"
-    entry = write_model(tmp_path / "crash", HEADER + net + MODEL.format(name="crash"))
-    with pytest.raises(ExportError, match="loading the model ended the process: signal SIGSEGV"):
-        export_model(entry, FP32, cache=tmp_path / "cache")
 
 
 def test_a_kill_leaves_no_half_made_artifact_and_no_process(tmp_path: Path) -> None:

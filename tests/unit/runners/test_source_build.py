@@ -75,10 +75,9 @@ def variables(step: source_plan.BuildStep) -> dict[str, str]:
 def test_off_switches_both_extensions_off() -> None:
     request = SourceBuild(tree=Path("/executorch"), platform="linux", out=Path("/out"))
     on, off = source_plan.plan(request, TOOLS)
-    assert variables(on)["XNNPACK_ENABLE_ARM_SME"] == "ON"
-    assert variables(on)["XNNPACK_ENABLE_ARM_SME2"] == "ON"
-    assert variables(off)["XNNPACK_ENABLE_ARM_SME"] == "OFF"
-    assert variables(off)["XNNPACK_ENABLE_ARM_SME2"] == "OFF"
+    for step, switch in ((on, "ON"), (off, "OFF")):
+        assert variables(step)["XNNPACK_ENABLE_ARM_SME"] == switch
+        assert variables(step)["XNNPACK_ENABLE_ARM_SME2"] == switch
     assert on.folder != off.folder
     assert "EXECUTORCH_XNNPACK_LOG_LEVEL" not in variables(on)
 
