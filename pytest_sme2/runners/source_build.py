@@ -6,7 +6,6 @@ folder. ``sme2.py`` builds the runner from the wheel.
 
 from __future__ import annotations
 
-import json
 import platform as host_platform
 import re
 import shlex
@@ -31,7 +30,6 @@ from pytest_sme2.system.processes import run_process
 from pytest_sme2.trace.kernel_log import family_of, is_microkernel
 
 TIMEOUT_SECONDS = 4 * 3600.0
-RECORD = "sme2-build.json"
 LEAST_CLANG = 18
 # Apple has its own version numbers: 17 is the first built from LLVM 18 or newer.
 LEAST_APPLE_CLANG = 17
@@ -94,19 +92,13 @@ def _check_tree(request: SourceBuild) -> Iterator[str]:
             f"({', '.join(empty)}). Run: "
             + shlex.join(["git", "-C", str(tree), "submodule", "update", "--init", "--recursive"])
         )
-    version = tree_version(tree) or ""
+    version = "".join(_text(tree / "version.txt").split()[:1])[:40]
     found = _version(version, r"^(\d+)\.(\d+)")
     if request.variant == "xnnlog" and found is not None and found < FIRST_XNNLOG:
         yield (
             f"{tree} is ExecuTorch {version}, which cannot log XNNPACK. "
             f"Check out {_dotted(FIRST_XNNLOG)} or newer, or build the timing variant."
         )
-
-
-def tree_version(tree: Path) -> str | None:
-    """The version of a checkout, such as ``1.5.0`` or ``1.6.0a0``."""
-    words = _text(tree / "version.txt").split()
-    return words[0][:40] if words else None
 
 
 def _text(file: Path) -> str:
@@ -253,17 +245,17 @@ def build(
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> tuple[Built, ...]:
     """Configure and compile each side; the log of each stays in its build folder."""
-    built = []
     try:
         with locked(request.folder / ".lock", "building there", timeout_seconds=0):
-            for step in plan(request, tools):
-                built.append(_build_step(request, step, progress, timeout_seconds))
+            return tuple(
+                _build_step(request, step, progress, timeout_seconds)
+                for step in plan(request, tools)
+            )
     except BusyError as error:
         raise BuildError(
             f"Another process is building in {request.folder}. Wait for it, or choose "
             "another place with --out DIR."
         ) from error
-    return tuple(built)
 
 
 def _build_step(
@@ -302,15 +294,6 @@ def _build_step(
         )
     families = families_in(step.binary)
     _check_switch(step, families)
-    record = {
-        "tree": str(request.tree),
-        "executorch": tree_version(request.tree),
-        "platform": request.platform,
-        "variant": request.variant,
-        "sme2": str(step.arm),
-        "configure": list(step.configure),
-    }
-    (step.folder / RECORD).write_text(json.dumps(record, indent=2) + "\n")
     return Built(step.arm, step.binary, families)
 
 
