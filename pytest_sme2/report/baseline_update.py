@@ -16,8 +16,6 @@ MOST_CASES = 3
 """Of those that changed; the rest is counted."""
 MOST_CHANGES = 4
 MOST_KINDS = 6
-# What a reader wants to know first; of operators and kernels only how many changed.
-_FIRST = ("SME2 coverage", "latency", "speedup", "instructions", "peak memory", "program size")
 _COUNTED = {
     "operator": ("operator", "operators"),
     "kernel": ("kernel", "kernels"),
@@ -170,19 +168,12 @@ def _kinds(updates: Sequence[Update]) -> str:
 
 
 def _told(changes: Sequence[BaselineChange]) -> str:
-    ranked = sorted(
-        (entry for entry in changes if entry.what.partition(" ")[0] not in _COUNTED), key=_rank
-    )
-    parts = [f"{entry.what} {entry.old} → {entry.new}" for entry in ranked[:MOST_CHANGES]]
+    """Of operators and kernels only how many changed, after the figures."""
+    words = Counter(entry.what.partition(" ")[0] for entry in changes)
+    figures = [entry for entry in changes if entry.what.partition(" ")[0] not in _COUNTED]
+    parts = [f"{entry.what} {entry.old} → {entry.new}" for entry in figures[:MOST_CHANGES]]
     for word, (one, several) in _COUNTED.items():
-        number = sum(entry.what.partition(" ")[0] == word for entry in changes)
-        if number:
-            parts.append(f"{number} {one if number == 1 else several}")
-    left = len(ranked) - MOST_CHANGES
+        if words[word]:
+            parts.append(f"{words[word]} {one if words[word] == 1 else several}")
+    left = len(figures) - MOST_CHANGES
     return "; ".join(parts) + (f"; and {left} more" if left > 0 else "")
-
-
-def _rank(entry: BaselineChange) -> int:
-    return next(
-        (number for number, name in enumerate(_FIRST) if entry.what.startswith(name)), len(_FIRST)
-    )

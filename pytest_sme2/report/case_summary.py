@@ -154,7 +154,6 @@ _WORDS = {
     Category.ELEMENTWISE: "elementwise operators",
     Category.OTHER: "other operators",
 }
-_DEPTHWISE = "depthwise convolutions"
 
 
 @dataclass(frozen=True)
@@ -276,16 +275,17 @@ def _beside(measured: CaseResult) -> tuple[str, str]:
     if measured.emulated and cost is not None:
         total = max(1, cost.total.instructions)
         shares = {entry.index: entry.counts.instructions / total for entry in cost.operators}
-    parts: dict[str, float] = {}
-    members: dict[str, OperatorProfile] = {}
+    groups: dict[str, list[OperatorProfile]] = {}
     for member in profile.operators:
-        name = _WORDS.get(member.operator.category, _DEPTHWISE)
-        if member.operator.matrix or (name == _DEPTHWISE and member.operator.kind != "depthwise"):
-            continue
-        share = shares.get(member.index, 0.0)
-        parts[name] = parts.get(name, 0.0) + share
-        if name not in members or share > shares.get(members[name].index, 0.0):
-            members[name] = member
+        depthwise = "depthwise convolutions" if member.operator.kind == "depthwise" else ""
+        name = _WORDS.get(member.operator.category, depthwise)
+        if name and not member.operator.matrix:
+            groups.setdefault(name, []).append(member)
+
+    def share(member: OperatorProfile) -> float:
+        return shares.get(member.index, 0.0)
+
+    parts = {name: sum(map(share, members)) for name, members in groups.items()}
     if measured.emulated and cost is not None:
         # Matrix operators pack, too.
         parts[_WORDS[Category.DATA_MOVEMENT]] = packing_share(cost)
@@ -294,10 +294,10 @@ def _beside(measured: CaseResult) -> tuple[str, str]:
     if not any(parts.values()):
         return "none", ""
     name = max(parts, key=lambda each: parts[each])
-    share = parts[name]
-    costliest = members.get(name)
-    if costliest is None:
-        return f"{name} {percent(share)}", ""
+    answer = f"{name} {percent(parts[name])}"
+    if name not in groups:
+        return answer, ""
+    costliest = max(groups[name], key=share)
+    most = f"{percent(share(costliest))} in {costliest.operator.name}"
     place = "" if costliest.origin is None else source_text(costliest.origin)
-    most = f"{percent(shares.get(costliest.index, 0.0))} in {costliest.operator.name}"
-    return f"{name} {percent(share)}", ": ".join(filter(None, (most, place)))
+    return answer, ": ".join(filter(None, (most, place)))

@@ -115,38 +115,37 @@ def comparison_text(comparison: Comparison, *, timed: bool = True, more: Sequenc
     return "\n".join(
         [
             _CHANGE.format("", before, after, "faster"),
-            *(_change(change) for change in comparison.categories),
-            _change(comparison.overhead),
-            _change(comparison.end_to_end),
+            *(_part(change) for change in comparison.categories),
+            _part(comparison.overhead),
+            _part(comparison.end_to_end),
             "",
             _CHANGE.format("kind", before, after, "faster"),
-            *(_change(change) for change in comparison.kinds),
+            *(_part(change) for change in comparison.kinds),
             "",
             _CHANGE.format("operators that changed most", before, after, "faster"),
-            *(_operator_change(change) for change in ranked),
+            *(_operator(change) for change in ranked),
             "",
             *(bullet(finding) for finding in (*comparison_findings(comparison), *more)),
         ]
     )
 
 
-def _change(change: Change) -> str:
-    return _CHANGE.format(
-        clipped(change.name, 37),
-        duration(change.before_ns),
-        duration(change.after_ns),
-        times(change.ratio) if change.before_ns else "-",
-    )
+def _change(name: str, *times_ns: float | None, ratio: float | None) -> str:
+    told = ("-" if ns is None else duration(ns) for ns in times_ns)
+    return _CHANGE.format(clipped(name, 37), *told, times(ratio))
 
 
-def _operator_change(change: OperatorChange) -> str:
-    member = change.after or change.before
-    return _CHANGE.format(
-        clipped(member.label if member else "", 37),
-        duration(change.before.time_ns) if change.before else "-",
-        duration(change.after.time_ns) if change.after else "-",
-        times(change.ratio),
-    )
+def _part(change: Change) -> str:
+    ratio = change.ratio if change.before_ns else None
+    return _change(change.name, change.before_ns, change.after_ns, ratio=ratio)
+
+
+def _operator(change: OperatorChange) -> str:
+    before, after = change.before, change.after
+    member = after or before
+    label = member.label if member else ""
+    sides = (None if side is None else side.time_ns for side in (before, after))
+    return _change(label, *sides, ratio=change.ratio)
 
 
 def sme2_moves(

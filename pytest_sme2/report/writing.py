@@ -114,9 +114,7 @@ def pipeline_summary(record: CaseRecord) -> dict[str, Any]:
             "etdump": record.etdumps.get(arm),
             "runs": profile.runs,
             "operators": len(profile.operators),
-            "categories": {
-                str(category): number for category, number in profile.category_counts.items()
-            },
+            "categories": encode(profile.category_counts),
             "matrix_operators": profile.coverage.matrix_operators,
             "sme2_operators": profile.coverage.sme2_operators,
         }

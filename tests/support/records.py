@@ -10,7 +10,19 @@ from typing import Any
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.coverage import check_pair
 from pytest_sme2.profile.operators import structure_of
-from pytest_sme2.results import PAIR, Arm, CaseResult, Check, Look, PairedTiming, PairSample
+from pytest_sme2.results import (
+    PAIR,
+    Arm,
+    CaseResult,
+    Check,
+    Counts,
+    InferenceCost,
+    KernelCost,
+    Look,
+    OperatorCost,
+    PairedTiming,
+    PairSample,
+)
 from pytest_sme2.session.case_result import shares_of
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, read_record, write_record
 from pytest_sme2.system.files import safe_name
@@ -68,6 +80,27 @@ def built(root: Path, off: Sequence[Call], on: Sequence[Call], **changes: Any) -
     """A case whose arms make these calls, twice."""
     dumps = {Arm.OFF: build_etdump([run_of(off)] * 2), Arm.ON: build_etdump([run_of(on)] * 2)}
     return read_record(write_case(root, "toy", "fp32", dumps, **changes))
+
+
+def cost_of(measured: CaseResult, arm: Arm, each: int) -> InferenceCost:
+    """Each operator of an arm executes so many instructions, in one kernel."""
+    operators = tuple(
+        OperatorCost(
+            index=member.index,
+            label=member.label,
+            name=member.operator.name,
+            category=member.operator.category,
+            executor=member.operator.executor,
+            counts=Counts(instructions=each, outer_products=each // 100),
+            kernels=(("kai_run_x_sme2_mopa", each),),
+            macs=1000 if member.operator.matrix else None,
+            matrix=member.operator.matrix,
+            sme2=arm is Arm.ON and member.operator.matrix,
+        )
+        for member in measured.profiles[arm].operators
+    )
+    kernels = (KernelCost("kai_run_x_sme2_mopa", Counts(instructions=each * len(operators))),)
+    return InferenceCost("max", 512, operators, kernels, Counts(instructions=500), Counts())
 
 
 def measurement(measured: CaseResult) -> PairedTiming:

@@ -45,8 +45,8 @@ def test_many_new_values_are_few_lines() -> None:
 def test_a_change_names_the_figures_and_counts_the_rest() -> None:
     lines = update_lines([update("toy", CHANGED)], "/b", width=120)
     assert lines[1] == (
-        "  toy: SME2 coverage 6 of 6 → 5 of 6; instructions (on) 742 → 800; "
-        "program size 10 bytes → 11 bytes; 1 operator"
+        "  toy: program size 10 bytes → 11 bytes; instructions (on) 742 → 800; "
+        "SME2 coverage 6 of 6 → 5 of 6; 1 operator"
     )
 
 

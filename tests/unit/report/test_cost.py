@@ -33,35 +33,11 @@ from pytest_sme2.report.writing import write_case
 from pytest_sme2.results import (
     Arm,
     CaseResult,
-    Counts,
     Fingerprint,
-    InferenceCost,
-    KernelCost,
-    OperatorCost,
     Topic,
 )
 from pytest_sme2.session.run_directory import CaseRecord, read_record, write_record
-from tests.support.records import toy_run
-
-
-def cost_of(measured: CaseResult, arm: Arm, each: int) -> InferenceCost:
-    operators = tuple(
-        OperatorCost(
-            index=member.index,
-            label=member.label,
-            name=member.operator.name,
-            category=member.operator.category,
-            executor=member.operator.executor,
-            counts=Counts(instructions=each, outer_products=each // 100),
-            kernels=(("kai_run_x_sme2_mopa", each),),
-            macs=1000 if member.operator.matrix else None,
-            matrix=member.operator.matrix,
-            sme2=arm is Arm.ON and member.operator.matrix,
-        )
-        for member in measured.profiles[arm].operators
-    )
-    kernels = (KernelCost("kai_run_x_sme2_mopa", Counts(instructions=each * len(operators))),)
-    return InferenceCost("max", 512, operators, kernels, Counts(instructions=500), Counts())
+from tests.support.records import cost_of, toy_run
 
 
 @pytest.fixture
@@ -183,15 +159,12 @@ def measured(tmp_path: Path) -> CaseResult:
 
 
 def counted(measured: CaseResult, instructions: int) -> CaseResult:
-    costs = tuple(
-        OperatorCost(
-            member.index, member.label, member.operator.name, member.operator.category,
-            member.operator.executor, Counts(instructions=instructions),
-            ((f"lib.so+0x{member.index}", 5), ("shared", 1 + member.index)),
-        )
-        for member in measured.profiles[Arm.ON].operators
-    )  # fmt: skip
-    cost = InferenceCost("max", 512, costs, (), Counts(), Counts())
+    cost = cost_of(measured, Arm.ON, instructions)
+    operators = tuple(
+        replace(entry, kernels=((f"lib.so+0x{entry.index}", 5), ("shared", 1 + entry.index)))
+        for entry in cost.operators
+    )
+    cost = replace(cost, operators=operators)
     return replace(measured, emulated=True, costs={Arm.ON: cost})
 
 

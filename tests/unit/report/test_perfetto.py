@@ -20,16 +20,13 @@ from pytest_sme2.results import (
     Arm,
     Category,
     Columns,
-    Counts,
-    InferenceCost,
-    OperatorCost,
     OperatorShapes,
 )
 from pytest_sme2.session.run_directory import CaseRecord, find_records, read_record
 from pytest_sme2.trace.etdump import read_etdump
 from tests.support.etdump_builder import Block, Profiling, Tree, inference, operator_call
 from tests.support.profiles import ETDUMPS, columns_of, run_of
-from tests.support.records import HOSTILE, toy_run
+from tests.support.records import HOSTILE, cost_of, toy_run
 
 DUMPS = sorted(ETDUMPS.glob("*.etdump"))
 
@@ -163,15 +160,7 @@ def test_a_slice_says_what_the_operator_is_and_what_it_costs(tmp_path: Path) -> 
         replace(member, module=f"layers.{member.index}", shapes=shapes if not number else None)
         for number, member in enumerate(profile.operators)
     )
-    costs = tuple(
-        OperatorCost(
-            member.index, member.label, member.operator.name, member.operator.category,
-            member.operator.executor, Counts(instructions=100, outer_products=3),
-            (("kai_run_x_sme2_mopa", 90),), 1000,
-        )
-        for member in operators
-    )  # fmt: skip
-    cost = InferenceCost("max", 512, costs, (), Counts(), Counts())
+    cost = cost_of(record.measured, Arm.ON, 1000)
     track = Track(
         "toy",
         columns_of_record(record, tmp_path),
@@ -187,13 +176,13 @@ def test_a_slice_says_what_the_operator_is_and_what_it_costs(tmp_path: Path) -> 
     ]
     assert slices[0]["shapes"] == "1x8x8x3 by 16x3x3x3 to 1x8x8x16"
     assert "shapes" not in slices[1]
-    for details, member in zip(slices, operators, strict=False):
+    share = 100 * 1000 / cost.total.instructions
+    for details, member, entry in zip(slices, operators, cost.operators, strict=False):
         assert details["module"] == member.module
         assert details["kernel"] == "kai_run_x_sme2_mopa"
-        assert details["instructions"] == 100
-        assert details["outer_products"] == 3
-        assert details["multiply_accumulates"] == 1000
-        assert details["cost_percent"] == pytest.approx(100 / len(operators), abs=0.01)
+        assert (details["instructions"], details["outer_products"]) == (1000, 10)
+        assert details.get("multiply_accumulates") == entry.macs
+        assert details["cost_percent"] == pytest.approx(share, abs=0.01)
 
 
 def columns_of_record(record: CaseRecord, root: Path) -> Columns:
