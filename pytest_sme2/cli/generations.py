@@ -19,7 +19,6 @@ from pytest_sme2.timing.phases import estimate_of
 from pytest_sme2.timing.stats import FALSE_ALARM_RATE
 from pytest_sme2.trace.observer import UNTOLD, ObservedGeneration
 from pytest_sme2.verdict.generation import check_against
-from pytest_sme2.verdict.judging import estimate_text
 from pytest_sme2.verdict.limits import default_limits
 
 NAMES = ("A", "B")
@@ -114,10 +113,3 @@ def observed_lines(found: Mapping[str, _Observed]) -> list[str]:
         number = count(len(generations), "generation")
         lines.append(f"{printable(name)}: {number}, {', '.join([times, *rates])}")
     return lines
-
-
-def speedup_lines(speedups: Mapping[str, Estimate], name: str) -> list[str]:
-    return [
-        f"{phase}: {printable(name)} is {estimate_text(speedup)} as fast"
-        for phase, speedup in speedups.items()
-    ]

@@ -99,7 +99,14 @@ def run(arguments: argparse.Namespace) -> int:
         variants=() if program else (parse_variant(arguments.variant),),
         model_folders=(arguments.models_folder,),
     )
-    asked = _figure(arguments, settings)
+    # What to search by; None: the first exact figure that is worse.
+    timed = not Session(settings).emulated
+    asked = arguments.figure or (LATENCY if timed else None)
+    if asked == LATENCY and not timed:
+        raise UsageError(
+            "An emulator's time says nothing about latency. Name a device, as in --device linux, "
+            "or search by another figure."
+        )
     try:
         with _row(arguments, settings, say) as row:
             search = Bisecting(row, arguments.out.resolve(), say)
@@ -115,17 +122,6 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         clear_line(sys.stderr)
     return 0 if culprit is None else 1
-
-
-def _figure(arguments: argparse.Namespace, settings: Settings) -> str | None:
-    """What to search by; None: the first exact figure that is worse."""
-    timed = not Session(settings).emulated
-    if arguments.figure == LATENCY and not timed:
-        raise UsageError(
-            "An emulator's time says nothing about latency. Name a device, as in --device linux, "
-            "or search by another figure."
-        )
-    return arguments.figure or (LATENCY if timed else None)
 
 
 # --- the row of changes ---------------------------------------------------------------------------

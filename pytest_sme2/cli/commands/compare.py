@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import argparse
 
-from pytest_sme2.cli.generations import compare_observed, observed_lines, speedup_lines
+from pytest_sme2.cli.generations import compare_observed, observed_lines
 from pytest_sme2.cli.options import RULES, Arguments, show
 from pytest_sme2.profile.categories import parse_rules
 from pytest_sme2.profile.compare import compare
@@ -16,6 +16,7 @@ from pytest_sme2.report.text import printable
 from pytest_sme2.session.analysis import analyze_file, the_etdump
 from pytest_sme2.system.wording import count
 from pytest_sme2.trace.observer import UNTOLD, read_observed
+from pytest_sme2.verdict.judging import estimate_text
 
 EXAMPLE = "sme2 report compare toy_sme2_off.etdump toy_sme2_on.etdump"
 ARGUMENTS: Arguments = {
@@ -38,7 +39,11 @@ def run(arguments: argparse.Namespace) -> int:
     if all(observed):
         speedups = compare_observed(*observed)
         lines = observed_lines(dict(zip(arguments.names, observed, strict=True)))
-        lines += [*speedup_lines(speedups, arguments.names[1]), UNTOLD]
+        lines += [
+            f"{phase}: {printable(arguments.names[1])} is {estimate_text(speedup)} as fast"
+            for phase, speedup in speedups.items()
+        ]
+        lines.append(UNTOLD)
         found = {phase: vars(one) for phase, one in speedups.items()}
         return show(arguments, {"speedups": found}, lines)
     before, after = (

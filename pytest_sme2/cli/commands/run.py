@@ -13,6 +13,8 @@ from pathlib import Path
 
 from pytest_sme2.cli.commands.models import model_folders
 from pytest_sme2.cli.experiment_file import TEMPLATES, read_plan, template
+from pytest_sme2.cli.experiments import run_plan
+from pytest_sme2.cli.generations import run_commands
 from pytest_sme2.cli.options import (
     FOLDERS,
     MODEL_OR_PROGRAM,
@@ -25,7 +27,10 @@ from pytest_sme2.cli.options import (
 )
 from pytest_sme2.errors import EvidenceError, RunError, UsageError
 from pytest_sme2.export.variant import parse_variant
+from pytest_sme2.report.case_summary import summarize
+from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.text import aligned
+from pytest_sme2.report.writing import write_case
 from pytest_sme2.results import (
     FORWARD,
     PAIR,
@@ -42,11 +47,13 @@ from pytest_sme2.results import (
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.options import DEVICE, RUNNERS
 from pytest_sme2.session.programs import program_case
+from pytest_sme2.session.run_directory import METRICS, read_record
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import encode, is_program, safe_name
 from pytest_sme2.system.qemu import CPUS, DEFAULT_CPU, VECTOR_BITS
 from pytest_sme2.system.terminal import clear_line, terminal_line
+from pytest_sme2.verdict.numerics import agreement_text, check_outputs, tolerance_of
 
 ALL = "all"
 CASE = ("threads", "budget", "arms", "no-cost", "fresh", "weights", "out", "cpu")
@@ -85,17 +92,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.config is not None:
         return run_config(arguments)
     if arguments.command:
-        from pytest_sme2.cli.generations import run_commands
-
         return run_commands(arguments)
     return run_on_every_cpu(arguments) if arguments.sme2_cpu == ALL else run_model(arguments)
 
 
 def run_config(arguments: argparse.Namespace) -> int:
     """All experiments of a file; exit code 1 where a pair does not show what it claims to."""
-    from pytest_sme2.cli.experiments import run_plan
-    from pytest_sme2.report.terminal import run_lines
-
     plan = read_plan(arguments.config)
     for note in plan.notes:
         print(f"sme2: {arguments.config}: {note}", file=sys.stderr)
@@ -127,10 +129,6 @@ def run_config(arguments: argparse.Namespace) -> int:
 
 def run_model(arguments: argparse.Namespace) -> int:
     """One model; exit code 1 where its outputs are wrong."""
-    from pytest_sme2.report.terminal import run_lines
-    from pytest_sme2.report.writing import write_case
-    from pytest_sme2.session.run_directory import METRICS, read_record
-
     with opened(_settings(arguments)) as session:
         case = named_case(session, arguments)
         measured = session.measured(case, timed=session.bench.timed and not arguments.kernels)
@@ -158,8 +156,6 @@ def run_on_every_cpu(arguments: argparse.Namespace) -> int:
     """One model on each emulated CPU, and on the default with shorter vectors; exit code 1 where it
     does not run on one of them.
     """
-    from pytest_sme2.report.case_summary import summarize
-
     problems = []
     rows: list[tuple[str, ...]] = [("CPU", "bits", "on SME2", "Minst off", "Minst on", "gain")]
     shorter = (replace(DEFAULT_CPU, vector_bits=bits) for bits in VECTOR_BITS[-2::-1])
@@ -277,8 +273,6 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 
 def output_lines(measured: CaseResult, limits: Limits) -> Iterator[str]:
     """Every comparison with its scale."""
-    from pytest_sme2.verdict.numerics import agreement_text, tolerance_of
-
     for entry in measured.agreements:
         other = "SME2 off" if entry.against == "off" else "the eager model"
         tolerance = tolerance_of(measured.variant, limits, entry.against)
@@ -287,8 +281,6 @@ def output_lines(measured: CaseResult, limits: Limits) -> Iterator[str]:
 
 
 def output_checks(measured: CaseResult, limits: Limits) -> list[Check]:
-    from pytest_sme2.verdict.numerics import check_outputs
-
     compared = {entry.against for entry in measured.agreements}
     sides = [side for side in ("off", "reference") if side in compared or measured.nan_arms]
     return [check_outputs(measured, limits, side) for side in sides]

@@ -19,9 +19,14 @@ from pytest_sme2.cli.options import (
     show,
 )
 from pytest_sme2.errors import EvidenceError, UsageError
+from pytest_sme2.report.tables import frontier_lines
+from pytest_sme2.report.writing import write_case
+from pytest_sme2.session.frontier import device_counts
 from pytest_sme2.session.options import DEVICE, RUNNERS
+from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import encode
+from pytest_sme2.verdict.ratios import decision_text
 
 EXAMPLE = "sme2 threads toy_cnn --variant fp16 --device android --threads 1,2,4"
 MORE = " Here: 1, 2, 4 and 8, as far as the device has cores."
@@ -35,12 +40,6 @@ ARGUMENTS: Arguments = {
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from pytest_sme2.report.tables import frontier_lines
-    from pytest_sme2.report.writing import write_case
-    from pytest_sme2.session.frontier import device_counts
-    from pytest_sme2.session.run_directory import read_record
-    from pytest_sme2.verdict.ratios import decision_text
-
     settings = Settings(model_folders=model_folders(arguments), **chosen(arguments, device="auto"))
     if arguments.sme2_threads is not None and len(settings.threads) < 2:
         raise UsageError(
