@@ -274,6 +274,7 @@ def make_stage(
     checkout: str = "checkout",
 ) -> Stage:
     """A checkout with one model and two tests; caches filled as asked."""
+    _provided()
     become_reaper()
     _OURS.update(descendants(os.getpid()))
     stage = Stage(folder, folder / "cache", folder / checkout, folder / home, folder / "out")

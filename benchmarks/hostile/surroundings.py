@@ -30,7 +30,9 @@ from benchmarks.hostile.stage import (
 )
 from pytest_sme2.export.artifacts import is_utf8
 from pytest_sme2.report.validation import validate_run
+from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.run_directory import METRICS
+from pytest_sme2.system.platforms import host_platform
 from pytest_sme2.verdict.baselines import read
 
 NOBODY = 54321
@@ -144,11 +146,7 @@ def _runner_itself(stage: Stage) -> None:
     """The runner's processes see a plain environment; here one of them gets the clock, too."""
     assert stage.cache is not None
     (pte,) = (stage.cache / "exports").glob("*/*.pte")
-    (runner,) = (
-        path.parent
-        for path in (stage.cache / "runners").glob("*/sme2_runner")
-        if not (path.parent / "ld-linux-aarch64.so.1").exists()
-    )
+    runner = stage.cache / "runners" / wheel_runner(host_platform()).folder.name
     result = stage.root / "runner.json"
     words = ["./sme2_runner", "--model", str(pte), "--sme2", "off", "--runs", "50"]
     done = subprocess.run(

@@ -105,11 +105,7 @@ def mark_cache(folder: Path) -> None:
 
 
 def discard(path: Path, why: str) -> None:
-    """Remove a file or folder of the cache, and list it in the cache's log.
-
-    Raises:
-        StorageError: it is in no folder with our mark, so it may be somebody else's.
-    """
+    """Remove a file or folder of a cache with our mark, and list it in the cache's log."""
     cache = next((parent for parent in path.parents if is_ours(parent)), None)
     if cache is None:
         raise StorageError(
@@ -295,18 +291,13 @@ def chosen(
 ) -> list[CacheEntry]:
     """The entries to remove: those not used for so long, then the oldest until the rest fits."""
     found = list(found)
-    removed = [
-        entry for entry in found if older_than is not None and now - entry.used >= older_than
-    ]
-    if keep is not None:
-        left = [entry for entry in found if entry not in removed]
-        total = sum(entry.bytes for entry in left)
-        for entry in left:
-            if total <= keep:
-                break
-            removed.append(entry)
-            total -= entry.bytes
-    return removed
+    old = [entry for entry in found if older_than is not None and now - entry.used >= older_than]
+    left = [entry for entry in found if entry not in old]
+    total = sum(entry.bytes for entry in left)
+    while keep is not None and total > keep:
+        old.append(left.pop(0))
+        total -= old[-1].bytes
+    return old
 
 
 def remove(removed: Iterable[CacheEntry], why: str) -> None:

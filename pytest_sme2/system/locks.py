@@ -11,6 +11,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_sme2.errors import BusyError, StorageError
@@ -28,19 +29,10 @@ _ALL_USERS = 0o666
 def locked(
     file: Path, doing: str, *, say: Say | None = None, timeout_seconds: float = -1
 ) -> Iterator[None]:
-    """Hold the lock on ``file``; its folder is created if missing.
+    """Hold the lock on ``file``, which is only a lock; it ends with its process, even if killed.
 
-    The lock ends with its process, even if that is killed.
-
-    Args:
-        file: a file that is only a lock.
-        doing: what the holder does, after "another process is": ``exporting toy_cnn fp32``.
-        say: is given a line, once for each holder, that this process waits.
-        timeout_seconds: the longest wait; a negative number means no limit.
-
-    Raises:
-        BusyError: another process held it the whole time.
-        StorageError: the file cannot be created.
+    ``doing`` stands after "another process is". ``say`` is told once for each holder that this
+    process waits. BusyError: it waited for ``timeout_seconds``, of which a negative number is none.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -71,9 +63,8 @@ def machine_lock(name: str) -> Path:
 def _held(
     file: Path, doing: str, say: Say | None, timeout_seconds: float, *, mode: int
 ) -> Iterator[None]:
-    waiting = _Waiting(file, doing, say, timeout_seconds)
     try:
-        descriptor = _acquire(file, mode, waiting)
+        descriptor = _acquire(file, mode, _Waiting(file, doing, say, timeout_seconds))
         _write_holder(descriptor)
     except OSError as error:
         raise _unusable(file, error) from error
@@ -129,27 +120,29 @@ def _is_still(file: Path, descriptor: int) -> bool:
         return False
 
 
+@dataclass
 class _Waiting:
     """How long this process waits, and what it says meanwhile."""
 
-    def __init__(self, file: Path, doing: str, say: Say | None, timeout_seconds: float) -> None:
-        self._file, self._doing, self._say = file, doing, say
-        self._timeout_seconds = timeout_seconds
-        self._began = time.monotonic()
-        self._said: set[str] = set()
+    file: Path
+    doing: str
+    say: Say | None
+    timeout_seconds: float
+    began: float = field(default_factory=time.monotonic)
+    said: set[str] = field(default_factory=set)
 
     def pause(self, holder: str) -> None:
         """Wait a moment for ``holder``; raises BusyError when this was long enough."""
-        limit = self._timeout_seconds
-        if 0 <= limit <= time.monotonic() - self._began:
+        limit = self.timeout_seconds
+        if 0 <= limit <= time.monotonic() - self.began:
             enough = f" This one has waited for {limit:g} s." if limit else ""
             raise BusyError(
-                f"Another process is {self._doing}{holder}.{enough} Wait for it, or end it, and "
-                f"run again. It holds the lock {self._file}."
+                f"Another process is {self.doing}{holder}.{enough} Wait for it, or end it, and "
+                f"run again. It holds the lock {self.file}."
             )
-        if self._say is not None and holder not in self._said:
-            self._said.add(holder)
-            self._say(f"another process is {self._doing}{holder}; waiting for it")
+        if self.say is not None and holder not in self.said:
+            self.said.add(holder)
+            self.say(f"another process is {self.doing}{holder}; waiting for it")
         time.sleep(_PAUSE_SECONDS)
 
 

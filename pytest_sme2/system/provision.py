@@ -10,7 +10,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,14 +47,6 @@ class Provided:
     remedy: str = ""
     warning: str = ""
     """What to know about one that was found."""
-
-
-def _release() -> dict[str, str]:
-    """The fields of os-release, empty where there is none."""
-    try:
-        return platform.freedesktop_os_release()
-    except OSError:
-        return {}
 
 
 COMPILER, CROSS, QEMU, BROWSER = "C++ compiler", "Arm cross compiler", "QEMU", "browser"
@@ -97,7 +89,10 @@ def _families() -> list[str]:
     """This system and those that it is like, the nearest first."""
     if platform.system() == "Darwin":
         return ["darwin"]
-    release = _release()
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:
+        return []
     return [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
 
 
@@ -187,7 +182,13 @@ def qemu(say: Say, check: bool) -> Provided:
         problem = f"{problem} {install_hint(QEMU)}"
     if check or not archives:
         return Provided(name, None, "missing", cost, problem)
-    for wanted in (*_newer_suites(archives), archives):
+    newer = [
+        with_suites(archives, [suite], [component])
+        for family in _families()
+        for suites, component in [_QEMU_SUITES.get(family, ((), MAIN))]
+        for suite in suites
+    ]
+    for wanted in (*newer, archives):
         try:
             _fetch_qemu(wanted, say)
             return _described(name, find_qemu(), "installed")
@@ -200,14 +201,6 @@ def qemu(say: Say, check: bool) -> Provided:
 def _described(name: str, emulator: Qemu, action: str = "found") -> Provided:
     found = f"{emulator.path} ({emulator.version})"
     return Provided(name, found, action, warning=emulator.warning)
-
-
-def _newer_suites(archives: Sequence[Archive]) -> Iterator[tuple[Archive, ...]]:
-    """The machine's archives, asked for each suite that has a QEMU new enough."""
-    for family in _families():
-        suites, component = _QEMU_SUITES.get(family, ((), MAIN))
-        for suite in suites:
-            yield with_suites(archives, [suite], [component])
 
 
 def _fetch_qemu(archives: Sequence[Archive], say: Say) -> None:

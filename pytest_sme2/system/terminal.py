@@ -88,11 +88,6 @@ def _open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(number, "w", closefd=False))
 
 
-def _controlled(stream: TextIO) -> TextIO:
-    """The stream itself, to move its cursor."""
-    return stream.stream if isinstance(stream, _PlainStream) else stream
-
-
 def say(line: str) -> None:
     """A line about the progress of a command, beside its answer."""
     sys.stderr.write(f"{line}\n")
@@ -103,19 +98,17 @@ def terminal_line(stream: TextIO) -> Say:
     """Overwrite one line of a terminal; any other stream gets a new line each time."""
     if not stream.isatty():
         return lambda line: print(plain(line), file=stream, flush=True)
-
-    def overwrite(line: str) -> None:
-        width = shutil.get_terminal_size().columns - 1
-        controlled = _controlled(stream)
-        controlled.write(f"\r\x1b[K{plain(line)[:width]}")
-        controlled.flush()
-
-    return overwrite
+    return lambda line: _overwrite(stream, plain(line)[: shutil.get_terminal_size().columns - 1])
 
 
 def clear_line(stream: TextIO) -> None:
     """Remove the progress line, if there is one."""
     if stream.isatty():
-        controlled = _controlled(stream)
-        controlled.write("\r\x1b[K")
-        controlled.flush()
+        _overwrite(stream, "")
+
+
+def _overwrite(stream: TextIO, line: str) -> None:
+    # The stream itself, to move its cursor.
+    controlled = stream.stream if isinstance(stream, _PlainStream) else stream
+    controlled.write(f"\r\x1b[K{line}")
+    controlled.flush()

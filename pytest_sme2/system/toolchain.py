@@ -37,13 +37,11 @@ def find_cmake() -> str:
     """A CMake that is new enough: from the Python package, else from PATH."""
     candidates = _from_package("cmake", "CMAKE_BIN_DIR", "cmake"), shutil.which("cmake")
     seen = []
-    for candidate in candidates:
-        if candidate is None:
-            continue
-        version = _cmake_version(candidate)
-        if version is not None and version >= LEAST_CMAKE:
+    for candidate in filter(None, candidates):
+        match = re.search(r"cmake version (\d+(?:\.\d+)+)", answer_of([candidate, "--version"]))
+        if match and Version(match[1]) >= LEAST_CMAKE:
             return candidate
-        seen.append(f"{candidate} is {version or 'unknown'}")
+        seen.append(f"{candidate} is {match[1] if match else 'unknown'}")
     raise BuildError(
         f"Building the runner needs CMake {LEAST_CMAKE} or newer; "
         f"{'; '.join(seen) or 'none was found'}. "
@@ -71,21 +69,17 @@ def _from_package(package: str, attribute: str, program: str) -> str | None:
     return str(path) if path.is_absolute() and path.is_file() else None
 
 
-def _cmake_version(program: str) -> Version | None:
-    match = re.search(r"cmake version (\d+(?:\.\d+)+)", answer_of([program, "--version"]))
-    return Version(match[1]) if match else None
-
-
 def find_compiler(platform: str) -> Compiler:
     """The compiler that builds for ``platform`` here, or an error that says what to install."""
     host = host_platform()
-    if platform == host:
-        cxx, remedy = _native_compiler(host)
-        cross = False
+    cross = platform != host
+    if not cross:
+        names = filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++"))
+        cxx = next(filter(None, map(shutil.which, names)), None)
+        remedy = "xcode-select --install" if host == MACOS_ARM64 else "apt-get install g++"
     elif platform == LINUX_AARCH64 and host.startswith("linux-"):
         cxx = shutil.which(CROSS_COMPILER)
         remedy = "apt-get install g++-aarch64-linux-gnu"
-        cross = True
     else:
         raise BuildError(
             f"A runner for {platform} cannot be built from a wheel on this machine ({host})."
@@ -123,12 +117,3 @@ def compiler_problem(cxx: str) -> str:
     elif "xcode-select" in said or "xcrun" in said:
         remedy = "Run: xcode-select --install"
     return f"{cxx} is there but does not work. It says: {said.rstrip('.')}. {remedy}"
-
-
-def _native_compiler(host: str) -> tuple[str | None, str]:
-    remedy = "xcode-select --install" if host == MACOS_ARM64 else "apt-get install g++"
-    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
-        found = shutil.which(name) if name else None
-        if found:
-            return found, remedy
-    return None, remedy

@@ -23,7 +23,7 @@ QEMU = (member("./", tarfile.DIRTYPE), member("./usr/bin/qemu-aarch64", mode=0o7
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A Debian without an emulator, with an empty cache, and with archives of the test's own."""
     monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(provision, "_release", lambda: {"ID": "debian"})
+    monkeypatch.setattr(platform, "freedesktop_os_release", lambda: {"ID": "debian"})
     monkeypatch.setattr(platform, "system", lambda: "Linux")
 
     def find() -> Qemu:
@@ -103,7 +103,7 @@ def test_hints_for_other_systems(
     monkeypatch: pytest.MonkeyPatch, release: dict[str, str], tool: str, hint: str
 ) -> None:
     monkeypatch.setattr(platform, "system", lambda: "Linux")
-    monkeypatch.setattr(provision, "_release", lambda: release)
+    monkeypatch.setattr(platform, "freedesktop_os_release", lambda: release)
     assert hint in provision.install_hint(tool)
 
 
