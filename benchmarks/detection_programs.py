@@ -15,23 +15,12 @@ from typing import Any
 
 from pytest_sme2.results import Artifact, TensorSpec
 from pytest_sme2.system.cache import cache_folder
+from tests.support.etdump_programs import lowered
 
 CHANNELS = 8
 """Few, so that the weights of a hundred layers fit into any second-level cache."""
 SIDE = 16
 SELFCHECK_LAYERS, SELFCHECK_SIDE = 10, 64
-
-
-def lowered(model: Any, shape: tuple[int, ...]) -> bytes:
-    """The model in eager form as a program, lowered to XNNPACK."""
-    import torch
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-    from executorch.exir import to_edge_transform_and_lower
-
-    found = to_edge_transform_and_lower(
-        torch.export.export(model, (torch.randn(shape),)), partitioner=[XnnpackPartitioner()]
-    )
-    return bytes(found.to_executorch().buffer)
 
 
 def kept_program(
@@ -66,7 +55,8 @@ def export_layers(layers: int, side: int, channels: int = CHANNELS, seed: int = 
     blocks = []
     for _ in range(layers):
         blocks += [torch.nn.Conv2d(channels, channels, 3, padding=1), torch.nn.ReLU()]
-    return lowered(torch.nn.Sequential(*blocks).eval(), (1, channels, side, side))
+    inputs = (torch.randn(1, channels, side, side),)
+    return lowered(torch.export.export(torch.nn.Sequential(*blocks).eval(), inputs))
 
 
 def layers_artifact(

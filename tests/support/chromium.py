@@ -114,16 +114,10 @@ class Page:
         self.send("Emulation.setEmulatedMedia", media=media, features=features)
 
     def press(self, key: str, code: int) -> None:
-        text = "\r" if key == "Enter" else ""
         for kind in ("keyDown", "keyUp"):
-            self.send(
-                "Input.dispatchKeyEvent",
-                type=kind,
-                key=key,
-                code=key,
-                windowsVirtualKeyCode=code,
-                **({"text": text} if text and kind == "keyDown" else {}),
-            )
+            text = {"text": "\r"} if key == "Enter" and kind == "keyDown" else {}
+            same = {"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code}
+            self.send("Input.dispatchKeyEvent", **same, **text)
 
     def screenshot(self, path: Path, *, whole: bool = True) -> Path:
         answer = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole)

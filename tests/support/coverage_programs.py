@@ -9,13 +9,8 @@ import sys
 from pathlib import Path
 
 import torch
-from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
-    XNNPACKQuantizer,
-    get_symmetric_quantization_config,
-)
-from executorch.exir import to_edge_transform_and_lower
-from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+from tests.support.etdump_programs import lowered, quantized
 
 
 class Mixed(torch.nn.Module):
@@ -75,18 +70,7 @@ class OneChannel(torch.nn.Module):
 
 
 def save(path: Path, module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
-    program = to_edge_transform_and_lower(
-        torch.export.export(module, inputs), partitioner=[XnnpackPartitioner()]
-    ).to_executorch()
-    path.write_bytes(program.buffer)
-
-
-def quantized(inputs: tuple[torch.Tensor, ...], **config: bool) -> torch.nn.Module:
-    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(**config))
-    exported = torch.export.export(Quantized().eval(), inputs).module()
-    prepared = prepare_pt2e(exported, quantizer)
-    prepared(*inputs)
-    return convert_pt2e(prepared)
+    path.write_bytes(lowered(torch.export.export(module, inputs)))
 
 
 def write(folder: Path) -> None:
@@ -96,12 +80,13 @@ def write(folder: Path) -> None:
     one = (torch.randn(1, 1, 32, 32, dtype=torch.float16),)
     save(folder / "one_channel_fp16.pte", OneChannel().eval().to(torch.float16), one)
     rows = (torch.randn(16, 32),)
+    exported = torch.export.export(Quantized().eval(), rows)
     for word, config in (
         ("dynamic", {"is_per_channel": True, "is_dynamic": True}),
         ("per_channel", {"is_per_channel": True}),
         ("per_tensor", {"is_per_channel": False}),
     ):
-        save(folder / f"int8_{word}.pte", quantized(rows, **config), rows)
+        save(folder / f"int8_{word}.pte", quantized(exported, rows, **config), rows)
 
 
 if __name__ == "__main__":

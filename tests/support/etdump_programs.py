@@ -78,11 +78,18 @@ def _one_channel() -> tuple[Any, tuple[Any, ...]]:
 BUILDERS = {"toy": _toy, "mobile": _mobile, "one_channel": _one_channel}
 
 
+def lowered(programs: Any) -> bytes:
+    """An exported program, or several by the names of their methods, lowered to XNNPACK."""
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    found = to_edge_transform_and_lower(programs, partitioner=[XnnpackPartitioner()])
+    return bytes(found.to_executorch().buffer)
+
+
 def export(name: str, precision: str) -> bytes:
     """One program of ``BUILDERS``, in a precision."""
     import torch
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-    from executorch.exir import to_edge_transform_and_lower
 
     torch.manual_seed(0)
     model, inputs = BUILDERS[name]()
@@ -91,16 +98,13 @@ def export(name: str, precision: str) -> bytes:
         model, inputs = model.half(), tuple(value.half() for value in inputs)
     exported = torch.export.export(model, inputs)
     if precision == "int8":
-        exported = torch.export.export(_quantize(exported.module(), inputs), inputs)
-    lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
-    return bytes(lowered.to_executorch().buffer)
+        exported = torch.export.export(quantized(exported, inputs), inputs)
+    return lowered(exported)
 
 
 def export_methods() -> bytes:
     """A program of two methods, ``forward`` and ``scale``."""
     import torch
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-    from executorch.exir import to_edge_transform_and_lower
 
     class Scale(torch.nn.Module):
         def forward(self, x: Any) -> Any:
@@ -112,26 +116,27 @@ def export_methods() -> bytes:
         "forward": torch.export.export(model.eval(), inputs),
         "scale": torch.export.export(Scale(), inputs),
     }
-    partitioner = {method: [XnnpackPartitioner()] for method in programs}
-    lowered = to_edge_transform_and_lower(programs, partitioner=partitioner)
-    return bytes(lowered.to_executorch().buffer)
+    return lowered(programs)
 
 
-def _quantize(model: Any, inputs: tuple[Any, ...]) -> Any:
+def quantized(program: Any, inputs: tuple[Any, ...], **config: bool) -> Any:
+    """The network of an exported program, quantized for XNNPACK."""
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
         XNNPACKQuantizer,
         get_symmetric_quantization_config,
     )
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config())
-    prepared = prepare_pt2e(model, quantizer)
+    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(**config))
+    prepared = prepare_pt2e(program.module(), quantizer)
     prepared(*inputs)
     return convert_pt2e(prepared)
 
 
 def trace(program: bytes, calls: list[str]) -> bytes:
     """The ETDump of calling a program's methods in turn, in this process."""
+    import tempfile
+
     import torch
     from executorch.extension.pybindings.portable_lib import _load_for_executorch_from_buffer
 
@@ -143,8 +148,6 @@ def trace(program: bytes, calls: list[str]) -> bytes:
         inputs[method] = [torch.ones(tuple(shape.sizes()), dtype=dtype)]
     for method in calls:
         module.run_method(method, inputs[method])
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.etdump"
         module.write_etdump_result_to_file(str(path))

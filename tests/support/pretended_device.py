@@ -23,8 +23,8 @@ from pytest_sme2.session.reference import OpenReference, Reference
 from pytest_sme2.session.session import Session
 from pytest_sme2.targets.base import Job
 from pytest_sme2.timing.selfcheck import PROGRAM, selfcheck_artifact
+from tests.support.profiles import ETDUMPS
 
-ETDUMPS = Path(__file__).parents[1] / "data" / "etdumps"
 PLATFORM = "linux-aarch64"
 YARDSTICK_NS = 1e6
 PROCESS_SPREAD, RUN_SPREAD = 0.004, 0.005

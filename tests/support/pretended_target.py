@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -136,11 +135,6 @@ class PretendedTarget:
         )
 
 
-@contextlib.contextmanager
-def _nobody_else(bench: Bench) -> Iterator[None]:
-    yield
-
-
 def use(target: PretendedTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every session of this test runs on ``target``, with its clock, alone on this machine."""
     monkeypatch.setattr(
@@ -150,4 +144,4 @@ def use(target: PretendedTarget, monkeypatch: pytest.MonkeyPatch) -> None:
         "pytest_sme2.runners.sme2.wheel_runner", lambda platform, **choices: PretendedRunner()
     )
     monkeypatch.setattr(Bench, "clock", staticmethod(target.clock))
-    monkeypatch.setattr(Bench, "exclusively", _nobody_else)
+    monkeypatch.setattr(Bench, "exclusively", lambda bench: contextlib.nullcontext())

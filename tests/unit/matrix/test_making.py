@@ -52,22 +52,17 @@ def test_what_cannot_be_told_apart_is_not_guessed() -> None:
     assert share_out([small, large + 1], both) is None
     assert share_out([small, None], both) is None
     assert share_out([], both) is None
+    # Without counts the order of the layers tells.
+    assert share_out([None, None], both) == {SMALL: (0,), LARGE: (1,)}
+    assert share_out([None] * 3, both) is None
 
 
 def test_what_ran_without_sme2_stands_beside_the_answer() -> None:
     hidden = CellAnswer(SMALL, "sme1", "kai_run_matmul_sme_mopa", instructions=7)
     found = with_sme1(CellAnswer(SMALL, "sme2", "kai_run_matmul_sme2_mopa", instructions=5), hidden)
     assert (found.family, found.instructions) == ("sme2", 5)
-    assert (found.sme1, found.sme1_kernel, found.sme1_instructions) == (
-        hidden.family,
-        hidden.kernel,
-        7,
-    )
-
-
-def test_without_counts_the_order_of_the_layers_tells() -> None:
-    assert share_out([None, None], [SMALL, LARGE]) == {SMALL: (0,), LARGE: (1,)}
-    assert share_out([None] * 3, [SMALL, LARGE]) is None
+    assert (found.sme1, found.sme1_kernel) == (hidden.family, hidden.kernel)
+    assert found.sme1_instructions == 7
 
 
 def test_a_matrix_that_is_made_in_parts_keeps_what_it_has_and_names_what_is_missing() -> None:

@@ -8,7 +8,6 @@ from pytest_sme2.results import Arm
 from tools.sweep.programs import (
     CONVOLUTION,
     DATA_TYPES,
-    GROUP,
     LINEAR,
     MOST_MACS,
     PRODUCT,
@@ -48,18 +47,6 @@ def test_all_kinds_of_layers_and_awkward_sizes_come_up() -> None:
     assert any(layer.dilation == 2 for layer in layers)
     assert any(program.shape[0] == 1 and len(program.shape) == 2 for program in DRAWN)
     assert any(size % 4 for program in DRAWN for size in program.shape)
-
-
-def test_four_bits_in_groups_have_inputs_that_groups_divide() -> None:
-    for program in DRAWN:
-        if program.data_type == "int4 per group":
-            known = shapes(program)
-            assert known is not None
-            assert all(
-                before[-1] % GROUP == 0
-                for layer, before in zip(program.layers, known, strict=False)
-                if layer.kind == LINEAR
-            )
 
 
 def test_shapes_are_those_of_torch() -> None:

@@ -243,10 +243,16 @@ def test_setuid_bits_are_dropped(tmp_path: Path, folder: Path) -> None:
         [entry("device", tarfile.CHRTYPE)],
         [entry("device", tarfile.BLKTYPE)],
         [entry("pipe", tarfile.FIFOTYPE)],
+        # What the disk refuses: too long, below a file, over a folder, links to nothing or itself.
+        [entry("a" * 300)],
+        [entry("a"), entry("a/b")],
+        [entry("a/b"), entry("a")],
+        [entry("a", SAME, "b")],
+        [entry("a", LINK, "a"), entry("a/b")],
     ],
-    ids=lambda members: " ".join(f"{entry.name}>{entry.linkname}" for entry in members),
+    ids=lambda members: " ".join(f"{entry.name[:20]}>{entry.linkname}" for entry in members),
 )
-def test_names_outside_the_folder_are_refused(
+def test_names_that_lead_outside_or_cannot_be_are_refused(
     tmp_path: Path, folder: Path, members: list[tarfile.TarInfo]
 ) -> None:
     (folder.parent / "outside").write_text("secret", encoding="utf-8")
@@ -257,7 +263,7 @@ def test_names_outside_the_folder_are_refused(
     assert not list(tmp_path.rglob("*escaped*"))
     assert not Path("/escaped").exists()
     for path in folder.rglob("*"):
-        assert path.resolve().is_relative_to(folder)
+        assert Path(os.path.realpath(path)).is_relative_to(folder)
         assert path.is_dir() or path.is_file() or path.is_symlink()
         assert not path.is_file() or path.read_bytes() == b"data"
 
@@ -281,24 +287,6 @@ def test_a_damaged_content(tmp_path: Path, folder: Path) -> None:
     archive.write_bytes(b"\xff" * 600)
     with pytest.raises(TargetError, match="is damaged or unsafe"):
         unpack_content(archive, folder, "a.deb")
-
-
-@pytest.mark.parametrize(
-    "members",
-    [
-        [entry("a" * 300)],
-        [entry("a"), entry("a/b")],
-        [entry("a/b"), entry("a")],
-        [entry("a", SAME, "b")],
-        [entry("a", LINK, "a"), entry("a/b")],
-    ],
-    ids=["too-long", "below-a-file", "over-a-folder", "link-to-nothing", "link-to-itself"],
-)
-def test_names_that_the_disk_refuses(
-    tmp_path: Path, folder: Path, members: list[tarfile.TarInfo]
-) -> None:
-    with pytest.raises(TargetError, match="is damaged or unsafe"):
-        unpack_content(content(tmp_path / "c.tar", *members), folder, "a.deb")
 
 
 DEB822 = """\

@@ -24,47 +24,39 @@ def real_libraries() -> list[Path]:
     return [Path(sys.executable).resolve(), *sorted(folder.rglob("_multiarray_umath*.so"))]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="ELF files are Linux's")
-@pytest.mark.skipif(shutil.which("readelf") is None, reason="the oracle, readelf, is not here")
+def readelf(path: Path, *options: str) -> list[str]:
+    words = ["readelf", *options, "--wide", str(path)]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+needs_readelf = pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("readelf") is None,
+    reason="the oracle, readelf, is not here",
+)
+
+
+@needs_readelf
 def test_symbols_agree_with_readelf() -> None:
     for path in real_libraries():
-        printed = subprocess.run(
-            ["readelf", "--syms", "--dyn-syms", "--wide", path],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
         expected = set()
-        for line in printed.splitlines():
-            words = line.split()
+        for words in map(str.split, readelf(path, "--syms", "--dyn-syms")):
             if len(words) >= 8 and words[3] in ("FUNC", "IFUNC") and words[6] != "UND":
-                size = int(words[2], 0)
-                if size:
-                    name = words[7].split("@")[0]
-                    expected.add((int(words[1], 16), size, name))
+                expected.add((int(words[1], 16), int(words[2], 0), words[7].split("@")[0]))
         read = {
             (function.address, function.size, function.name.split("@")[0])
             for function in read_elf(path).symbols
         }
-        assert expected, path
-        assert read == expected
+        assert read == {entry for entry in expected if entry[1]} != set(), path
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="ELF files are Linux's")
-@pytest.mark.skipif(shutil.which("readelf") is None, reason="the oracle, readelf, is not here")
+@needs_readelf
 def test_unwind_table_agrees_with_readelf() -> None:
     for path in real_libraries():
-        printed = subprocess.run(
-            ["readelf", "--debug-dump=frames", "--wide", path],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
         expected = set()
-        for line in printed.splitlines():
+        for line in readelf(path, "--debug-dump=frames"):
             if " FDE " in line and "pc=" in line:
-                start, end = line.rsplit("pc=", 1)[1].split("..")
-                expected.add((int(start, 16), int(end, 16) - int(start, 16)))
+                start, end = (int(word, 16) for word in line.rsplit("pc=", 1)[1].split(".."))
+                expected.add((start, end - start))
         elf = read_elf(path)
         starts = {symbol.address for symbol in elf.symbols}
         assert expected, path

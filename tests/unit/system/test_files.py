@@ -32,13 +32,9 @@ def cattrs_imported_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("cattrs_imported_again")
-def test_a_damaged_document_is_still_explained() -> None:
+def test_damaged_documents_are_still_explained() -> None:
     with pytest.raises(Sme2Error, match=r"run\.json is damaged: .*expected int @ \$\.threads"):
         files.decode({"threads": "two"}, Run, "run.json")
-
-
-@pytest.mark.usefixtures("cattrs_imported_again")
-def test_a_damaged_baseline_is_still_explained() -> None:
     text = render(baseline()).replace('"model"', '"modell"', 1)
     with pytest.raises(BaselineError, match=r"model: is missing.*unknown entries 'modell'"):
         parse(text, Path("baseline.json"))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -70,33 +71,35 @@ Currently in use:
 """
 
 
-def test_the_source_of_power() -> None:
-    assert parse_source(ON_BATTERY) == "battery"
-    assert parse_source("Now drawing from 'AC Power'\n") == "AC power"
-    assert parse_source("Now drawing from 'UPS Power'\n") == "UPS Power"
-    assert parse_source("") == "unknown"
+def settings(name: str, value: str) -> str:
+    return SETTINGS.format(name=name, value=value)
+
+
+PRESSURE = "com.apple.system.thermalpressurelevel"
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "mode"),
+    ("parse", "text", "expected"),
     [
-        ("lowpowermode", "0", "normal"),
-        ("lowpowermode", "1", "low"),
-        ("powermode", "2", "high"),
-        ("powermode", "7", "unknown"),
-        ("othermode", "1", "unknown"),
+        (parse_source, ON_BATTERY, "battery"),
+        (parse_source, "Now drawing from 'AC Power'\n", "AC power"),
+        (parse_source, "Now drawing from 'UPS Power'\n", "UPS Power"),
+        (parse_source, "", "unknown"),
+        (parse_mode, settings("lowpowermode", "0"), "normal"),
+        (parse_mode, settings("lowpowermode", "1"), "low"),
+        (parse_mode, settings("powermode", "2"), "high"),
+        (parse_mode, settings("powermode", "7"), "unknown"),
+        (parse_mode, settings("othermode", "1"), "unknown"),
+        (parse_pressure, f"{PRESSURE} 0\n", "nominal"),
+        (parse_pressure, f"{PRESSURE} 2\n", "heavy"),
+        (parse_pressure, f"{PRESSURE} 30\n", "level 30"),
+        (parse_pressure, "something else", "unknown"),
     ],
 )
-def test_the_power_mode(name: str, value: str, mode: str) -> None:
-    assert parse_mode(SETTINGS.format(name=name, value=value)) == mode
-
-
-def test_thermal_pressure() -> None:
-    name = "com.apple.system.thermalpressurelevel"
-    assert parse_pressure(f"{name} 0\n") == "nominal"
-    assert parse_pressure(f"{name} 2\n") == "heavy"
-    assert parse_pressure(f"{name} 30\n") == "level 30"
-    assert parse_pressure("something else") == "unknown"
+def test_what_a_mac_says_of_its_power(
+    parse: Callable[[str], str], text: str, expected: str
+) -> None:
+    assert parse(text) == expected
 
 
 def test_only_what_slows_a_mac_down_is_warned_about() -> None:

@@ -178,22 +178,11 @@ def test_hashes_and_json(tmp_path):
     source.write_text(DRIVER)
     sources = [sme2.RUNNER_SOURCES / f"{name}.cpp" for name in ("failure", "json", "sha256")]
     compiler = toolchain.find_compiler(platforms.host_platform())
-    subprocess.run(
-        [
-            compiler.cxx,
-            "-std=c++17",
-            f"-I{sme2.RUNNER_SOURCES}",
-            "-o",
-            tmp_path / "driver",
-            source,
-            *sources,
-        ],
-        check=True,
-        timeout=600,
-    )
-    lines = subprocess.run(
-        [tmp_path / "driver"], check=True, capture_output=True, text=True, timeout=600
-    ).stdout.splitlines()
+    driver = tmp_path / "driver"
+    words = [compiler.cxx, "-std=c++17", f"-I{sme2.RUNNER_SOURCES}", "-o", driver, source, *sources]
+    subprocess.run(words, check=True, timeout=600)
+    done = subprocess.run([driver], check=True, capture_output=True, text=True, timeout=600)
+    lines = done.stdout.splitlines()
     text = b""
     for size in range(200):
         assert lines[size] == hashlib.sha256(text).hexdigest(), size
