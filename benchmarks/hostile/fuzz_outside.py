@@ -433,7 +433,6 @@ _REASONS = {
     ),
     "what is damaged is made anew": ("report/writing", "targets/census"),
     "unpacks a wheel that pip has checked": ("runners/sdk",),
-    "compares a name that has no meaning": ("session/run_lock",),
     "is what the others read with": ("system/reading",),
     "reads numbers of any value as they are": ("verdict/numerics",),
 }  # fmt: skip
