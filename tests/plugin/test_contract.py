@@ -80,6 +80,11 @@ def said(result: pytest.RunResult) -> str:
     return " ".join(result.stdout.str().split())
 
 
+def fails(result: pytest.RunResult, words: str) -> None:
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert words in said(result)
+
+
 def test_an_update_writes_a_line_per_figure_and_a_second_one_changes_nothing(
     run: Run, stored: Path
 ) -> None:
@@ -146,9 +151,7 @@ def test_strict_is_never_green_and_empty(
         request.getfixturevalue("stored")
     empty(path)
     assert run().ret == pytest.ExitCode.OK
-    result = run("--sme2-strict")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert words in said(result)
+    fails(run("--sme2-strict"), words)
 
 
 # --- a run that compares less than was promised ---------------------------------------------------
@@ -184,19 +187,14 @@ def test_what_was_promised_and_not_compared_fails_in_ci(
     assert told.ret == pytest.ExitCode.OK
     assert words in said(told)
     for result in (run(ci=True), run("--sme2-strict")):
-        assert result.ret == pytest.ExitCode.TESTS_FAILED
-        assert words in said(result)
+        fails(result, words)
 
 
 def test_a_change_of_what_is_measured_is_a_verdict_of_its_own(
     run: Run, stored: Path, pytester: pytest.Pytester
 ) -> None:
-    changed = run("--sme2-strict", artifact={"weights": "other.pt"})
-    assert changed.ret == pytest.ExitCode.TESTS_FAILED
-    assert "WEIGHTS_CHANGED: toy-fp16" in said(changed)
-    threads = run("--sme2-strict", "--threads=2", "-k", "structure")
-    assert threads.ret == pytest.ExitCode.TESTS_FAILED
-    assert "SETTINGS_CHANGED: toy-fp16" in said(threads)
+    fails(run("--sme2-strict", artifact={"weights": "other.pt"}), "WEIGHTS_CHANGED: toy-fp16")
+    fails(run("--sme2-strict", "--threads=2", "-k", "structure"), "SETTINGS_CHANGED: toy-fp16")
 
 
 def test_changed_inputs_are_told_also_where_nothing_is_slower(
@@ -215,9 +213,7 @@ def test_changed_inputs_are_told_also_where_nothing_is_slower(
     # Another host may draw other last digits.
     close = run("--sme2-strict", "-k", "structure", artifact=given(1.0000001))
     assert close.ret == pytest.ExitCode.OK
-    other = run("--sme2-strict", artifact=given(1e36))
-    assert other.ret == pytest.ExitCode.TESTS_FAILED
-    assert "INPUT_CHANGED: toy-fp16 on linux-" in said(other)
+    fails(run("--sme2-strict", artifact=given(1e36)), "INPUT_CHANGED: toy-fp16 on linux-")
 
 
 @pytest.mark.parametrize(
@@ -238,9 +234,7 @@ def test_a_test_that_is_gone_is_missed_also_by_a_part(
     run: Run, stored: Path, pytester: pytest.Pytester
 ) -> None:
     drop_test(pytester.path)
-    result = run("--sme2-strict", "-k", "structure")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert "no test compared it; test_latency did" in said(result)
+    fails(run("--sme2-strict", "-k", "structure"), "no test compared it; test_latency did")
 
 
 def test_parts_are_judged_together(run: Run, stored: Path, pytester: pytest.Pytester) -> None:
@@ -255,9 +249,7 @@ def test_parts_are_judged_together(run: Run, stored: Path, pytester: pytest.Pyte
 
 def test_a_contract_that_cannot_be_read_is_named(run: Run, stored: Path) -> None:
     stored.write_text("linux | toy\n", "utf-8")
-    result = run("--sme2-strict")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert "contract.txt: line 1 cannot be read" in said(result)
+    fails(run("--sme2-strict"), "contract.txt: line 1 cannot be read")
 
 
 def test_commands_print_it(stored: Path, pytester: pytest.Pytester) -> None:
@@ -279,9 +271,7 @@ def test_a_figure_that_the_device_no_longer_measures_is_missed(run: Run, stored:
 
 def test_a_refused_update_is_not_green(run: Run, stored: Path) -> None:
     text = stored.read_text("utf-8")
-    result = run("--update-baselines", interference=0.3)
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert "the machine was busy" in said(result)
+    fails(run("--update-baselines", interference=0.3), "the machine was busy")
     result = run("--update-baselines=nothing", artifact={"weights": "other.pt"})
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert stored.read_text("utf-8") == text
@@ -290,8 +280,7 @@ def test_a_refused_update_is_not_green(run: Run, stored: Path) -> None:
 def test_strict_names_a_broken_model(run: Run, stored: Path, pytester: pytest.Pytester) -> None:
     (pytester.path / "models" / "toy" / "model.py").write_text("import nothing_of_this_name\n")
     result = run("--sme2-strict")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert "model.py registers no class" in said(result)
+    fails(result, "model.py registers no class")
     assert "INTERNALERROR" not in said(result)
 
 
@@ -313,9 +302,7 @@ def test_a_baseline_edited_by_hand_is_invalid(
             for factor in (1, 10, 100)
         ]
         path.write_text(json.dumps(document), "utf-8")
-    result = run("-k", "latency")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert "they say nothing (edited by hand?)" in said(result)
+    fails(run("-k", "latency"), "they say nothing (edited by hand?)")
 
 
 CONFTEST = """
@@ -353,9 +340,7 @@ def test_a_test_that_ends_its_worker_runs_once_and_its_case_does_not_pass(
 
 @pytest.mark.parametrize("stop", ["-x", "--maxfail=1"])
 def test_a_run_that_stops_early_names_what_it_left(stop: str, run: Run, stored: Path) -> None:
-    result = run("--sme2-strict", stop, slow=True)
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert "NOT_MEASURED: toy-fp32" in said(result)
+    fails(run("--sme2-strict", stop, slow=True), "NOT_MEASURED: toy-fp32")
 
 
 def test_the_tests_that_failed_last_are_a_part(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,20 +18,20 @@ from tests.support.pretended_target import BASE_NS, PretendedRunner, PretendedTa
 from tests.unit.session.test_session import PROGRAM
 
 
-def measure(
-    target: PretendedTarget,
-    root: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arms: tuple[Arm, ...] = (Arm.ON, Arm.OFF),
-    **choices: float,
-) -> Timing:
-    use(target, monkeypatch)
-    bench = Bench(Settings(device="linux", **choices), lambda: "run", lambda line: None)  # type: ignore[arg-type]
-    artifact = program_case(PROGRAM).program
-    assert artifact is not None
-    requests = {arm: bench.request(artifact, arm, 1) for arm in arms}
-    traced = {arm: bench.run(RunRequest(artifact, arm, traced=True), root / arm) for arm in arms}
-    return measure_case(bench, "toy", root, requests, traced)
+@pytest.fixture
+def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Timing]:
+    def measure(target: PretendedTarget, arms: Sequence[Arm] = PAIR, **choices: float) -> Timing:
+        use(target, monkeypatch)
+        bench = Bench(Settings(device="linux", **choices), lambda: "run", lambda line: None)  # type: ignore[arg-type]
+        artifact = program_case(PROGRAM).program
+        assert artifact is not None
+        requests = {arm: bench.request(artifact, arm, 1) for arm in arms}
+        traced = {
+            arm: bench.run(RunRequest(artifact, arm, traced=True), tmp_path / arm) for arm in arms
+        }
+        return measure_case(bench, "toy", tmp_path, requests, traced)
+
+    return measure
 
 
 def folders(target: PretendedTarget, arm: Arm) -> list[Path]:
@@ -43,26 +43,18 @@ def folders(target: PretendedTarget, arm: Arm) -> list[Path]:
 
 
 def test_both_arms_are_measured_in_pairs_off_against_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    measure: Callable[..., Timing], tmp_path: Path
 ) -> None:
     target = PretendedTarget()
-    timing = measure(target, tmp_path, monkeypatch)
+    timing = measure(target)
     found = timing.measurement
     assert (found.reference, found.candidate) == ("off", "on")
     assert found.ratio == pytest.approx(0.5, rel=0.02)
     assert set(found.tracing_overhead) == {"on", "off"}
     for arm in PAIR:
         # The first process only warms up.
-        assert len(timing.processes[arm]) == len(folders(target, arm)) - 1 == len(found.pairs)
-
-
-def test_every_process_has_a_folder_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = PretendedTarget()
-    measure(target, tmp_path, monkeypatch)
-    for arm in PAIR:
         used = folders(target, arm)
+        assert len(timing.processes[arm]) == len(used) - 1 == len(found.pairs)
         assert len(used) == len(set(used))
         assert {folder.parent for folder in used} == {tmp_path / f"timing_sme2_{arm}"}
 
@@ -73,11 +65,11 @@ class TurningTarget(PretendedTarget):
 
 
 def test_the_first_case_of_a_run_is_measured_in_long_blocks_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    measure: Callable[..., Timing], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PretendedRunner, "takes_turns", True)
     target = TurningTarget()
-    first = measure(target, tmp_path, monkeypatch)
+    first = measure(target)
     assert first.measurement is not None
     assert len(first.measurement.blocks) == 4
     assert first.measurement.carried_over is None
@@ -87,28 +79,20 @@ def test_the_first_case_of_a_run_is_measured_in_long_blocks_too(
         assert len(folders(target, arm)) == 1 + len(first.measurement.pairs) + 4
 
 
-def test_the_yardstick_is_taken_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = PretendedTarget(slower={selfcheck_artifact().sha256: 3.0})
-    timing = measure(target, tmp_path, monkeypatch)
+def test_the_yardstick_is_taken_meanwhile(measure: Callable[..., Timing]) -> None:
+    timing = measure(PretendedTarget(slower={selfcheck_artifact().sha256: 3.0}))
     assert timing.yardstick_ns == pytest.approx(3 * BASE_NS, rel=0.02)
 
 
-def test_one_arm_alone_gives_single_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    timing = measure(PretendedTarget(), tmp_path, monkeypatch, (Arm.OFF,))
+def test_one_arm_alone_gives_single_processes(measure: Callable[..., Timing]) -> None:
+    timing = measure(PretendedTarget(), (Arm.OFF,))
     assert timing.measurement is None
-    assert [*timing.processes] == [Arm.OFF]
-    runs: list[Run] = [*timing.processes[Arm.OFF]]
-    assert len(runs) == 10
+    assert {arm: len(runs) for arm, runs in timing.processes.items()} == {Arm.OFF: 10}
 
 
 def test_at_the_hard_limit_one_arm_alone_gets_fewer_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    measure: Callable[..., Timing],
 ) -> None:
-    slow = PretendedTarget()
-    slow.slower = {program_case(PROGRAM).program.sha256: 10_000.0}
-    timing = measure(
-        slow, tmp_path, monkeypatch, (Arm.OFF,), budget_seconds=1.0, limit_seconds=60.0
-    )
+    slow = PretendedTarget(slower={program_case(PROGRAM).program.sha256: 10_000.0})
+    timing = measure(slow, (Arm.OFF,), budget_seconds=1.0, limit_seconds=60.0)
     assert 1 <= len(timing.processes[Arm.OFF]) < 10

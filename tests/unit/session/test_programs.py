@@ -57,8 +57,11 @@ def test_every_program_is_a_case_and_an_odd_one_has_its_reason(folder: Path) -> 
     for name, content in odd.items():
         (folder / f"{name}.pte").write_bytes(content)
 
-    found = reasons(str(folder / "*.pte"))
+    cases = program_cases([str(folder / "*.pte")], (1,))
+    found = {case.model: case.problem for case in cases}
 
+    assert {case.variant_name for case in cases} == {AS_EXPORTED}
+    assert [case.id for case in cases][1] == "empty-broken"
     assert list(found) == ["cut", "empty", "newer", "other", "toy_fp16", "toy_int8"]
     assert found["toy_fp16"] is None
     assert found["toy_int8"] is None
@@ -71,13 +74,6 @@ def test_every_program_is_a_case_and_an_odd_one_has_its_reason(folder: Path) -> 
     for name, reason in expected.items():
         assert str(folder / f"{name}.pte") in str(found[name])
         assert reason in str(found[name])
-
-
-def test_an_odd_program_stands_with_the_programs(folder: Path) -> None:
-    (folder / "empty.pte").write_bytes(b"")
-    cases = program_cases([str(folder / "*.pte")], (1,))
-    assert {case.variant_name for case in cases} == {AS_EXPORTED}
-    assert [case.id for case in cases if case.problem] == ["empty-broken"]
 
 
 def test_every_method_is_a_case_and_forward_keeps_the_name_of_the_program(tmp_path: Path) -> None:
@@ -125,12 +121,6 @@ def test_a_method_that_is_not_there_is_a_usage_error_that_names_the_others(tmp_p
         program_case(phases, method="decode")
     with pytest.raises(UsageError, match=r"several methods. Choose one with --method: prefill, sc"):
         program_case(phases)
-
-
-def test_methods_are_chosen(folder: Path) -> None:
-    shutil.copy(PROGRAMS / "methods.pte", folder / "net.pte")
-    assert chosen(folder, "net") == ["net", "net:scale"]
-    assert chosen(folder, "net:scale") == ["net:scale"]
 
 
 def test_inputs_of_a_method_have_its_name(tmp_path: Path) -> None:
