@@ -147,3 +147,7 @@ class BundleError(Sme2Error):
 
 class Sme2Warning(UserWarning):
     """Something that the user should know, but that does not fail a test."""
+
+
+LASTING = (ModelError, ExportError, BuildError, RunError)
+"""Of a case: what would fail again."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_sme2.errors import BuildError, ExportError, ModelError, RunError, Sme2Error
+from pytest_sme2.errors import LASTING, Sme2Error
 from pytest_sme2.plugin.state import SESSION, case_of
 
 FIRST: pytest.StashKey[dict[tuple[str | None, str], str]] = pytest.StashKey()
@@ -30,7 +30,7 @@ def skip_same(item: pytest.Item, error: Sme2Error) -> None:
     session, case = item.config.stash.get(SESSION, None), case_of(item)
     if session is not None and session.bench.device.missing is error:
         key, why = (session.bench.device.soc, _NO_DEVICE), _NO_DEVICE
-    elif case is not None and isinstance(error, (BuildError, ExportError, ModelError, RunError)):
+    elif case is not None and isinstance(error, LASTING):
         # Another run of the same has another log.
         key, why = (case.id, str(error).partition(" Its log is ")[0]), "it does not run"
     else:

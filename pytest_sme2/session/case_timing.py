@@ -1,19 +1,24 @@
-"""Times one case on its target: pairs where SME2 can be switched, single processes elsewhere."""
+"""Times one case on its target: pairs where SME2 can be switched, single processes elsewhere; and
+its frontier: every arm with every number of threads of the run.
+"""
 
 from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_sme2.results import Arm, PairedTiming, Run, RunRequest
-from pytest_sme2.targets.base import HasCores, Job
+from pytest_sme2.errors import NotMeasurableError
+from pytest_sme2.results import Arm, Artifact, Frontier, PairedTiming, Run, RunRequest
+from pytest_sme2.session.cases import Case
+from pytest_sme2.targets.base import HasCores, Job, Target
 from pytest_sme2.targets.local import LocalTarget
 from pytest_sme2.targets.phone.silicon import cores_text
 from pytest_sme2.timing.arms import Starter
+from pytest_sme2.timing.frontier import MeasuredRounds
 from pytest_sme2.timing.processes import tracing_overhead
 from pytest_sme2.timing.sampling import PILOT_RUNS, PILOT_WARMUP, SamplingPlan, choose_sampling
 from pytest_sme2.timing.selfcheck import Yardstick
@@ -21,6 +26,10 @@ from pytest_sme2.verdict.judging import MEAN_CLOCK
 
 if TYPE_CHECKING:
     from pytest_sme2.session.bench import Bench
+
+USUAL_COUNTS = (1, 2, 4, 8)
+MOST_BYTES = 10**9
+"""Of programs in memory at the same time; larger ones run one after the other."""
 
 
 @dataclass(frozen=True)
@@ -128,3 +137,53 @@ def measure_alone(starter: Starter, arm: str, plan: SamplingPlan) -> list[Run]:
         if used + (used - spent) / len(counted) > plan.hard_limit:
             break
     return counted
+
+
+def device_counts(target: Target) -> tuple[int, ...]:
+    """The numbers of threads worth a look on the device."""
+    cores = len(target.cores) if isinstance(target, HasCores) else 0
+    return tuple(threads for threads in USUAL_COUNTS if threads <= (cores or 4))
+
+
+def measure_frontier(
+    bench: Bench,
+    case: Case,
+    counts: Sequence[int],
+    artifact_of: Callable[[Case], Artifact],
+    folder_of: Callable[[Case], Path],
+) -> Frontier:
+    """In rounds, alone on the device; an error where it cannot be told, or there is no choice."""
+    bench.require_timing()
+    if len(counts) < 2:
+        raise NotMeasurableError("there is one number of threads: give several, as --threads 1,2,4")
+    if case.threads != counts[0]:
+        raise NotMeasurableError(f"all numbers of threads are compared at once, with {counts[0]}")
+    artifact, folder = artifact_of(case), folder_of(case) / "frontier"
+    target = bench.target
+    cores = target.cores if isinstance(target, HasCores) else ()
+    cells = {f"sme2_{arm}_t{threads}": (arm, threads) for threads in counts for arm in bench.arms}
+    requests = {label: bench.request(artifact, *cell) for label, cell in cells.items()}
+    pinned = {
+        count: target.pinned(count) if isinstance(target, HasCores) else () for count in counts
+    }
+    made = dict.fromkeys(cells, 0)
+
+    def make_job(label: str) -> Job:
+        made[label] += 1
+        place = folder / label / f"process_{made[label] - 1:03}"
+        request = replace(requests[label], cpus=pinned[requests[label].threads])
+        return Job(bench.runner, request, place)
+
+    # Processes that take turns are in memory together.
+    fits = artifact.pte.stat().st_size * len(cells) < MOST_BYTES
+    # As much time as pairs of each number would take.
+    plan = bench.plan(budget_seconds=bench.settings.budget_seconds * len(counts))
+    bench.cool_down()
+    with bench.exclusively():
+        return MeasuredRounds(
+            bench.starter(make_job, able=bench.runner.takes_turns and fits),
+            cells,
+            plan,
+            say=lambda line: bench.say(f"{case.id}: {line}"),
+            cores=lambda count: cores_text(cores, pinned[count]),
+        ).measure()

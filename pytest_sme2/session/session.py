@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from pytest_sme2.errors import DeviceGoneError, ModelError, NotMeasurableError, Sme2Error
+from pytest_sme2.errors import LASTING, DeviceGoneError, ModelError, NotMeasurableError, Sme2Error
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.registry import ModelEntry, Registry
@@ -35,12 +35,10 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.case_result import assemble, new_session
-from pytest_sme2.session.case_timing import Timing, measure_case
+from pytest_sme2.session.case_timing import Timing, measure_case, measure_frontier
 from pytest_sme2.session.case_trace import Traced, cost_of, profile_of, trace_case, why_not_counted
 from pytest_sme2.session.cases import Case, select_cases
 from pytest_sme2.session.device import Farm, is_emulated
-from pytest_sme2.session.failures import LASTING
-from pytest_sme2.session.frontier import measure_frontier
 from pytest_sme2.session.generation import generate
 from pytest_sme2.session.programs import chosen_programs
 from pytest_sme2.session.reference import (

@@ -21,7 +21,7 @@ from pytest_sme2.cli.options import (
 from pytest_sme2.errors import EvidenceError, UsageError
 from pytest_sme2.report.tables import frontier_lines
 from pytest_sme2.report.writing import write_case
-from pytest_sme2.session.frontier import device_counts
+from pytest_sme2.session.case_timing import device_counts
 from pytest_sme2.session.options import DEVICE, RUNNERS
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.settings import Settings

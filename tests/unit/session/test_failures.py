@@ -9,7 +9,7 @@ import pytest
 
 from pytest_sme2.errors import RunError
 from pytest_sme2.runners.sdk import find_sdk
-from pytest_sme2.session.failures import _IN_XNNPACK, with_line
+from pytest_sme2.session.case_trace import _IN_XNNPACK, with_line
 from pytest_sme2.system.platforms import host_platform
 from tests.support.artifacts import make_artifact
 from tests.support.needs import needs_export
