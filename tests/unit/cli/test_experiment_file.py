@@ -162,6 +162,10 @@ def test_the_other_words_of_the_kit(tmp_path: Path) -> None:
         (plan(output_root="x" * 5000), "output_root: .* cannot be a path"),
         (experiment(timeout_seconds=10**30), r"timeout_seconds: 1000.* not a whole number"),
         (experiment(threads=1025), r"threads: 1025 is not a whole number from 1 to 1024"),
+        (
+            plan(experiments=[{"name": "x_sme2_on", "threads": 2}, {"name": "x_sme2_off"}]),
+            r"compare\[0\]: .* differ in threads \(1, 2\), so their times cannot be compared",
+        ),
         (plan(compare={}), "compare: must be a list"),
         (plan(compare=[["mac_sme2_on"]]), r"compare\[0\]: must be two names"),
         (

@@ -12,7 +12,7 @@ import pytest
 from pytest_sme2.cli.experiment_file import parse_plan
 from pytest_sme2.cli.experiments import run_plan
 from pytest_sme2.cli.main import main
-from pytest_sme2.errors import RunError, UsageError
+from pytest_sme2.errors import RunError
 from pytest_sme2.report.validation import validate_run
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import CaseRecord
@@ -56,13 +56,9 @@ def test_a_pair_becomes_one_case(target: PretendedTarget, tmp_path: Path) -> Non
         "toy_fp16_x_sme2_off_t1.etdump",
         "toy_fp16_x_sme2_on_t1.etdump",
     ]
-
-
-def test_a_runner_in_the_wrong_state_is_no_evidence(
-    target: PretendedTarget, tmp_path: Path
-) -> None:
+    # A runner in the wrong state is not evidence.
     target.stuck = True
-    ((_, record),) = run(tmp_path, *PAIR)
+    ((_, record),) = run(tmp_path / "stuck", *PAIR)
     assert not record.measured.evidence.valid
 
 
@@ -138,14 +134,6 @@ def test_every_pair_is_in_the_files_at_the_top(target: PretendedTarget, tmp_path
     for document in (*before.values(), *after.values()):
         document.pop("command", None)
     assert after == before
-
-
-def test_times_with_different_thread_counts_are_not_compared(
-    target: PretendedTarget, tmp_path: Path
-) -> None:
-    one, two = {**PAIR[0], "threads": 2}, PAIR[1]
-    with pytest.raises(UsageError, match=r"differ in threads \(1, 2\)"):
-        run(tmp_path, one, two)
 
 
 def test_the_device_is_given_back_after_a_failure(target: PretendedTarget, tmp_path: Path) -> None:

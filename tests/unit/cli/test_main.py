@@ -86,9 +86,8 @@ def test_a_browser_is_only_looked_for_when_testing(monkeypatch: pytest.MonkeyPat
     ]
     assert asked == ["chromium"]
     assert "Chromium" in names
-
-
-def test_a_missing_browser_says_what_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Where it is missing, the way to get it is said.
+    monkeypatch.undo()
     monkeypatch.setattr(shutil, "which", lambda name: None)
     part = provision.chromium(lambda line: None, True)
     assert (part.found, part.action) == (None, "missing")
