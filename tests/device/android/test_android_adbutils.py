@@ -92,35 +92,27 @@ def test_a_name_that_is_not_utf_8_reaches_the_phone(
     assert device.shell(["printf", "%s", "\udcff"]).stdout == b"\xff"
 
 
-@pytest.mark.parametrize(
-    ("command", "code"),
-    [
-        ("true", 0),
-        ("exit 3", 3),
-        ("kill -9 $$", 137),
-        ("no_such_program", 127),
-        ("cat /dev/zero | head -c 2000000", 0),
-        ("printf 'é\\377'", 0),
-    ],
-)
-def test_what_a_command_printed_and_its_end(
-    device: AdbDevice, theirs: adbutils.AdbDevice, command: str, code: int
-) -> None:
-    done = device.shell(command)
-    other = theirs.shell2(command, v2=True, encoding=None)
-    assert (done.code, done.stdout) == (code, other.stdout)
+def test_what_a_command_printed_and_its_end(device: AdbDevice, theirs: adbutils.AdbDevice) -> None:
+    for command, code in {
+        "true": 0,
+        "exit 3": 3,
+        "kill -9 $$": 137,
+        "no_such_program": 127,
+        "cat /dev/zero | head -c 2000000": 0,
+        "printf 'é\\377'": 0,
+    }.items():
+        done = device.shell(command)
+        other = theirs.shell2(command, v2=True, encoding=None)
+        assert (done.code, done.stdout) == (code, other.stdout)
 
 
-@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 3_000_000])
-def test_a_file_comes_back_as_it_went(
-    device: AdbDevice, phone: FakePhone, tmp_path: Path, size: int
-) -> None:
-    content = random.Random(size).randbytes(size)
-    source = tmp_path / f"source {HOSTILE}"
-    source.write_bytes(content)
+def test_a_file_comes_back_as_it_went(device: AdbDevice, phone: FakePhone, tmp_path: Path) -> None:
+    source, pulled = tmp_path / f"source {HOSTILE}", tmp_path / "pulled"
     remote = f"/data/local/tmp/{HOSTILE}\n.bin"
-    device.push(source, remote, mode=0o755)
-    assert device.shell(["test", "-x", remote]).code == 0
-    device.pull(remote, tmp_path / "pulled")
-    assert (tmp_path / "pulled").read_bytes() == content
+    for size in (0, 1, 65_535, 65_536, 65_537, 3_000_000):
+        source.write_bytes(random.Random(size).randbytes(size))
+        device.push(source, remote, mode=0o755)
+        assert device.shell(["test", "-x", remote]).code == 0
+        device.pull(remote, pulled)
+        assert pulled.read_bytes() == source.read_bytes()
     assert "pwned" not in phone.files()

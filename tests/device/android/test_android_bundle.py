@@ -53,23 +53,17 @@ def test_the_command(
     assert out.stat().st_size > 1 << 20
 
 
-def test_an_incomplete_runner_makes_no_bundle(bundle: Sme2Runner, tmp_path: Path) -> None:
-    folder = tmp_path / "runner"
-    folder.mkdir()
+def test_a_runner_that_is_incomplete_or_that_phones_refuse_makes_no_bundle(
+    bundle: Sme2Runner, tmp_path: Path
+) -> None:
     for path in bundle.files(Arm.ON):
-        if path.name != "libgcc_s.so.1":
-            (folder / path.name).symlink_to(path)
-    runner = Sme2Runner("wheel", bundle.platform, bundle.executorch, folder)
+        (tmp_path / path.name).symlink_to(path)
+    runner = Sme2Runner("wheel", bundle.platform, bundle.executorch, tmp_path)
+    missing = (tmp_path / "libgcc_s.so.1").rename(tmp_path / "elsewhere")
     with pytest.raises(BuildError, match=r"needs libgcc_s.so.1, which is not in"):
         check_self_contained(runner)
-
-
-def test_a_runner_that_phones_refuse_makes_no_bundle(bundle: Sme2Runner, tmp_path: Path) -> None:
-    folder = tmp_path / "runner"
-    folder.mkdir()
-    for path in bundle.files(Arm.ON):
-        (folder / path.name).symlink_to(path)
-    library = folder / "libm.so.6"
+    missing.rename(tmp_path / "libgcc_s.so.1")
+    library = tmp_path / "libm.so.6"
     data = bytearray(library.read_bytes())
     library.unlink()
     start, size, count = struct.unpack_from("<Q", data, 32)[0], *struct.unpack_from("<HH", data, 54)
@@ -77,7 +71,6 @@ def test_a_runner_that_phones_refuse_makes_no_bundle(bundle: Sme2Runner, tmp_pat
         if struct.unpack_from("<I", data, place) == (0x6474E551,):
             struct.pack_into("<I", data, place + 4, 7)
     library.write_bytes(data)
-    runner = Sme2Runner("wheel", bundle.platform, bundle.executorch, folder)
     with pytest.raises(BuildError, match=r"Phones refuse libm.so.6 .*an executable stack"):
         check_self_contained(runner)
 

@@ -29,15 +29,15 @@ def fresh_server(fresh_lab: FakeLab) -> AdbServer:
     return fresh_lab.server
 
 
-def test_the_only_one_attached_is_meant(fresh_lab: FakeLab, fresh_server: AdbServer) -> None:
-    phone = fresh_lab.add()
-    fresh_server.connect(phone.serial)
-    assert choose_serials(fresh_server, environment={}) == (phone.serial,)
-
-
-def test_no_attached_phone_says_what_to_do(fresh_server: AdbServer) -> None:
+def test_what_is_not_there_is_said(fresh_server: AdbServer) -> None:
     with pytest.raises(TargetError, match=r"No device is attached.*USB debugging.*--sme2-serial"):
         choose_serials(fresh_server, environment={})
+    with pytest.raises(ConnectionLostError, match=r"Could not connect to 127.0.0.1:9: .*refused"):
+        make_ready(fresh_server, "127.0.0.1:9", seconds=0.5)
+    for serial in ("no-such", "a b;$(id)", "x'\n\"y", "<script>"):
+        with pytest.raises(ConnectionLostError) as caught:
+            make_ready(fresh_server, serial)
+        assert f"No device has the serial {serial!r}. Attached: none." in str(caught.value)
 
 
 def test_several_phones_without_a_choice_are_listed(
@@ -62,23 +62,14 @@ def test_several_phones_without_a_choice_are_listed(
     assert choose_serials(fresh_server, both, environment={"ANDROID_SERIAL": "x"}) == both
 
 
-def test_address_is_connected_automatically(fresh_lab: FakeLab, fresh_server: AdbServer) -> None:
+def test_an_address_is_connected_and_the_only_one_attached_is_meant(
+    fresh_lab: FakeLab, fresh_server: AdbServer
+) -> None:
     phone = fresh_lab.add()
     assert phone.serial not in fresh_server.devices()
     make_ready(fresh_server, phone.serial)
     assert fresh_server.devices()[phone.serial] == "device"
-
-
-def test_address_without_a_device_is_an_error(fresh_server: AdbServer) -> None:
-    with pytest.raises(ConnectionLostError, match=r"Could not connect to 127.0.0.1:9: .*refused"):
-        make_ready(fresh_server, "127.0.0.1:9", seconds=0.5)
-
-
-@pytest.mark.parametrize("serial", ["no-such", "a b;$(id)", "x'\n\"y", "<script>"])
-def test_unknown_serial_is_an_error(fresh_server: AdbServer, serial: str) -> None:
-    with pytest.raises(ConnectionLostError) as caught:
-        make_ready(fresh_server, serial)
-    assert f"No device has the serial {serial!r}. Attached: none." in str(caught.value)
+    assert choose_serials(fresh_server, environment={}) == (phone.serial,)
 
 
 def _device_lines(lines: str) -> Iterator[tuple[str, int]]:

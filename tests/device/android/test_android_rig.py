@@ -29,11 +29,6 @@ def shell(lab: FakeLab, phone: FakePhone, command: str) -> ShellResult:
     return AdbDevice(lab.server, phone.serial).shell(command, timeout=60)
 
 
-def test_a_shell_gives_output_errors_and_exit_code_apart(lab: FakeLab, phone: FakePhone) -> None:
-    done = shell(lab, phone, "echo out; echo err >&2; exit 3")
-    assert done == ShellResult(3, b"out\n", b"err\n")
-
-
 def test_settings_stick_to_one_phone(lab: FakeLab, phone: FakePhone) -> None:
     other = lab.add()
     before = other.setting("low_power")
@@ -45,9 +40,13 @@ def test_settings_stick_to_one_phone(lab: FakeLab, phone: FakePhone) -> None:
 
 
 def test_the_shell_and_the_tools_are_of_androids_kind(lab: FakeLab, phone: FakePhone) -> None:
+    apart = shell(lab, phone, "echo out; echo err >&2; exit 3")
+    assert apart == ShellResult(3, b"out\n", b"err\n")
     assert "MIRBSD KSH" in shell(lab, phone, "echo $KSH_VERSION").text
     assert shell(lab, phone, "toybox --version").text.startswith("toybox 0.")
     assert shell(lab, phone, "readlink /system/bin/ls /system/bin/timeout").text == "toybox\n" * 2
+    # There is no C library.
+    assert shell(lab, phone, "ls /lib /lib64 /usr").code != 0
 
 
 def test_the_shell_is_the_user_of_androids_shell(lab: FakeLab, phone: FakePhone) -> None:
@@ -88,10 +87,6 @@ def test_answers_are_those_of_a_version(lab: FakeLab, version: int, sdk: int, ha
     battery = shell(lab, phone, "dumpsys battery").text
     assert ("Charging policy: " in battery) == (version > 14)
     assert "@" not in thermal + battery + shell(lab, phone, "dumpsys power").text
-
-
-def test_the_phone_has_no_c_library(lab: FakeLab, phone: FakePhone) -> None:
-    assert shell(lab, phone, "ls /lib /lib64 /usr").code != 0
 
 
 def test_network_of_the_devices_is_loopback_only(lab: FakeLab, phone: FakePhone) -> None:
