@@ -163,24 +163,15 @@ class FakeLab:
         index = len(self.phones)
         # adb servers look for emulators on even ports from 5555 on; these are far away.
         phone = Phone(**{"name": f"phone{index}", "port": 15601 + 2 * index, **likeness})
-        properties = {**self._own_properties(phone), **phone.properties}
-        phone = dataclasses.replace(phone, properties=properties)
-        device = FakePhone(self, phone)
-        self.ask("add_phone", phone=dataclasses.asdict(phone))
-        self.phones.append(device)
-        return device
-
-    def _own_properties(self, phone: Phone) -> dict[str, str]:
-        """The properties that mark a fake phone and say how to run programs on it.
-
-        If the lab has an emulator, all runs use it, with the same emulated CPU for both arms: the
-        runner switches SME2 off, as on a phone.
-        """
-        properties = {FAKE_PROPERTY: "1"}
+        own = {FAKE_PROPERTY: "1"}
         if self.emulator is not None:
+            # The same emulated CPU for both arms: the runner switches SME2 off, as on a phone.
             cpu = DEFAULT_CPU.model(Arm.ON if phone.sme2 else Arm.OFF)
-            properties[LAUNCHER_PROPERTY] = f"{EMULATOR_ON_PHONE} -cpu {cpu}"
-        return properties
+            own[LAUNCHER_PROPERTY] = f"{EMULATOR_ON_PHONE} -cpu {cpu}"
+        phone = dataclasses.replace(phone, properties={**own, **phone.properties})
+        self.ask("add_phone", phone=dataclasses.asdict(phone))
+        self.phones.append(FakePhone(self, phone))
+        return self.phones[-1]
 
     def start_server(self) -> None:
         """Start the adb server; a second start uses the same address."""
