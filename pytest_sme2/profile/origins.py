@@ -30,18 +30,15 @@ def match_origins(
     A delegate has its operators in the order of the graph. Where number or kind do not agree,
     nothing is claimed but that an operator is near one of its kind, or a matrix operator.
     """
-    answer: list[Origin | None] = [None] * len(traced)
     if attribution is None:
-        return tuple(answer)
-    calls: dict[int, list[int]] = {}
+        return (None,) * len(traced)
+    answer = [attribution.origins.get(instruction) for _, instruction in traced]
+    calls: dict[int, dict[int, Operator]] = {}
     for place, (operator, instruction) in enumerate(traced):
-        answer[place] = attribution.origins.get(instruction)
         if operator.executor is not Executor.PORTABLE:
-            calls.setdefault(instruction, []).append(place)
-    for instruction, members in calls.items():
-        nodes = attribution.nodes.get(instruction, ())
-        operators = {place: traced[place][0] for place in members}
-        for place, origin in _matched(operators, nodes):
+            calls.setdefault(instruction, {})[place] = operator
+    for instruction, operators in calls.items():
+        for place, origin in _matched(operators, attribution.nodes.get(instruction, ())):
             answer[place] = origin
     return tuple(answer)
 

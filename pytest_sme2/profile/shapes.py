@@ -43,25 +43,18 @@ def match_shapes(
 
 
 def _match_method(traced: Traced, method: MethodShapes) -> tuple[OperatorShapes | None, ...]:
-    answer: list[OperatorShapes | None] = [None] * len(traced)
+    answer: dict[int, OperatorShapes] = {}
     places: dict[int, list[int]] = {}
-    for place, (_, instruction) in enumerate(traced):
-        places.setdefault(instruction, []).append(place)
-    for instruction, members in places.items():
+    for place, (operator, instruction) in enumerate(traced):
+        if operator.executor is Executor.PORTABLE or operator.operation in _MATRIX_OPERATIONS:
+            places.setdefault(instruction, []).append(place)
+    for instruction, asked in places.items():
         known = method.calls.get(instruction, ())
-        asked = [place for place in members if _has_shapes(traced[place][0])]
-        pairs = list(zip(asked, known, strict=False))
-        fits = len(asked) == len(known) and all(
-            _same(traced[place][0], shapes) for place, shapes in pairs
-        )
-        if fits:
-            for place, shapes in pairs:
-                answer[place] = shapes
-    return tuple(answer)
-
-
-def _has_shapes(operator: Operator) -> bool:
-    return operator.executor is Executor.PORTABLE or operator.operation in _MATRIX_OPERATIONS
+        found = dict(zip(asked, known, strict=False))
+        agree = all(_same(traced[place][0], shapes) for place, shapes in found.items())
+        if agree and len(asked) == len(known):
+            answer |= found
+    return tuple(map(answer.get, range(len(traced))))
 
 
 def _same(operator: Operator, shapes: OperatorShapes) -> bool:
