@@ -111,11 +111,7 @@ class _Ledger:
         reasons = {pair.index: _why_suspect(pair, limit) for pair in self.waiting}
         suspects = sorted(
             (pair for pair in self.waiting if reasons[pair.index]),
-            key=lambda pair: (
-                pair.slowed,
-                pair.efficiency_share or 0.0,
-                pair.interference or 0.0,
-            ),
+            key=lambda pair: (pair.slowed, pair.efficiency_share or 0.0, pair.interference or 0.0),
             reverse=True,
         )[: max(0, self.redo_limit - len(self.dropped))]
         for pair in self.waiting:
@@ -382,24 +378,22 @@ class _Measuring:
         decision: Decision | None,
         stopped: str,
     ) -> PairedTiming:
-        plan, kept = self.plan, self.ledger.kept
+        plan, kept, drift = self.plan, self.ledger.kept, drifting(self.drift)
         floor = detectable = None
         if len(kept) >= 3:
-            floor = stats.noise_floor(
-                [pair.reference_ns for pair in kept], [pair.candidate_ns for pair in kept]
-            )
-            reached = [size for size in plan.looks if size <= len(kept)]
-            if reached:
-                detectable = stats.smallest_detectable(
-                    stats.robust_spread(self.ledger.log_ratios()),
-                    plan.threshold or 0.0,
-                    plan.alpha,
-                    looks=reached,
-                    split=plan.split[: len(reached)],
-                    family=plan.family,
-                )[-1]
-                detectable = detectable if math.isfinite(detectable) else None
-        drift = drifting(self.drift)
+            sides = zip(*((pair.reference_ns, pair.candidate_ns) for pair in kept), strict=True)
+            floor = stats.noise_floor(*sides)
+        reached = [size for size in plan.looks if size <= len(kept)]
+        if floor is not None and reached:
+            smallest = stats.smallest_detectable(
+                stats.robust_spread(self.ledger.log_ratios()),
+                plan.threshold or 0.0,
+                plan.alpha,
+                looks=reached,
+                split=plan.split[: len(reached)],
+                family=plan.family,
+            )[-1]
+            detectable = smallest if math.isfinite(smallest) else None
         return PairedTiming(
             reference=self.arms[0],
             candidate=self.arms[1],

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pytest_sme2.errors import BaselineError
 from pytest_sme2.export.variant import precision_of
-from pytest_sme2.results import PAIR, Arm, CaseResult, Check, Fingerprint, Outcome, Sample
+from pytest_sme2.results import PAIR, Arm, CaseResult, Check, Fingerprint, Outcome
 from pytest_sme2.system.files import replacing, safe_name
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.reading import read_text_if_there
@@ -123,13 +123,10 @@ def facts_of(measured: CaseResult) -> dict[str, str]:
     tolerance = TOLERANCES.get(precision_of(measured.variant) or "")
     output = (tolerance and tolerance.max_rel) or _SAME_OUTPUT
     for name, sample in measured.samples.items():
-        facts[name] = _written(sample, _SAME_INPUT if name.startswith("input") else output)
+        near = (_SAME_INPUT if name.startswith("input") else output) * sample.peak
+        numbers = " ".join(f"{number:.6g}" for number in sample.numbers)
+        facts[name] = f"{sample.sha256[:12]}: {numbers} ± {near:.3g}"
     return facts
-
-
-def _written(sample: Sample, tolerance: float) -> str:
-    numbers = " ".join(f"{number:.6g}" for number in sample.numbers)
-    return f"{sample.sha256[:12]}: {numbers} ± {tolerance * sample.peak:.3g}"
 
 
 def _same(old: str, new: str) -> bool:
@@ -169,13 +166,12 @@ def parse(text: str, path: Path) -> Contract:
 
 
 def render(contract: Contract) -> str:
-    lines = [
-        f"{device} | {case} | {name} = {value}"
-        for (device, case), facts in contract.facts.items()
-        for name, value in facts.items()
-    ]
-    lines += [" | ".join(line) for line in rows(contract)]
-    return HEADER + "".join(f"{line}\n" for line in sorted(lines))
+    facts = (
+        (device, case, f"{name} = {value}")
+        for (device, case), found in contract.facts.items()
+        for name, value in found.items()
+    )
+    return HEADER + "".join(sorted(f"{' | '.join(row)}\n" for row in (*facts, *rows(contract))))
 
 
 def rows(contract: Contract) -> Iterator[tuple[str, str, str, str]]:

@@ -57,15 +57,12 @@ class Growth:
 
 def growth_of(pairs: Sequence[tuple[Profile, Profile]], since: str) -> Growth:
     """What grew between two sides that were traced in interleaved pairs."""
-    befores, afters = ([pair[side] for pair in pairs] for side in (0, 1))
+    sides = [[pair[side] for pair in pairs] for side in (0, 1)]
+    medians = (statistics.median(each.end_to_end.median for each in side) for side in sides)
     return Growth(
         since,
-        Change(
-            "end to end",
-            statistics.median(profile.end_to_end.median for profile in befores),
-            statistics.median(profile.end_to_end.median for profile in afters),
-        ),
-        difference_lines(structure_of(befores[0]), structure_of(afters[0])),
+        Change("end to end", *medians),
+        difference_lines(*(structure_of(side[0]) for side in sides)),
         _grown(pairs, _category_times),
         _grown(pairs, operator_times),
     )
@@ -172,14 +169,13 @@ def _where(
         known = _costliest(measured, arm, wrong_layer_norms(measured))
         if known:
             return known
-    names: list[tuple[str, int | None]] = []
-    if growth is not None:
-        ranked = sorted(growth.operators, key=lambda change: -change.delta_ns)
-        names += [(change.name, None) for change in ranked]
+    changes = () if growth is None else growth.operators
+    ranked = sorted(changes, key=lambda change: -change.delta_ns)
+    names: list[tuple[str, int | None]] = [(change.name, None) for change in ranked]
     if baseline is not None and reference_of(check.metric) is None:
         names += _longer(measured, baseline, arm)
-    missed = [member for member, _ in profile.coverage.missed]
     if check.metric == "SME2 coverage":
+        missed = [member for member, _ in profile.coverage.missed]
         known_names = {name for name, _ in names}
         grown = [member for member in missed if member.operator.name in known_names]
         return _costliest(measured, arm, grown or missed)

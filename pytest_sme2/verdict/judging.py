@@ -93,13 +93,8 @@ def estimate_text(estimate: Estimate) -> str:
 
 def verdict(measured: CaseResult, checks: Sequence[Check]) -> Verdict:
     """The checks of one model and variant, and what they come to."""
-    return Verdict(
-        model=measured.model,
-        variant=measured.variant,
-        target=measured.fingerprint.target,
-        outcome=combine(checks),
-        checks=tuple(checks),
-    )
+    target, outcome = measured.fingerprint.target, combine(checks)
+    return Verdict(measured.model, measured.variant, target, outcome, tuple(checks))
 
 
 MEAN_CLOCK = "mean clock ({})"

@@ -185,10 +185,8 @@ def _read_shares(reader: _Reader, table: Mapping[str, object]) -> dict[Category,
     shares = {}
     for name, value in table.items():
         reader.known(name, [category.value for category in Category], "a category")
-        bounds = reader.table(name, value)
-        inner = reader.inside(name)
-        found = {}
-        for key, bound in bounds.items():
+        inner, found = reader.inside(name), {}
+        for key, bound in reader.table(name, value).items():
             inner.known(key, ("min", "max"), "a bound")
             found[key] = inner.value(key, bound, parse_share)
         least, greatest = found.get("min", 0.0), found.get("max", 1.0)
@@ -204,8 +202,7 @@ def _read_tolerances(
     tolerances = {}
     for precision, value in table.items():
         reader.known(precision, PRECISIONS, "a precision")
-        inner = reader.inside(precision)
-        given = {}
+        inner, given = reader.inside(precision), {}
         for key, number in reader.table(precision, value).items():
             inner.known(key, _TOLERANCE_KEYS, "a tolerance")
             given[key] = inner.value(key, number, _non_negative)

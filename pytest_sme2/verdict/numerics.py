@@ -36,21 +36,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _SAMPLED = 5
-# As the exporter and the runner name them; bfloat16, which NumPy does not know, is read apart.
-_DTYPES = {
-    "float16": "<f2",
-    "float32": "<f4",
-    "float64": "<f8",
-    "int8": "i1",
-    "uint8": "u1",
-    "int16": "<i2",
-    "uint16": "<u2",
-    "int32": "<i4",
-    "uint32": "<u4",
-    "int64": "<i8",
-    "uint64": "<u8",
-    "bool": "?",
-}
+# As the exporter, the runner and NumPy name them; bfloat16, which it does not know, is read apart.
+_DTYPES = (
+    "float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
+    "uint64", "bool",
+)  # fmt: skip
 
 
 def read_values(path: Path, dtype: str, shape: Sequence[int]) -> NDArray[np.float64]:
@@ -63,7 +53,7 @@ def read_values(path: Path, dtype: str, shape: Sequence[int]) -> NDArray[np.floa
             f"{path}: outputs of type {dtype!r} cannot be compared. "
             f"Known types: bfloat16, {', '.join(_DTYPES)}."
         )
-    kind = np.dtype("<u2" if brain else _DTYPES[dtype])
+    kind = np.dtype("uint16" if brain else dtype).newbyteorder("<")
     data = path.read_bytes()
     expected = math.prod(shape) * kind.itemsize
     if len(data) != expected:
