@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_sme2.errors import TargetError
 from pytest_sme2.results import TIME_LIMIT, Arm, CoreUse, Ship, Turn
 from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.frontier import MeasuredRounds, choose, choose_turn, round_times
@@ -23,10 +22,9 @@ ORDER = list(CELLS.values())
 class Machine:
     """Cells of known times, on a clock of its own."""
 
-    def __init__(self, times=TIMES, spread=0.004, seed=1, hot=(), emulated=False, cores=None):
-        self.times, self.spread, self.hot = times, spread, hot
-        self.emulated, self.cores = emulated, cores
-        self.random = random.Random(seed)
+    def __init__(self, times=TIMES, spread=0.004, hot=(), cores=None):
+        self.times, self.spread, self.hot, self.cores = times, spread, hot, cores
+        self.random = random.Random(1)
         self.now = 0.0
         self.order: list[str] = []
 
@@ -34,7 +32,7 @@ class Machine:
         self.order.append(label)
         level = self.times[label] * math.exp(self.random.gauss(0, self.spread))
         self.now += 0.02 + (warmup + runs) * level / 1e9
-        run = make_run([level] * runs, threads=CELLS[label][1], emulated=self.emulated)
+        run = make_run([level] * runs, threads=CELLS[label][1])
         return replace(run, throttled=len(self.order) in self.hot, cores=self.cores)
 
     def measure(self, turns=None, **choices):
@@ -120,11 +118,6 @@ def test_the_share_of_slow_cores_is_kept_for_each_cell():
     found = Machine(cores=CoreUse(300, 100, 0, "")).measure()
     assert {cell.efficiency_share for cell in found.cells} == {0.25}
     assert {cell.efficiency_share for cell in Machine().measure().cells} == {None}
-
-
-def test_emulated_times_are_refused():
-    with pytest.raises(TargetError, match="cannot be measured as latency"):
-        Machine(emulated=True).measure()
 
 
 def test_turns_cancel_what_all_cells_share():

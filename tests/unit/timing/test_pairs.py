@@ -179,20 +179,14 @@ def test_a_slow_model_gets_fewer_runs_rather_than_fewer_pairs():
 @pytest.mark.parametrize("slowdown", [0.05, 0.3, 1.0, 2.0])
 @pytest.mark.parametrize("loaded", [False, True])
 def test_a_slow_model_that_got_slower_regresses_at_the_default_budget(seconds, slowdown, loaded):
-    """The worse the slowdown, the longer ten pairs take; they are measured all the same."""
+    """The worse the slowdown, the longer ten pairs take; they are measured all the same. Many cases
+    in a run do not need more of them."""
     # Something else takes two thirds of every process's time.
     stolen = dict.fromkeys(range(100), 2.0) if loaded else {}
     machine = Machine(base_ns=seconds * 1e9, slowdown=slowdown, stolen=stolen)
-    result = machine.measure(budget_seconds=30.0)
+    result = machine.measure(budget_seconds=30.0, family=27)
     assert result.decision.outcome is Outcome.REGRESSED
     assert len(result.pairs) == 10
-
-
-def test_many_cases_in_a_run_do_not_need_more_pairs():
-    for slowdown in (0.05, 0.3, 2.0):
-        result = Machine(slowdown=slowdown, base_ns=0.3e9).measure(budget_seconds=30.0, family=27)
-        assert result.decision.outcome is Outcome.REGRESSED
-        assert len(result.pairs) == 10
 
 
 def test_a_slow_model_has_a_speedup_with_an_interval():
@@ -319,38 +313,23 @@ def test_redoing_has_a_cap_and_says_so():
     assert any("the most allowed" in note for note in result.notes)
 
 
-def swapped(ledger: measure._Ledger) -> measure._Ledger:
-    def swap(pair):
-        return replace(
-            pair, reference_ns=pair.candidate_ns, candidate_ns=pair.reference_ns, first="B"
-        )
-
-    return measure._Ledger(ledger.redo_limit, waiting=[swap(pair) for pair in ledger.waiting])
-
-
 def test_the_filter_is_blind_to_the_arms():
     """Exchanging the arms of every pair drops the very same pairs."""
     source = random.Random(3)
     for _ in range(50):
-        ledger = measure._Ledger(5)
-        for index in range(10):
-            disturbed = source.random() < 0.3
-            ledger.waiting.append(
-                PairSample(
-                    index,
-                    "A",
-                    source.uniform(1e6, 2e6),
-                    source.uniform(1e6, 2e6),
-                    0.0,
-                    source.uniform(0.3, 0.8) if disturbed else source.uniform(0, 0.01),
-                )
-            )
-        mirror = swapped(ledger)
-        ledger.judge()
-        mirror.judge()
-        assert [entry.pair.index for entry in ledger.dropped] == [
-            entry.pair.index for entry in mirror.dropped
-        ]
+        levels = [source.uniform(*source.choice([(0.3, 0.8), *[(0, 0.01)] * 2])) for _ in range(10)]
+        times = [(source.uniform(1e6, 2e6), source.uniform(1e6, 2e6)) for _ in levels]
+        dropped = []
+        for first, old, new in (("A", 0, 1), ("B", 1, 0)):
+            pairs = enumerate(zip(times, levels, strict=True))
+            waiting = [
+                PairSample(index, first, both[old], both[new], 0.0, level)
+                for index, (both, level) in pairs
+            ]
+            ledger = measure._Ledger(5, waiting=waiting)
+            ledger.judge()
+            dropped.append([entry.pair.index for entry in ledger.dropped])
+        assert dropped[0] == dropped[1]
 
 
 def test_an_arm_that_always_waits_more_is_not_punished():
@@ -608,16 +587,19 @@ def test_spells_of_noise_do_not_reach_the_ratio_of_two_that_take_turns(slowdown,
     assert result.turn is not None
 
 
-def test_a_turn_is_a_few_runs_and_a_slow_run_is_one():
-    assert sampling.choose_turn(0.0005) == Turn(4, lead=1)
-    assert sampling.choose_turn(0.004) == Turn(1, lead=1)
-    assert sampling.choose_turn(0.5) == Turn(1, lead=0)
-
-
-def test_where_cores_differ_also_a_longer_run_has_an_untimed_one_first():
-    assert sampling.choose_turn(0.02) == Turn(1, lead=0)
-    assert sampling.choose_turn(0.02, mixed_cores=True) == Turn(1, lead=1)
-    assert sampling.choose_turn(0.5, mixed_cores=True) == Turn(1, lead=0)
+@pytest.mark.parametrize(
+    ("seconds", "turn", "on_mixed_cores"),
+    [
+        (0.0005, Turn(4, lead=1), Turn(4, lead=1)),
+        (0.004, Turn(1, lead=1), Turn(1, lead=1)),
+        # Where cores differ, also a longer run has an untimed one first.
+        (0.02, Turn(1, lead=0), Turn(1, lead=1)),
+        (0.5, Turn(1, lead=0), Turn(1, lead=0)),
+    ],
+)
+def test_a_turn_is_a_few_runs_and_a_slow_run_is_one(seconds, turn, on_mixed_cores):
+    assert sampling.choose_turn(seconds) == turn
+    assert sampling.choose_turn(seconds, mixed_cores=True) == on_mixed_cores
 
 
 def test_the_quiet_rounds_are_chosen_blind_to_the_arms():

@@ -15,29 +15,29 @@ from tests.support.pretended_machine import make_run
 class Target:
     """A clock, and processes that take a given time."""
 
-    seconds: float
+    seconds: float = 0.0
+    cpu_ns: float | None = 1.0e6
+    """Of each run; None where the runner does not tell."""
     now: float = 0.0
     times: list[float] = field(default_factory=lambda: [1.0e6, 3.0e6, 1.2e6])
 
     def run(self, runner, request, folder):
         self.now += self.seconds
         assert request.artifact.pte == PROGRAM
-        return (
-            make_run([self.times[0]] * request.runs)
-            if len(self.times) == 1
-            else make_run([self.times.pop(0)] * request.runs)
-        )
+        time = self.times.pop(0) if len(self.times) > 1 else self.times[0]
+        cpu = [] if self.cpu_ns is None else [self.cpu_ns] * request.runs
+        return make_run([time] * request.runs, cpu_ns=cpu)
 
     def clock(self):
         return self.now
 
 
-def yardstick_of(target: Target, tmp_path: Path) -> Yardstick:
-    return Yardstick(target, None, tmp_path, clock=target.clock)  # type: ignore[arg-type]
+def yardstick_of(target: Target, tmp_path: Path, at_once: int = 1) -> Yardstick:
+    return Yardstick(target, None, tmp_path, clock=target.clock, at_once=at_once)  # type: ignore[arg-type]
 
 
 def test_it_is_the_median_of_what_was_taken(tmp_path: Path) -> None:
-    target = Target(seconds=0.0)
+    target = Target()
     yardstick = yardstick_of(target, tmp_path)
     for _ in range(3):
         yardstick.take()
@@ -53,26 +53,14 @@ def test_a_slow_device_is_asked_now_and_then_only(tmp_path: Path) -> None:
     assert FEWEST < len(yardstick.times_ns) <= 12
 
 
-class SharedCores(Target):
-    """Each process gets half of a core."""
-
-    def run(self, runner, request, folder):
-        return make_run([1.0e6] * request.runs, cpu_ns=[0.5e6] * request.runs)
-
-
-def test_several_cores_are_busy_if_as_many_processes_at_once_wait(tmp_path: Path) -> None:
-    target = SharedCores(seconds=0.0)
-    alone = yardstick_of(target, tmp_path)
-    alone.take()
-    assert alone.interference is None
-    several = Yardstick(target, None, tmp_path, clock=target.clock, at_once=2)  # type: ignore[arg-type]
-    several.take()
-    assert several.interference == pytest.approx(1.0)
-
-
-def test_without_cpu_time_nobody_knows_whether_cores_are_busy(tmp_path: Path) -> None:
-    target = Target(seconds=0.0, times=[1.0e6])
-    target.run = lambda runner, request, folder: make_run([1.0e6] * request.runs, cpu_ns=[])  # type: ignore[method-assign]
-    yardstick = Yardstick(target, None, tmp_path, clock=target.clock, at_once=2)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("at_once", "cpu_ns", "interference"),
+    [(1, 0.5e6, None), (2, 0.5e6, pytest.approx(1.0)), (2, None, None)],
+)
+def test_several_cores_are_busy_if_as_many_processes_at_once_wait(
+    tmp_path: Path, at_once: int, cpu_ns: float | None, interference: object
+) -> None:
+    """Each process gets half of a core; without CPU time nobody knows."""
+    yardstick = yardstick_of(Target(cpu_ns=cpu_ns, times=[1.0e6]), tmp_path, at_once)
     yardstick.take()
-    assert yardstick.interference is None
+    assert yardstick.interference == interference
