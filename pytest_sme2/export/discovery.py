@@ -83,11 +83,8 @@ def _read_folder(file: Path) -> list[ModelEntry | Problem]:
             Problem(file.parent.name, source, one_line(error), traceback_from(error, file.parent))
         ]
     if not registrations:
-        message = (
-            f"{MODEL_FILE} registers no class. "
-            "Put @register_model('name') above the class of the model."
-        )
-        return [Problem(file.parent.name, source, message)]
+        remedy = "Put @register_model('name') above the class of the model."
+        return [Problem(file.parent.name, source, f"{MODEL_FILE} registers no class. {remedy}")]
     return [replace(found, kind="folder", source=source, file=file) for found in registrations]
 
 

@@ -129,21 +129,19 @@ class _File:
 
     def replace_model(self, kind: str) -> bool:
         """Replace the modules in what ``get_eager_model`` returns."""
-        methods = (
-            node
-            for node in ast.walk(ast.parse(self.source))
-            if isinstance(node, ast.FunctionDef) and node.name == "get_eager_model"
-        )
         answers = [
             node.value
-            for method in methods
+            for method in ast.walk(ast.parse(self.source))
+            if isinstance(method, ast.FunctionDef) and method.name == "get_eager_model"
             for node in ast.walk(method)
             if isinstance(node, ast.Return) and node.value is not None
         ]
-        if not self.wrapped and len(answers) == 1:
+        if len(answers) != 1:
+            return False
+        if not self.wrapped:
             self._replace(answers[0], f"_rewritten({self._text(answers[0])})")
-        self.wrapped += [kind] * (len(answers) == 1)
-        return len(answers) == 1
+        self.wrapped.append(kind)
+        return True
 
     def _text(self, node: ast.AST) -> str:
         return ast.get_source_segment(self.source, node) or ""
@@ -189,9 +187,8 @@ def _inline(function: str, arguments: list[str]) -> str:
         return ""
     first, *others = (entry.arg for entry in definition.args.args)
     text = ast.unparse(body.value)
-    if not arguments or not arguments[0].isidentifier():
-        return ""
-    if any(re.search(rf"\b{name}\b", text) for name in others):
+    needs_more = any(re.search(rf"\b{name}\b", text) for name in others)
+    if needs_more or not arguments or not arguments[0].isidentifier():
         return ""
     return re.sub(rf"\b{first}\b", arguments[0], text)
 

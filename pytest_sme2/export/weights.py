@@ -104,16 +104,12 @@ def misfit(wanted: Mapping[str, Any], given: Any) -> str:
         for name, value in wanted.items()
         if name in given and _shape(given[name]) != _shape(value)
     ]
-    problems = []
-    if missing:
-        problems.append(
-            f"{len(missing)} of {count(len(wanted), 'weight')} missing ({_few(missing)})"
-        )
-    if foreign:
-        problems.append(f"{len(foreign)} do not belong to the model ({_few(foreign)})")
-    if other:
-        problems.append(f"{len(other)} have another shape ({_few(other)})")
-    return ", ".join(problems)
+    kinds = (
+        (missing, f"of {count(len(wanted), 'weight')} missing"),
+        (foreign, "do not belong to the model"),
+        (other, "have another shape"),
+    )
+    return ", ".join(f"{len(names)} {what} ({_few(names)})" for names, what in kinds if names)
 
 
 def _shape(value: Any) -> str:
