@@ -171,18 +171,17 @@ def report_document(cases: Sequence[Case]) -> dict[str, Any]:
 def _headline(cases: Sequence[Case]) -> dict[str, Any]:
     """What the whole run comes to, and what it was made with."""
     records = [record for _, record in cases]
-    versions: dict[str, dict[str, None]] = {}
-    for record in records:
-        for name, version in record.measured.versions.items():
-            if name in ("executorch", "torch"):
-                versions.setdefault(name, {})[version] = None
+    versions = {
+        name: dict.fromkeys(filter(None, (each.measured.versions.get(name) for each in records)))
+        for name in ("executorch", "torch")
+    }
     commits = dict.fromkeys(filter(None, (measured_commit(folder) for folder, _ in cases)))
     return {
         "counts": count_cases(records),
         "recorded": max((record.measured.recorded for record in records), default=""),
         "commit": ", ".join(commits),
         "devices": list(dict.fromkeys(map(_device, records))),
-        "versions": [[name, ", ".join(known)] for name, known in versions.items()],
+        "versions": [[name, ", ".join(known)] for name, known in versions.items() if known],
     }
 
 

@@ -99,9 +99,9 @@ def _case(folder: Path) -> Iterator[FileCheck]:
 
 
 def _ending(folder: Path, ending: str) -> Iterator[FileCheck]:
-    """The file of a folder whose name ends so; exactly one there must be, or more."""
-    files = [folder / ending] if ending in (MANIFEST, "analysis_summary.json") else []
-    files = files or sorted(folder.glob(f"*{ending}"))
+    """The files of a folder whose names end so; there must be one."""
+    whole = ending in (MANIFEST, "analysis_summary.json")
+    files = [folder / ending] if whole else sorted(folder.glob(f"*{ending}"))
     if not files:
         yield FileCheck(folder / f"*{ending}", "is missing")
     for file in files:
