@@ -13,12 +13,14 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pytest_sme2.export.server import export_environment
 from pytest_sme2.results import Artifact, TensorSpec
-from pytest_sme2.system.files import file_sha256
+from pytest_sme2.system.files import decode, file_sha256
+from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.terminal import Say
 
 RECORD = "export.json"
@@ -86,30 +88,44 @@ class ManyExports:
             self._child = None
 
 
-def made_artifact(
-    folder: Path,
-    inputs: tuple[TensorSpec, ...],
-    outputs: tuple[TensorSpec, ...],
-    *,
-    model: str,
-    variant: str,
-    versions: Mapping[str, str],
-) -> Artifact:
-    """The program that the child left in ``folder``."""
-    pte = folder / "program.pte"
-    return Artifact(
-        model=model,
-        variant=variant,
-        folder=folder,
-        pte=pte,
-        sha256=file_sha256(pte),
-        inputs=inputs,
-        outputs=outputs,
-        input_files=tuple(folder / f"input_{i}.bin" for i in range(len(inputs))),
-        reference_files=tuple(folder / f"reference_{i}.bin" for i in range(len(outputs))),
-        weights="random (seed 0)",
-        versions=versions,
-    )
+@dataclass(frozen=True)
+class Record:
+    """What the child wrote beside a program."""
+
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    problem: str = ""
+    """Why there is no program at all."""
+    cells: tuple[str, ...] = ()
+    """Of a sheet of the matrix: those of its outputs, by id."""
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """Of the cells that are not in it."""
+
+    def artifact(
+        self, folder: Path, model: str, variant: str, versions: Mapping[str, str]
+    ) -> Artifact:
+        """The program that the child left in ``folder``."""
+        pte = folder / "program.pte"
+        return Artifact(
+            model=model,
+            variant=variant,
+            folder=folder,
+            pte=pte,
+            sha256=file_sha256(pte),
+            inputs=self.inputs,
+            outputs=self.outputs,
+            input_files=tuple(folder / f"input_{i}.bin" for i in range(len(self.inputs))),
+            reference_files=tuple(folder / f"reference_{i}.bin" for i in range(len(self.outputs))),
+            weights="random (seed 0)",
+            versions=versions,
+        )
+
+
+def read_record(folder: Path) -> Record:
+    remedy = "Remove its folder, and run the same command again."
+    document = read_json(folder / RECORD, remedy=remedy)
+    record: Record = decode(document, Record, folder / RECORD, remedy=remedy)
+    return record
 
 
 def serve(export: Callable[[Mapping[str, Any], Path], Mapping[str, Any]]) -> None:

@@ -31,6 +31,16 @@ DATA_TYPES = (
     "int4 per channel",
 )
 
+# What XNNPACK's quantizer is asked for, in the graph.
+QUANTIZED: dict[str, dict[str, bool | int]] = {
+    "int8 per tensor": {"is_per_channel": False},
+    "int8 per channel": {"is_per_channel": True},
+    "dynamic int8": {"is_per_channel": True, "is_dynamic": True},
+    "int4 per channel": {
+        "is_per_channel": True, "is_dynamic": True, "weight_qmin": -8, "weight_qmax": 7,
+    },
+}  # fmt: skip
+
 ROWS = (1, 4, 32, 256)
 # Awkward sizes are asked for once: how many rows there are changes little about them.
 AWKWARD_ROWS = 32
@@ -103,12 +113,9 @@ def _makes_sense(operator: str, data_type: str, size: str) -> bool:
         return False
     if data_type in _OF_LINEAR and operator != "linear":
         return False
-    if operator == "depthwise convolution":
-        # Inputs and outputs are one number here.
-        return size in (REGULAR, "odd inputs")
-    if operator == "grouped convolution":
-        return size in (REGULAR, "odd inputs")
-    return True
+    # Inputs and outputs are one number in a depthwise one.
+    grouped = operator in ("depthwise convolution", "grouped convolution")
+    return not grouped or size in (REGULAR, "odd inputs")
 
 
 @dataclass(frozen=True)

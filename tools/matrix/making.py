@@ -159,15 +159,9 @@ def _run_sheet(
     # and says nothing about SME2.
     counted = any(_delegated(method) for method in shapes)
     request = RunRequest(
-        artifact,
-        arm,
-        warmup=0,
-        runs=1,
-        traced=True,
-        keep_outputs=True,
-        counted=counted,
+        artifact, arm, warmup=0, runs=1, traced=True, keep_outputs=True, counted=counted,
         timeout_seconds=_RUN_SECONDS,
-    )
+    )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="sme2-matrix-") as name:
         made, _ = remembered_run(target, runner, request, Path(name))
         operators = _products(made, shapes, target, runner)
@@ -212,13 +206,9 @@ def _products(
     profile = build_profile(columns, census=made.census, shapes=shapes)
     costs: Sequence[OperatorCost | None] = [None] * len(profile.operators)
     if made.counted is not None:
-        costs = build_cost(
-            made.counted,
-            columns,
-            profile,
-            cpu=target.cpu.model(Arm.ON),
-            toolchain=runner.toolchain,
-        ).operators
+        cpu = target.cpu.model(Arm.ON)
+        built = build_cost(made.counted, columns, profile, cpu=cpu, toolchain=runner.toolchain)
+        costs = built.operators
     return [
         _Product(entry.operator.name, macs_of(entry.shapes), cost)
         for entry, cost in zip(profile.operators, costs, strict=True)

@@ -11,7 +11,7 @@ from pytest_sme2.export.quantize import INT4_GROUP, quantize_with
 from pytest_sme2.export.sequences import raw_values, tensor_spec
 from pytest_sme2.results import Cell
 from tools.many_exports import problem, serve
-from tools.matrix.cells import HEADS, KEYS, Sheet, Sizes, sizes
+from tools.matrix.cells import HEADS, KEYS, QUANTIZED, Sheet, Sizes, sizes
 
 SEED = 0
 
@@ -192,22 +192,11 @@ def _casting(network: Any, torch: Any) -> Any:
 
 def _quantizer(data_type: str) -> Any:
     """The quantizer of XNNPACK for a data type; None where nothing is quantized in the graph."""
-    options: dict[str, dict[str, Any]] = {
-        "int8 per tensor": {"is_per_channel": False},
-        "int8 per channel": {"is_per_channel": True},
-        "dynamic int8": {"is_per_channel": True, "is_dynamic": True},
-        "int4 per channel": {
-            "is_per_channel": True,
-            "is_dynamic": True,
-            "weight_qmin": -8,
-            "weight_qmax": 7,
-        },
-    }
-    if data_type not in options:
+    if data_type not in QUANTIZED:
         return None
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
         XNNPACKQuantizer,
         get_symmetric_quantization_config,
     )
 
-    return XNNPACKQuantizer().set_global(get_symmetric_quantization_config(**options[data_type]))
+    return XNNPACKQuantizer().set_global(get_symmetric_quantization_config(**QUANTIZED[data_type]))

@@ -5,34 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pytest_sme2.export.store import package_versions
-from pytest_sme2.results import Artifact, Cell, TensorSpec
+from pytest_sme2.results import Artifact, Cell
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.files import decode
-from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.terminal import Say
-from tools.many_exports import RECORD, ManyExports, made_artifact
+from tools.many_exports import RECORD, ManyExports, read_record
 from tools.matrix.cells import Sheet
 
 _CODE = ("cells.py", "networks.py")
-_REMEDY = "Remove its folder, and make the matrix again."
-
-
-@dataclass(frozen=True)
-class _Record:
-    """What the child wrote beside a program."""
-
-    cells: tuple[str, ...] = ()
-    """Of its outputs, by id."""
-    inputs: tuple[TensorSpec, ...] = ()
-    outputs: tuple[TensorSpec, ...] = ()
-    problems: Mapping[str, str] = field(default_factory=dict)
-    """Of the cells that are not in it."""
-    problem: str = ""
-    """Why there is no program at all."""
 
 
 @dataclass(frozen=True)
@@ -69,22 +52,15 @@ class Programs:
         folder = self.folder / sheet.id
         if not (folder / RECORD).is_file():
             self._exports.export({"cells": [asdict(cell) for cell in sheet.cells]}, folder)
-        document = read_json(folder / RECORD, remedy=_REMEDY)
-        record: _Record = decode(document, _Record, folder / RECORD, remedy=_REMEDY)
+        record = read_record(folder)
         if record.problem:
             return SheetProgram((), None, dict.fromkeys(sheet.cells, record.problem))
         by_id = {cell.id: cell for cell in sheet.cells}
         problems = {by_id[name]: text for name, text in record.problems.items()}
         if not record.cells:
             return SheetProgram((), None, problems)
-        artifact = made_artifact(
-            folder,
-            record.inputs,
-            record.outputs,
-            model=sheet.cells[0].operator,
-            variant=sheet.cells[0].data_type,
-            versions=self.versions,
-        )
+        first = sheet.cells[0]
+        artifact = record.artifact(folder, first.operator, first.data_type, self.versions)
         return SheetProgram(tuple(by_id[name] for name in record.cells), artifact, problems)
 
     def close(self) -> None:

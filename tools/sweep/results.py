@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_sme2.errors import UsageError
-from pytest_sme2.system.files import decode, encode, write_text
+from pytest_sme2.system.files import decode, encode, write_json
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.wording import count
 from tools.sweep.running import BatchResult, Difference
@@ -91,5 +90,4 @@ def read_results(folder: Path, wanted: SweepResults) -> SweepResults:
 
 
 def write_results(results: SweepResults, folder: Path) -> None:
-    document = {"schema": SCHEMA, "sweep": encode(results)}
-    write_text(folder / SWEEP, json.dumps(document, indent=1) + "\n")
+    write_json(folder / SWEEP, {"schema": SCHEMA, "sweep": encode(results)})

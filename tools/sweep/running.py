@@ -14,16 +14,14 @@ from pathlib import Path
 
 from pytest_sme2.errors import RunError
 from pytest_sme2.profile.build import build_profile
-from pytest_sme2.results import Agreement, Arm, Artifact, Run, RunRequest, TensorSpec, Tolerance
+from pytest_sme2.results import Agreement, Arm, Artifact, Run, RunRequest, Tolerance
 from pytest_sme2.runners.base import Runner
-from pytest_sme2.system.files import decode
-from pytest_sme2.system.reading import read_json
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.trace.program import read_program
 from pytest_sme2.verdict.limits import ON_OFF_TOLERANCES, TOLERANCES
 from pytest_sme2.verdict.numerics import compare_arms, compare_reference, within
-from tools.many_exports import RECORD, ManyExports, made_artifact
+from tools.many_exports import ManyExports, read_record
 from tools.sweep.programs import DATA_TYPES, RandomProgram, draw, shrink
 
 BATCH = 8
@@ -73,13 +71,6 @@ class BatchResult:
     not_exported: tuple[str, ...] = ()
     """Programs that ExecuTorch refused, and its reason."""
     differences: tuple[Difference, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Record:
-    inputs: tuple[TensorSpec, ...] = ()
-    outputs: tuple[TensorSpec, ...] = ()
-    problem: str = ""
 
 
 @dataclass
@@ -169,16 +160,10 @@ class Sweep:
     ) -> tuple[Artifact | None, str]:
         """One program of all of them, or why there is none."""
         self._exports.export({"programs": [asdict(program) for program in programs]}, folder)
-        remedy = "Run the sweep again."
-        document = read_json(folder / RECORD, remedy=remedy)
-        record: _Record = decode(document, _Record, folder / RECORD, remedy=remedy)
+        record = read_record(folder)
         if record.problem:
             return None, record.problem
-        variant = _PRECISIONS[programs[0].data_type]
-        artifact = made_artifact(
-            folder, record.inputs, record.outputs, model="sweep", variant=variant, versions={}
-        )
-        return artifact, ""
+        return record.artifact(folder, "sweep", _PRECISIONS[programs[0].data_type], {}), ""
 
     def compared(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from pytest_sme2.results import Arm
+from tools.matrix.cells import QUANTIZED
 from tools.sweep.programs import ACTIVATIONS, GROUP, LINEAR, PRODUCT, TRANSPOSED, Layer, shapes
 from tools.sweep.running import Difference
 
@@ -72,12 +73,6 @@ _GROUP_IMPORTS = """\
 from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
 from torchao.quantization.granularity import PerGroup
 """
-_OPTIONS = {
-    "int8 per tensor": "is_per_channel=False",
-    "int8 per channel": "is_per_channel=True",
-    "dynamic int8": "is_per_channel=True, is_dynamic=True",
-    "int4 per channel": "is_per_channel=True, is_dynamic=True, weight_qmin=-8, weight_qmax=7",
-}
 _QUANTIZE = """\
 quantizer = XNNPACKQuantizer().set_global(
     get_symmetric_quantization_config({options})
@@ -102,7 +97,8 @@ def script(found: Difference, name: str, executorch: str) -> str:
     if known is None:
         raise ValueError(f"{program} cannot be built")
     half, groups = program.data_type == "fp16", program.data_type == "int4 per group"
-    options = _OPTIONS.get(program.data_type)
+    chosen = QUANTIZED.get(program.data_type, {})
+    options = ", ".join(f"{option}={value}" for option, value in chosen.items())
     lines = [
         f"    {_expression(layer, shape)},"
         for layer, shape in zip(program.layers, known, strict=False)
