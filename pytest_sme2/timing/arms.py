@@ -76,11 +76,9 @@ class Starter:
         return found, statistics.fmean(singles), max(overheads)
 
 
-def _keep_nothing(_label: str, _run: Run) -> None:
-    """For callers that need only the measurement."""
-
-
-def one_at_a_time(target: Target, make_job: MakeJob, keep: Keep = _keep_nothing) -> RunArm:
+def one_at_a_time(
+    target: Target, make_job: MakeJob, keep: Keep = lambda label, run: None
+) -> RunArm:
     """Starts one process of an arm and waits for it."""
 
     def start(label: str, /, *, warmup: int, runs: int) -> Run:
@@ -94,7 +92,7 @@ def one_at_a_time(target: Target, make_job: MakeJob, keep: Keep = _keep_nothing)
 
 
 def in_turns(
-    target: Target, make_job: MakeJob, able: bool, keep: Keep = _keep_nothing
+    target: Target, make_job: MakeJob, able: bool, keep: Keep = lambda label, run: None
 ) -> RunInTurns | None:
     """Starts one process of each arm, which take turns. None if the target cannot do that, or if
     the runners are not ``able`` to.
@@ -104,10 +102,9 @@ def in_turns(
     together = target.run_in_turns
 
     def start(labels: Sequence[str], /, *, warmup: int, runs: int, turn: Turn) -> dict[str, Run]:
-        jobs = [make_job(label) for label in labels]
         jobs = [
             replace(job, request=replace(job.request, warmup=warmup, runs=runs, turn=turn))
-            for job in jobs
+            for job in map(make_job, labels)
         ]
         found = dict(zip(labels, together(jobs), strict=True))
         for label, run in found.items():
