@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pytest_sme2.export.rewrites import REWRITES
+from pytest_sme2.export.variant import precision_of
 from pytest_sme2.report.findings import trial_text
 from pytest_sme2.report.text import code, document, prose, table
 from pytest_sme2.report.versus_baseline import (
@@ -221,3 +222,39 @@ def bencher_metric_format(results: Sequence[CaseResult]) -> str:
             ends = zip(("lower_value", "upper_value"), bounds or (), strict=False)
             measures[measure] = {"value": value, **dict(ends)}
     return _json(found, sort_keys=True)
+
+
+def pytorch_benchmark(results: Sequence[CaseResult]) -> str:
+    """The JSON of PyTorch's benchmark database, version 3; what is extra is text there."""
+    entries: list[dict[str, Any]] = []
+    for measured in results:
+        device = measured.fingerprint
+        of = {
+            "benchmark": {
+                "name": "ExecuTorch",
+                "mode": "inference",
+                "dtype": precision_of(measured.variant),
+                "extra_info": {
+                    "variant": measured.variant,
+                    "threads": str(measured.threads),
+                    "emulated": str(measured.emulated).lower(),
+                },
+            },
+            "model": {"name": measured.model, "type": "OSS model", "backend": "xnnpack"},
+            "runners": [
+                {"name": device.key, "type": device.target, "extra_info": dict(device.facts)}
+            ],
+            "dependencies": {
+                package: {"version": version} for package, version in measured.versions.items()
+            },
+        }
+        for measure, unit, value, bounds in metrics(measured):
+            ends = zip(("low", "high"), bounds or (), strict=False)
+            metric = {
+                "name": f"{measure}({unit})",
+                "benchmark_values": [value],
+                "target_value": 0,
+                "extra_info": {name: f"{end:g}" for name, end in ends},
+            }
+            entries.append({**of, "metric": metric})
+    return _json(entries)

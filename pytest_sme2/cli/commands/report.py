@@ -16,6 +16,7 @@ from pytest_sme2.report.comment import (
     bencher_metric_format,
     comment_text,
     github_action_benchmark,
+    pytorch_benchmark,
 )
 from pytest_sme2.report.markdown import run_report
 from pytest_sme2.report.writing import REPORT, write_case
@@ -28,6 +29,7 @@ FORMATS: Mapping[str, Callable[[Sequence[CaseRecord]], str]] = {
     "comment": comment_text,
     "github": lambda records: github_action_benchmark([record.measured for record in records]),
     "bencher": lambda records: bencher_metric_format([record.measured for record in records]),
+    "pytorch": lambda records: pytorch_benchmark([record.measured for record in records]),
 }
 ARGUMENTS: Arguments = {
     "run_dir RUN_DIR+": "a run directory; several share one report",
@@ -35,7 +37,8 @@ ARGUMENTS: Arguments = {
     "--markdown FILE": f"write the Markdown report to it; one run directory also gets {REPORT}",
     **RULES,
     f"--format {{{','.join(FORMATS)}}}": (
-        "only print the results: for a pull request, github-action-benchmark or Bencher"
+        "only print the results: for a pull request, github-action-benchmark, Bencher or PyTorch's "
+        "benchmark database"
     ),
 }
 

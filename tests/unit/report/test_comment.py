@@ -14,6 +14,7 @@ from pytest_sme2.report.comment import (
     comment_text,
     github_action_benchmark,
     metrics,
+    pytorch_benchmark,
 )
 from pytest_sme2.results import Arm, CaseResult, Check, Estimate, Outcome
 from pytest_sme2.session.run_directory import read_record
@@ -101,6 +102,26 @@ def test_bencher() -> None:
 
 def values(result: CaseResult) -> dict[str, float]:
     return {metric.measure: metric.value for metric in metrics(result)}
+
+
+def test_pytorchs_database() -> None:
+    """As its schema has it: records with these parts, and text in all that is extra."""
+    entries = json.loads(pytorch_benchmark([measured(), emulated()]))
+    for entry in entries:
+        assert set(entry) == {"benchmark", "model", "metric", "runners", "dependencies"}
+        assert set(entry["metric"]) == {"name", "benchmark_values", "target_value", "extra_info"}
+        assert all(isinstance(value, int | float) for value in entry["metric"]["benchmark_values"])
+        parts = (entry["benchmark"], entry["metric"], *entry["runners"])
+        extra = [value for part in parts for value in part["extra_info"].values()]
+        assert all(isinstance(value, str) for value in extra)
+        assert set(entry["benchmark"]) == {"name", "mode", "dtype", "extra_info"}
+        assert set(entry["model"]) == {"name", "type", "backend"}
+    (latency,) = (one for one in entries if one["metric"]["name"] == "latency-off(ns)")
+    assert latency["metric"]["benchmark_values"] == [20e6]
+    low, high = (float(latency["metric"]["extra_info"][end]) for end in ("low", "high"))
+    assert low < 20e6 < high
+    times = {one["benchmark"]["extra_info"]["emulated"] for one in entries if "(ns)" in str(one)}
+    assert times == {"false"}
 
 
 def test_emulated_runs_export_no_times() -> None:
