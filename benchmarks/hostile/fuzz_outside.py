@@ -46,6 +46,7 @@ from pytest_sme2.targets.phone.answers import (
     parse_temperature,
     parse_thermal_statuses,
     parse_vector_length,
+    parse_zones,
 )
 from pytest_sme2.targets.phone.leases import CLAIM, read_claim
 from pytest_sme2.targets.phone.power import NOTE, SETTINGS, Heat, parse_note
@@ -326,6 +327,7 @@ def phone_answers(chance: Random, folder: Path) -> None:
         parse_silicon(text).missing_sme2("X")
         expect(all(core.number < 10_000 for core in parse_cores(text)), "an impossible core")
         str(Heat(max(parse_thermal_statuses(text), default=None), parse_temperature(text)))
+        parse_zones(text)
         parse_vector_length(damaged_bytes(chance, bytes(16)))
 
     read_within_bounds(read, "the phone")

@@ -24,6 +24,7 @@ from pytest_sme2.targets.base import Job, check_request, count_turns
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
 from pytest_sme2.targets.phone.answers import (
     parse_cores,
+    parse_zones,
     parse_lines,
     parse_list,
     parse_parts,
@@ -53,6 +54,9 @@ FAKE_PROPERTY = "ro.pytest_sme2.fake"
 LAUNCHER_PROPERTY = "ro.pytest_sme2.launcher"
 """A fake phone's emulator: the start of a runner's command."""
 
+# One process for all zones; phones have more than a hundred.
+_ZONE = "/sys/class/thermal/thermal_zone*"
+READ_ZONES = f"grep -Hs . {_ZONE}/type {_ZONE}/temp; true"
 _ATTEMPTS = 3
 _PROPERTIES = (
     "ro.product.manufacturer",
@@ -262,6 +266,7 @@ class AndroidTarget:
 
     def state(self) -> dict[str, str]:
         """What is not in the fingerprint: the serial and the state of the phone."""
+        zones = parse_zones(self.device.shell(READ_ZONES).text)
         return {
             "serial": self.serial,
             "kernel": self.silicon.kernel,
@@ -270,6 +275,7 @@ class AndroidTarget:
             "sme_vector_bits": "unknown" if self.vector is None else str(self.vector),
             **self.power.observe(),
             "heat": str(self.thermometer.read()),
+            "thermal_zones": ", ".join(f"{name} {value:g}" for name, value in zones.items()),
             **({"events": "; ".join(self.events)} if self.events else {}),
         }
 

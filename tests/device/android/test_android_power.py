@@ -214,6 +214,8 @@ def test_manifest_has_battery_screen_governor_and_heat(
     assert manifest["screen"] == "Awake"
     assert manifest["governor"] == "schedutil"
     assert manifest["heat"] == "thermal status 0, 30.0 °C"
+    zones = "cpu-0-0 30, cpu-1-0 30, battery 30, skin 30, soc 62"
+    assert manifest["thermal_zones"] == zones
     assert manifest["low_power"] == "0"
     assert manifest["serial"] == phone.serial
 

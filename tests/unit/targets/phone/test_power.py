@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_sme2.targets.phone.answers import parse_temperature, parse_thermal_statuses
+from pytest_sme2.targets.phone.answers import parse_temperature, parse_thermal_statuses, parse_zones
 from pytest_sme2.targets.phone.power import POWER_COMMANDS, SETTINGS, Heat
 from pytest_sme2.targets.settings import POWER_MODES
 
@@ -49,6 +49,24 @@ def test_the_temperature_is_that_of_a_cpu_or_the_skin_at_this_moment() -> None:
     assert parse_temperature(THERMAL.replace("57.8, mType=0", "57.8, mType=8")) == 38.25
     assert parse_temperature("\tTemperature{mValue=41.0, mType=3, mName=a, mStatus=0}\n") == 41.0
     assert parse_temperature("Can't find service: thermalservice") is None
+
+
+def test_all_zones_are_recorded_as_they_are() -> None:
+    where = "/sys/class/thermal/thermal_zone"
+    lines = [
+        f"{where}0/type:cpu-0-0",
+        f"{where}1/type:soc",
+        f"{where}10/type:cpu-0-0",
+        f"{where}11/type:broken",
+        f"{where}12/type:silent",
+        f"{where}0/temp:41200",
+        f"{where}1/temp:62",
+        f"{where}10/temp:-500",
+        f"{where}11/temp:n/a",
+        "something else",
+    ]
+    assert parse_zones("\n".join(lines)) == {"cpu-0-0": 41.2, "soc": 62.0, "cpu-0-0 (10)": -500.0}
+    assert parse_zones("") == {}
 
 
 @pytest.mark.parametrize(
