@@ -24,13 +24,13 @@ from pytest_sme2.targets.base import Job, check_request, count_turns
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
 from pytest_sme2.targets.phone.answers import (
     parse_cores,
-    parse_zones,
     parse_lines,
     parse_list,
     parse_parts,
     parse_silicon,
     parse_vector_length,
     parse_words,
+    parse_zones,
 )
 from pytest_sme2.targets.phone.choice import make_ready
 from pytest_sme2.targets.phone.leases import Claim, Lease
