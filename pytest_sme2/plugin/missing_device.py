@@ -12,7 +12,7 @@ from pytest_sme2.plugin.state import SESSION, case_of
 
 FIRST: pytest.StashKey[dict[tuple[str | None, str], str]] = pytest.StashKey()
 """By the case, or the chip that was asked for, and what was wrong: the test that failed with it."""
-_NO_DEVICE = "there is no device"
+_NO_DEVICE = "there is no device:"
 
 
 def skip_without_device(item: pytest.Item) -> None:
@@ -32,7 +32,7 @@ def skip_same(item: pytest.Item, error: Sme2Error) -> None:
         key, why = (session.bench.device.soc, _NO_DEVICE), _NO_DEVICE
     elif case is not None and isinstance(error, LASTING):
         # Another run of the same has another log.
-        key, why = (case.id, str(error).partition(" Its log is ")[0]), "it does not run"
+        key, why = (case.id, str(error).partition(" Its log is ")[0]), "it does not run:"
     else:
         return
     _skip(item, item.config.stash.setdefault(FIRST, {}).setdefault(key, item.nodeid), why)
@@ -41,4 +41,4 @@ def skip_same(item: pytest.Item, error: Sme2Error) -> None:
 def _skip(item: pytest.Item, first: str | None, why: str) -> None:
     # The first one itself may be run again, and must not become a skipped test.
     if first is not None and first != item.nodeid:
-        raise pytest.skip.Exception(f"{why}: {first} says why")
+        raise pytest.skip.Exception(f"{why} {first} says why")

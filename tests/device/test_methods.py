@@ -98,14 +98,3 @@ def test_a_program_that_does_not_run_is_one_failure(
     result.assert_outcomes(errors=1, skipped=3)
     result.stdout.fnmatch_lines(["SKIPPED*it does not run: *test_a*says why"])
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-
-
-def test_workers_that_would_wait_for_a_core_are_told(
-    pytester: pytest.Pytester, qemu: Qemu, net: Path
-) -> None:
-    # Not by -n, which would start them.
-    pytester.makeconftest("def pytest_configure(config): config.option.numprocesses = 999")
-    result = pytester.runpytest_inprocess(
-        "--device=emulated", f"--sme2-qemu={qemu.path}", "-p", "no:xdist", "--collect-only"
-    )
-    result.stdout.fnmatch_lines(["sme2: warning: -n 999: more workers than the * cores only cost*"])
