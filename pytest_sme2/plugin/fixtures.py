@@ -143,6 +143,11 @@ def junit_properties(gate: Gate) -> Iterator[tuple[str, str]]:
         yield "sme2.speedup", f"{measured.speedup.value:.4g}"
 
 
+@pytest.fixture
+def sme2_benchmark() -> None:
+    """Device timings for pytest-benchmark; nothing where that plugin is not installed."""
+
+
 def end_test(item: pytest.Item, error: BaseException | None = None) -> None:
     """Fail a test whose checks failed, and skip one of which no check compared anything.
 

@@ -12,7 +12,7 @@ from typing import Any
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.coverage import settled_operators
 from pytest_sme2.profile.operators import Selection, durations, select
-from pytest_sme2.results import Category, Columns, InferenceCost, Profile
+from pytest_sme2.results import Category, Columns, Counts, InferenceCost, Profile
 
 # Colours of the trace format's own palette, as far apart as it has them.
 _COLOURS = {
@@ -52,6 +52,8 @@ def trace_document(tracks: Sequence[Track]) -> dict[str, Any]:
             _metadata("thread_name", process, name="inference"),
             *slices,
         ]
+        if track.cost is not None:
+            events += _counters(slices, track.cost)
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
@@ -78,6 +80,19 @@ def _explain(slices: Sequence[dict[str, Any]], track: Track) -> None:
                     cost_percent=round(100 * counts.instructions / total, 2) if total else None,
                     multiply_accumulates=entry.macs,
                 )
+
+
+def _counters(slices: Sequence[dict[str, Any]], cost: InferenceCost) -> Iterator[dict[str, Any]]:
+    """A track of what each operator of the first run executed; one inference was counted."""
+    operators = [one for one in slices if "executor" in one["args"] and one["args"]["run"] == 0]
+    if len(operators) != len(cost.operators):
+        return
+    for event, entry in zip(operators, cost.operators, strict=True):
+        for at, counts in ((event["ts"], entry.counts), (event["ts"] + event["dur"], Counts())):
+            for name in ("instructions", "outer_products"):
+                value = {name: getattr(counts, name)}
+                title = name.replace("_", " ")
+                yield {**event, "name": title, "ph": "C", "ts": at, "args": value}
 
 
 def _known(**details: object) -> dict[str, object]:

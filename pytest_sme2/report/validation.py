@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +70,9 @@ def validate_run(root: Path) -> list[FileCheck]:
 
 def _case(folder: Path) -> Iterator[FileCheck]:
     path = folder / METRICS
+    if _is_of_the_kit(path):
+        yield from _kit_run(folder)
+        return
     problem = _json_problem(path, _JSON_KEYS[METRICS])
     if problem:
         yield FileCheck(path, problem)
@@ -76,10 +81,7 @@ def _case(folder: Path) -> Iterator[FileCheck]:
     try:
         etdumps = list(read_record(folder).etdumps.values())
     except Sme2Error as error:
-        # Those that it names, where the record as a whole cannot be used.
-        named: Any = read_json(path, remedy="")["etdumps"]
-        found = named.values() if isinstance(named, dict) else ()
-        etdumps = [name for name in found if isinstance(name, str)]
+        etdumps = _named_dumps(path)
         # A damaged dump is named below, once.
         if not (isinstance(error, EtdumpError) and etdumps):
             said = str(error).removeprefix(f"{path} ")
@@ -96,6 +98,77 @@ def _case(folder: Path) -> Iterator[FileCheck]:
         yield FileCheck(dump, _dump_problem(dump) or _changed(folder, name))
         for ending in _OF_AN_EXPERIMENT:
             yield from _ending(dump.parent, ending)
+
+
+def _is_of_the_kit(path: Path) -> bool:
+    """Whether Arm's profiling kit wrote it: results, and nothing that this project adds."""
+    try:
+        document: Any = read_json(path, remedy="")
+    except Sme2Error:
+        return False
+    return isinstance(document, dict) and "results" in document and "measured" not in document
+
+
+def _kit_run(folder: Path) -> Iterator[FileCheck]:
+    """What the kit's own check asks for, and that its figures are whole."""
+    path = folder / METRICS
+    results = read_json(path, remedy="")["results"]
+    problems = [_kit_problem(entry, number) for number, entry in enumerate(_listed(results))]
+    yield FileCheck(
+        path, "; ".join(filter(None, problems)) or ("" if problems else "has no result")
+    )
+    yield FileCheck(folder / MANIFEST, _json_problem(folder / MANIFEST, ("model", "results")))
+    for entry in _listed(results):
+        metrics = entry.get("metrics") if isinstance(entry, dict) else None
+        name = metrics.get("etdump_rel", metrics.get("etdump")) if isinstance(metrics, dict) else 0
+        if not isinstance(name, str):
+            continue
+        try:
+            dump = inside(folder, name)
+        except ValueError as error:
+            yield FileCheck(path, f"is damaged: {error}")
+            continue
+        yield FileCheck(dump, _dump_problem(dump))
+
+
+def _listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _kit_problem(entry: object, number: int) -> str:
+    metrics = entry.get("metrics") if isinstance(entry, dict) else None
+    if not isinstance(metrics, dict):
+        return f"results[{number}] has no metrics"
+    latency = metrics.get("latency_ms")
+    if latency is None:
+        return ""
+    numbers = [
+        value
+        for value in _listed(latency)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+    ]
+    if not numbers or len(numbers) != len(_listed(latency)):
+        return f"results[{number}].latency_ms is not a list of times above 0"
+    for name, expected in (
+        ("median_ms", statistics.median(numbers)),
+        ("min_ms", min(numbers)),
+        ("max_ms", max(numbers)),
+    ):
+        said = metrics.get(name, expected)
+        if not isinstance(said, (int, float)) or not math.isclose(said, expected, rel_tol=1e-6):
+            return f"results[{number}].{name} is {said!r}, but latency_ms gives {expected:g}"
+    return ""
+
+
+def _named_dumps(path: Path) -> list[str]:
+    """The dumps a record names, where the record as a whole cannot be used."""
+    try:
+        document: Any = read_json(path, remedy="")
+    except Sme2Error:
+        return []
+    etdumps = document.get("etdumps") if isinstance(document, dict) else None
+    named = etdumps.values() if isinstance(etdumps, dict) else ()
+    return [name for name in named if isinstance(name, str)]
 
 
 def _ending(folder: Path, ending: str) -> Iterator[FileCheck]:

@@ -6,8 +6,10 @@ What is measured on it is the business of ``session.py``; how a phone is leased,
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_sme2.errors import (
@@ -283,9 +285,25 @@ def _phone(settings: Settings, run: str | None, **wishes: Any) -> Target:
         return open_fake_phone(emulator.path, **options)
     from pytest_sme2.targets.phone.pool import lease_phone, open_pool, open_server
 
-    server = open_server(settings.adb_server)
+    server = open_server(settings.adb_server, find=lambda: _adb(options["progress"]))
     pool = open_pool(server, settings.serials, run=run)
     return lease_phone(server, pool, **wishes, **options)
+
+
+def _adb(progress: Callable[[str], None] | None) -> Path | None:
+    """The machine's adb, else that of the fake phone: some Linux machines have no other."""
+    from pytest_sme2.targets.phone.adb import find_adb
+
+    found = find_adb()
+    if found is not None or progress is None or sys.platform != "linux":
+        return found
+    from pytest_sme2.fake_phone.parts import find_parts
+
+    try:
+        return find_parts(progress=progress).adb
+    except TargetError as error:
+        progress(f"no adb was found, and none could be fetched: {error}")
+        return None
 
 
 def _automatic(settings: Settings) -> Target:

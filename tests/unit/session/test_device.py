@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pytest_sme2.errors import (
     NotMeasurableError,
     TargetError,
 )
+from pytest_sme2.fake_phone.parts import Parts
 from pytest_sme2.results import FarmDevice, Fingerprint
 from pytest_sme2.session import device
 from pytest_sme2.session.session import Session
@@ -279,3 +281,24 @@ def test_what_needs_an_emulator_fetches_one_or_fails(
     with pytest.raises(TargetError, match="There is no emulator"):
         device.choose_target(settings)
     assert asked == [False]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the fake phone's adb is a Linux program")
+def test_a_machine_without_adb_takes_the_fake_phones(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("pytest_sme2.targets.phone.adb.find_adb", lambda: None)
+    adb, adbd, shell, tools, patchelf = (tmp_path / name for name in ("adb", "d", "sh", "t", "p"))
+    parts = Parts(adb, adbd, shell, tools, patchelf, ())
+    monkeypatch.setattr("pytest_sme2.fake_phone.parts.find_parts", lambda progress: parts)
+    assert device._adb(told.append) == tmp_path / "adb"
+    # Where nobody can be told, nothing is fetched.
+    assert device._adb(None) is None
+
+    def fail(progress: object) -> Parts:
+        raise TargetError("The network is down.")
+
+    monkeypatch.setattr("pytest_sme2.fake_phone.parts.find_parts", fail)
+    assert device._adb(told.append) is None
+    assert told == ["no adb was found, and none could be fetched: The network is down."]
