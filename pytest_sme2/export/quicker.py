@@ -11,21 +11,43 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+_REPLAYED = "_sme2_replayed"
 _DECOMPOSED = "_sme2_decomposed"
+
+
+class _Replayed(list[tuple[Any, ...]]):
+    """The nodes of a graph that was interpreted. A copy of the graph has other nodes."""
+
+    def __deepcopy__(self, copied: dict[int, Any]) -> _Replayed:
+        return _Replayed()
 
 
 @functools.cache
 def lower_quicker() -> None:
     """Apply all of them, once; one that does not fit the installed versions is left out."""
     for change in (
+        share_node_sources,
         compile_graphs_when_called,
         list_operators_once,
         remember_signatures,
+        replay_changed_graphs,
         check_types_once,
+        remember_results,
         decompose_when_needed,
     ):
         with contextlib.suppress(ImportError, AttributeError):
             change()
+
+
+def share_node_sources() -> None:
+    """Let graphs share what torch keeps about where a node came from.
+
+    Each pass over a graph copies the whole history of each node. Nothing changes a history once it
+    is made, so one is enough.
+    """
+    from torch.fx.traceback import NodeSource
+
+    NodeSource.__deepcopy__ = lambda source, _copied: source
 
 
 def compile_graphs_when_called() -> None:
@@ -139,6 +161,53 @@ def remember_signatures() -> None:
         setattr(signature, name, remembered(getattr(signature, name).fget))
 
 
+def replay_changed_graphs() -> None:
+    """Interpret a graph only if it changed since it was last interpreted.
+
+    Most passes over a part of a model find nothing to do, and end by interpreting the whole part
+    once more. The result would be the same graph.
+    """
+    from executorch.exir.pass_base import ExportPass, _ExportPassBase
+    from torch.fx.passes.infra.pass_base import PassResult
+
+    interpret = _ExportPassBase.call
+    steps = {
+        name
+        for name, value in vars(_ExportPassBase).items() | vars(ExportPass).items()
+        if callable(value) and name not in ("__init__", "call")
+    }
+
+    def state(graph: Any) -> _Replayed:
+        return _Replayed(
+            (node, node.args, node.kwargs, node.target, node.meta.get("val"))
+            for node in graph.graph.nodes
+        )
+
+    def unchanged(graph: Any) -> bool:
+        before: _Replayed | None = vars(graph).get(_REPLAYED)
+        now = state(graph)
+        return (
+            before is not None
+            and len(before) == len(now)
+            and all(
+                one is other
+                for row, known in zip(now, before, strict=True)
+                for one, other in zip(row, known, strict=True)
+            )
+        )
+
+    def call(self: Any, graph: Any) -> Any:
+        if any(getattr(type(self), name) is not getattr(ExportPass, name) for name in steps):
+            return interpret(self, graph)
+        if unchanged(graph):
+            return PassResult(graph, True)
+        result = interpret(self, graph)
+        vars(result.graph_module)[_REPLAYED] = state(result.graph_module)
+        return result
+
+    _ExportPassBase.call = call
+
+
 def check_types_once() -> None:
     """Check only operators with types of tensors that were not checked before.
 
@@ -178,6 +247,90 @@ def check_types_once() -> None:
             checked.update(seen)
 
     verifier._check_tensor_args_matching_op_allowed_dtype = check_new
+
+
+def remember_results() -> None:
+    """Take over the result of an operator whose arguments are those that it was made from.
+
+    A pass over a graph executes each operator with tensors that have no values, to learn the shape
+    of its result. Most operators are as they were before the pass, and so are their results.
+    """
+    import torch
+    from executorch.exir.pass_base import _ExportPassBase
+    from torch import Tensor
+    from torch._subclasses.fake_tensor import FakeTensor, extract_tensor_metadata
+    from torch.nn import Module
+
+    plain = (bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+    execute = _ExportPassBase._fx
+    made: dict[Any, tuple[Any, Any, Any, Any]] = {}
+    """By the result's identity: operator, arguments, result, and what keeps these alive."""
+
+    def identity(value: Any) -> Any:
+        """None for what may change without being another object."""
+        if isinstance(value, Tensor | Module):
+            return id(value)
+        if isinstance(value, list | tuple):
+            parts = [identity(one) for one in value]
+            return None if None in parts else (type(value), *parts)
+        if isinstance(value, dict):
+            return identity([part for item in value.items() for part in item])
+        if value is None or isinstance(value, plain):
+            return (type(value), repr(value))
+        return None
+
+    def tensors(value: Any) -> tuple[Any, ...]:
+        """The tensors of a result; none if it is of another kind."""
+        values = tuple(value) if isinstance(value, list | tuple) else (value,)
+        plain_tensors = all(
+            isinstance(one, FakeTensor)
+            and one.constant is None
+            and not one._has_symbolic_sizes_strides
+            for one in values
+        )
+        return values if plain_tensors else ()
+
+    def alike(ones: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
+        return len(ones) == len(others) and all(
+            one.fake_mode is other.fake_mode
+            and extract_tensor_metadata(one) == extract_tensor_metadata(other)
+            for one, other in zip(ones, others, strict=True)
+        )
+
+    class Remembering:
+        """Stands in for the interpreter of one operator."""
+
+        def __init__(self, interpreter: Any, before: Any) -> None:
+            self.interpreter = interpreter
+            self.before = tensors(before)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.interpreter, name)
+
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            arguments = identity((args, kwargs))
+            known = made.get(tuple(map(id, self.before)))
+            if known and known[0] is target and known[1] == arguments:
+                return known[2]
+            result = self.interpreter.call_function(target, args, kwargs)
+            found = tensors(result)
+            # The earlier tensor stays, so that what comes after it stays, too.
+            if self.before and alike(found, self.before):
+                found = self.before
+                result = type(result)(found) if isinstance(result, list | tuple) else found[0]
+            if arguments is not None and found:
+                made[tuple(map(id, found))] = (target, arguments, result, (args, kwargs))
+            return result
+
+    def execute_new(self: Any, kind: str, target: Any, args: Any, kwargs: Any, meta: Any) -> Any:
+        interpreter = self.interpreter
+        self.interpreter = Remembering(interpreter, meta.data.get("val"))
+        try:
+            return execute(self, kind, target, args, kwargs, meta)
+        finally:
+            self.interpreter = interpreter
+
+    _ExportPassBase._fx = execute_new
 
 
 def decompose_when_needed() -> None:
