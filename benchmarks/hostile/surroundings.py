@@ -6,9 +6,11 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import site
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +23,8 @@ from benchmarks.hostile.stage import (
     Stage,
     Subject,
     also_at,
+    command_line,
+    descendants,
     expect,
     fill_cache,
     finish,
@@ -307,6 +311,21 @@ def no_shared_memory(chance: Random, folder: Path) -> None:
     stage.check_whole()
 
 
+def read_only_home(chance: Random, folder: Path) -> None:
+    """Nothing is written to a home unless the cache is there, and then it is said."""
+    stage = make_stage(folder)
+    assert stage.home is not None
+    given = chance.random() < 0.5
+    stage.cache = stage.cache if given else None
+    with read_only(stage.home):
+        ending = stage.run(chance.choice((stage.measure(), stage.pytest(), stage.export())))
+        if given:
+            ending.expect_success("a command with a cache elsewhere")
+        else:
+            ending.expect_refusal("Read-only file system", "SME2_CACHE_DIR")
+    stage.check_whole()
+
+
 _LOW = ("--nofile=16:16", "--nofile=40:40", "--nproc=3:3", "--as=400000000", "--fsize=20000")
 
 
@@ -325,10 +344,89 @@ def low_limits(chance: Random, folder: Path) -> None:
     stage.check_whole()
 
 
+def others_lock(chance: Random, folder: Path) -> None:
+    """A lock that belongs to somebody else, or is a folder or a link: named, and left alone."""
+    stage = make_stage(folder)
+    assert stage.cache is not None
+    stage.run(stage.measure()).expect_success("a measurement")
+    locks = sorted(stage.cache.rglob("*.lock"))
+    expect(locks, "no lock was found in the cache")
+    lock = chance.choice(locks)
+    victim = folder / "victim"
+    victim.write_text("theirs")
+    lock.unlink()
+    way = chance.choice(("folder", "link"))
+    lock.mkdir() if way == "folder" else lock.symlink_to(victim)
+    shutil.rmtree(stage.out)
+    ending = stage.run(stage.measure())
+    ending.expect_plain()
+    if ending.code != 0:
+        ending.expect_refusal(str(lock))
+    expect(victim.read_text() == "theirs", f"what the link {lock} leads to was changed")
+
+
+_RACER = """
+import os, sys
+folder, victim = sys.argv[1:]
+while True:
+    for name in os.listdir(folder):
+        for other in (name + ".tmp", name + ".lock", "." + name + ".part", name + "0", name):
+            try:
+                os.symlink(victim, os.path.join(folder, other))
+            except OSError:
+                pass
+"""
+
+
+def temporary_races(chance: Random, folder: Path) -> None:
+    """Somebody lays links beside every file in the folder for temporary files that all share."""
+    python = _python_for_others()
+    stage = make_stage(folder)
+    victim = folder / "victim"
+    victim.write_text("mine")
+    (folder / "tmp").chmod(0o1777)
+    folder.chmod(0o711)
+    racer = subprocess.Popen([*AS_NOBODY, python, "-c", _RACER, str(folder / "tmp"), str(victim)])
+    try:
+        command = chance.choice((stage.measure("emulated"), stage.pytest(), stage.export()))
+        stage.run(command).expect_success("a command beside somebody who lays links")
+    finally:
+        racer.kill()
+        racer.wait()
+        for path in (folder / "tmp").iterdir():
+            if path.is_symlink():
+                path.unlink()
+    expect(victim.read_text() == "mine", "a link led a write elsewhere")
+    stage.check_whole()
+
+
+def export_server(chance: Random, folder: Path) -> None:
+    """The process that exports dies: its case fails in plain words, or is exported again."""
+    stage = make_stage(folder, exports=False)
+    process = stage.start(stage.export())
+    deadline = time.monotonic() + chance.uniform(1, 8)
+    while process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for pid in descendants(process.pid):
+        if "pytest_sme2.export" in command_line(pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    ending = finish(process)
+    if ending.code != 0:
+        ending.expect_refusal("toy_cnn")
+    stage.check_whole()
+    stage.run(stage.export()).expect_success("an export afterwards")
+    stage.check_whole()
+
+
 SUBJECTS = (
     Subject("read-only", "a read-only checkout", 5, 1, read_only_checkout),
     Subject("no-shm", "no shared memory", 3, 1, no_shared_memory),
+    Subject("read-only-home", "a home that cannot be written", 6, 1, read_only_home),
     Subject("low-limits", "few files, processes, memory or bytes", 15, 1, low_limits),
+    Subject("others-lock", "locks that are folders, or links to others' files", 8, 1, others_lock),
+    Subject("tmp-races", "links laid beside temporary files", 5, 1, temporary_races),
+    Subject("export-server", "the exporting process is killed", 10, 1, export_server),
     Subject("clock", "the wall clock jumps by years", 3, 1, clock),
     Subject("two-runs", "two runs at once in one checkout", 6, 1, two_runs),
     Subject("names", "folders with names that are not UTF-8, or odd", 8, 1, odd_names),
