@@ -103,6 +103,13 @@ def test_a_damaged_dump_stops_none_of_the_others(
     assert capsys.readouterr().err.count(".etdump") == 2
 
 
+def test_a_dump_can_be_said_to_be_emulated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "analyze", str(FP16_ON), "--emulated"]) == 0
+    text = capsys.readouterr().out
+    assert "times of an emulated CPU say nothing about hardware" in text
+    assert "median" not in text
+
+
 def test_compare_says_what_moved_to_sme2(capsys: pytest.CaptureFixture[str]) -> None:
     moved = "Convolution (NHWC, F16) IGEMM -> Convolution (NHWC, PF16) IGEMM"
     assert main(["report", "compare", str(FP16_OFF), str(FP16_ON)]) == 0
