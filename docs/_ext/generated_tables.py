@@ -21,7 +21,7 @@ from sphinx.util.docutils import SphinxDirective
 from pytest_sme2.cli import main as cli
 from pytest_sme2.cli.commands.matrix import changes_text
 from pytest_sme2.plugin import fixtures
-from pytest_sme2.profile.kernel_matrix import changes, find_answer, shipped_matrix, shipped_versions
+from pytest_sme2.profile.kernel_matrix import changes, shipped_matrix, shipped_versions
 from pytest_sme2.results import Cell, KernelMatrix
 from pytest_sme2.session.options import OPTIONS
 
@@ -111,7 +111,7 @@ def matrix_lines() -> Iterator[str]:
 
 
 def _place(matrix: KernelMatrix, cell: Cell) -> str:
-    answer = find_answer(matrix, cell)
+    answer = matrix.by_cell.get(cell)
     if answer is not None:
         return _PLACES[answer.family]
     return "?" if cell in matrix.missing else ""

@@ -12,7 +12,8 @@ from pytest_sme2.cli.main import main
 from pytest_sme2.report.perfetto import Track, trace_document
 from pytest_sme2.results import Category
 from pytest_sme2.trace.etdump import read_etdump
-from tests.support.profiles import ETDUMPS, columns_of, run_of
+from tests.support import ETDUMPS
+from tests.support.profiles import columns_of, run_of
 from tests.support.records import HOSTILE, toy_run
 from tests.support.trace_processor import find_trace_processor, query_trace
 

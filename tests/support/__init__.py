@@ -1,0 +1,3 @@
+from pathlib import Path
+
+ETDUMPS = Path(__file__).parents[1] / "data" / "etdumps"

@@ -23,7 +23,7 @@ from pytest_sme2.session.reference import OpenReference, Reference
 from pytest_sme2.session.session import Session
 from pytest_sme2.targets.base import Job
 from pytest_sme2.timing.selfcheck import PROGRAM, selfcheck_artifact
-from tests.support.profiles import ETDUMPS
+from tests.support import ETDUMPS
 
 PLATFORM = "linux-aarch64"
 YARDSTICK_NS = 1e6

@@ -15,7 +15,7 @@ from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.targets.phone.silicon import Core, pick_cores
-from tests.support.profiles import ETDUMPS
+from tests.support import ETDUMPS
 
 BASE_NS = 3e6
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.results import Columns, KernelCensus, Profile
 from pytest_sme2.trace.etdump import read_etdump
+from tests.support import ETDUMPS
 from tests.support.etdump_builder import (
     Block,
     Tree,
@@ -17,7 +18,6 @@ from tests.support.etdump_builder import (
     operator_call,
 )
 
-ETDUMPS = Path(__file__).parents[1] / "data" / "etdumps"
 COVERAGE = Path(__file__).parents[1] / "data" / "coverage"
 
 # One call of a program: a delegate's operators, or the name of a kernel.

@@ -27,9 +27,9 @@ from pytest_sme2.session.case_result import shares_of
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, read_record, write_record
 from pytest_sme2.system.files import safe_name
 from pytest_sme2.trace.etdump import read_etdump
-from tests.support import gate_examples
+from tests.support import ETDUMPS, gate_examples
 from tests.support.etdump_builder import build_etdump
-from tests.support.profiles import ETDUMPS, Call, run_of
+from tests.support.profiles import Call, run_of
 
 
 def stored_dumps(name: str) -> dict[Arm, bytes]:

@@ -11,9 +11,8 @@ from pytest_sme2.cli.main import main
 from pytest_sme2.profile.beside import keep_shapes
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, write_record
-from tests.support import recorded_runs
+from tests.support import ETDUMPS, recorded_runs
 from tests.support.gate_examples import emulated
-from tests.support.profiles import ETDUMPS
 
 
 def test_what_a_run_directory_holds_is_named(

@@ -14,8 +14,9 @@ from pytest_sme2.report.findings import profile_findings
 from pytest_sme2.report.tables import comparison_text, profile_text
 from pytest_sme2.report.text import WIDTH
 from pytest_sme2.session.analysis import analyze_file
+from tests.support import ETDUMPS
 from tests.support.etdump_builder import build_etdump
-from tests.support.profiles import ETDUMPS, profile_of, run_of
+from tests.support.profiles import profile_of, run_of
 
 FP16_ON = ETDUMPS / "cpp_toy_fp16_on.etdump"
 FP16_OFF = ETDUMPS / "cpp_toy_fp16_off.etdump"

@@ -20,7 +20,7 @@ from pytest_sme2.results import Origin
 from pytest_sme2.session.analysis import analyze_file
 from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.program import read_program
-from tests.support.profiles import ETDUMPS
+from tests.support import ETDUMPS
 
 ETRECORD = ETDUMPS.parent / "etrecords" / "toy.etrecord"
 PROGRAM = ETDUMPS.parent / "programs" / "toy_fp16.pte"

@@ -23,8 +23,9 @@ from pytest_sme2.profile.categories import parse_rules
 from pytest_sme2.profile.operators import DETAIL, FRAMEWORK, OPERATOR, OUTSIDE, select
 from pytest_sme2.results import Attribution, Category, Executor, Profile
 from pytest_sme2.trace.etdump import read_etdump
+from tests.support import ETDUMPS
 from tests.support.etdump_builder import Block, Profiling, Tree, build_etdump, inference
-from tests.support.profiles import COVERAGE, ETDUMPS, GAP, columns_of, profile_of, run_of
+from tests.support.profiles import COVERAGE, GAP, columns_of, profile_of, run_of
 
 CONV = "Convolution (NHWC, PF32) IGEMM #1"
 LINEAR = "Fully Connected (NC, F32) GEMM #1"

@@ -7,7 +7,8 @@ import pytest
 from pytest_sme2.profile.compare import compare, largest_category, match_operators
 from pytest_sme2.report.findings import comparison_findings
 from pytest_sme2.results import Category, Change, Comparison
-from tests.support.profiles import COVERAGE, ETDUMPS, GAP, Call, profile_of, real
+from tests.support import ETDUMPS
+from tests.support.profiles import COVERAGE, GAP, Call, profile_of, real
 
 OFF: tuple[Call, ...] = (
     [

@@ -11,7 +11,8 @@ from pytest_sme2.profile import operators as events
 from pytest_sme2.profile.operators import distinct, select
 from pytest_sme2.results import Columns
 from pytest_sme2.trace.etdump import read_etdump
-from tests.support.profiles import COVERAGE, ETDUMPS, columns_of, run_of
+from tests.support import ETDUMPS
+from tests.support.profiles import COVERAGE, columns_of, run_of
 
 DUMPS = sorted([*ETDUMPS.glob("*.etdump"), *COVERAGE.glob("*.etdump")])
 DELEGATE = [("Convolution (NHWC, F32) IGEMM #1", 700), ("Transpose (ND, X32) #1", 30)]

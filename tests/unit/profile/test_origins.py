@@ -8,7 +8,7 @@ from pytest_sme2.profile.categories import classify
 from pytest_sme2.profile.origins import match_origins, source_text
 from pytest_sme2.results import Attribution, Operator, Origin
 from pytest_sme2.trace.etrecord import read_attribution
-from tests.support.profiles import ETDUMPS
+from tests.support import ETDUMPS
 
 ETRECORD = ETDUMPS.parent / "etrecords" / "toy.etrecord"
 

@@ -18,7 +18,7 @@ from pytest_sme2.results import MethodShapes, OperatorShapes, Profile, Topic
 from pytest_sme2.session.analysis import analyze_file
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.trace.program import read_program
-from tests.support.profiles import ETDUMPS
+from tests.support import ETDUMPS
 
 PROGRAMS = Path(__file__).parents[2] / "data" / "programs"
 EDGETAM = Path(__file__).parents[2] / "data" / "edgetam"

@@ -23,8 +23,9 @@ from pytest_sme2.report.csv_files import (
 )
 from pytest_sme2.session.analysis import Analysis, analyze_file, analyze_folder, on_off_pairs
 from pytest_sme2.system.files import write_text
+from tests.support import ETDUMPS
 from tests.support.etdump_builder import build_etdump
-from tests.support.profiles import ETDUMPS, Call, run_of
+from tests.support.profiles import Call, run_of
 
 HOSTILE = "=cmd|' /C calc'!A0, \"<script>alert(1)</script>\"\n../../x"
 

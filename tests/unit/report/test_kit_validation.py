@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_sme2.report.validation import validate_run
-from tests.support.profiles import ETDUMPS
+from tests.support import ETDUMPS
 
 
 def kit_run(folder: Path, **changes: Any) -> Path:

@@ -24,8 +24,9 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.session.run_directory import CaseRecord, find_records, read_record
 from pytest_sme2.trace.etdump import read_etdump
+from tests.support import ETDUMPS
 from tests.support.etdump_builder import Block, Profiling, Tree, inference, operator_call
-from tests.support.profiles import ETDUMPS, columns_of, run_of
+from tests.support.profiles import columns_of, run_of
 from tests.support.records import HOSTILE, cost_of, toy_run
 
 DUMPS = sorted(ETDUMPS.glob("*.etdump"))

@@ -17,7 +17,7 @@ from pytest_sme2.errors import EtdumpError
 from pytest_sme2.session.analysis import analyze_file
 from pytest_sme2.trace import etrecord as reader
 from pytest_sme2.trace.etrecord import read_attribution
-from tests.support.profiles import ETDUMPS
+from tests.support import ETDUMPS
 
 ETRECORDS = ETDUMPS.parent / "etrecords"
 # The two belong together: see tests/support/etrecord_program.py.
