@@ -30,7 +30,6 @@ from pytest_sme2.session.settings import Settings
 from pytest_sme2.system import platforms
 from pytest_sme2.system.locks import machine_lock, shared_lock
 from pytest_sme2.system.terminal import Say
-from pytest_sme2.targets.base import HasCores
 from pytest_sme2.targets.local import MacTarget
 from pytest_sme2.targets.phone.silicon import check_threads
 from pytest_sme2.timing.arms import Keep, MakeJob, Starter, in_turns, one_at_a_time
@@ -151,7 +150,7 @@ class Bench:
         if not self.timed:
             sme1 = self.target.capabilities().sme1
             request = replace(request, timeout_seconds=EMULATED_SECONDS, sme1=sme1)
-        elif isinstance(self.target, HasCores):
+        else:
             check_threads(threads, self.target.cores)
         return replace(request, **changes)
 
@@ -191,17 +190,11 @@ class Bench:
 
     def cool_down(self) -> None:
         """Before a block of timed processes: wait for a device that gets hot."""
-        from pytest_sme2.targets.base import Observed
-
-        if isinstance(self.target, Observed):
-            self.redo(self.target.cool_down)
+        self.redo(self.target.cool_down)
 
     def conditions(self) -> Mapping[str, str]:
         """What may change the speed of the device from day to day, where it shows that."""
-        from pytest_sme2.targets.base import HasConditions
-
-        target = self.target
-        return self.redo(target.conditions) if isinstance(target, HasConditions) else {}
+        return self.redo(self.target.conditions)
 
     def plan(self, **choices: Any) -> SamplingPlan:
         """For so long as the run's settings say; only the ratio is asked for unless chosen."""

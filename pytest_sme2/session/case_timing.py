@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pytest_sme2.errors import NotMeasurableError
 from pytest_sme2.results import Arm, Artifact, Frontier, PairedTiming, Run, RunRequest
 from pytest_sme2.session.cases import Case
-from pytest_sme2.targets.base import HasCores, Job, Target
+from pytest_sme2.targets.base import Job, Target
 from pytest_sme2.targets.local import LocalTarget
 from pytest_sme2.targets.phone.silicon import cores_text
 from pytest_sme2.timing.arms import Starter
@@ -100,7 +100,7 @@ def _timing(
 ) -> Timing:
     conditions, target = dict(bench.conditions()), bench.target
     # This machine's system chooses by itself.
-    if isinstance(target, HasCores) and not isinstance(target, LocalTarget):
+    if not isinstance(target, LocalTarget):
         threads = next(run.request.threads for runs in processes.values() for run in runs)
         conditions["cores"] = cores_text(target.cores, target.pinned(threads)) or "any"
     conditions |= _mean_clocks(processes)
@@ -141,8 +141,7 @@ def measure_alone(starter: Starter, arm: str, plan: SamplingPlan) -> list[Run]:
 
 def device_counts(target: Target) -> tuple[int, ...]:
     """The numbers of threads worth a look on the device."""
-    cores = len(target.cores) if isinstance(target, HasCores) else 0
-    return tuple(threads for threads in USUAL_COUNTS if threads <= (cores or 4))
+    return tuple(threads for threads in USUAL_COUNTS if threads <= (len(target.cores) or 4))
 
 
 def measure_frontier(
@@ -160,12 +159,10 @@ def measure_frontier(
         raise NotMeasurableError(f"all numbers of threads are compared at once, with {counts[0]}")
     artifact, folder = artifact_of(case), folder_of(case) / "frontier"
     target = bench.target
-    cores = target.cores if isinstance(target, HasCores) else ()
+    cores = target.cores
     cells = {f"sme2_{arm}_t{threads}": (arm, threads) for threads in counts for arm in bench.arms}
     requests = {label: bench.request(artifact, *cell) for label, cell in cells.items()}
-    pinned = {
-        count: target.pinned(count) if isinstance(target, HasCores) else () for count in counts
-    }
+    pinned = {count: target.pinned(count) for count in counts}
     made = dict.fromkeys(cells, 0)
 
     def make_job(label: str) -> Job:

@@ -55,7 +55,6 @@ from pytest_sme2.system.cache import apply_limit
 from pytest_sme2.system.files import safe_name
 from pytest_sme2.system.platforms import LINUX_X86_64
 from pytest_sme2.system.terminal import Say
-from pytest_sme2.targets.base import Observed
 from pytest_sme2.verdict import baselines, limits
 
 _Value = TypeVar("_Value")
@@ -408,8 +407,7 @@ class Session:
     @_stage
     def state(self, case: Case) -> Mapping[str, str]:
         """What else of the device's state a reader of the case may want to know."""
-        target = self.bench.target
-        return target.state() if isinstance(target, Observed) else {}
+        return self.bench.target.state()
 
     # --- what is left behind -------------------------------------------------------------------
 

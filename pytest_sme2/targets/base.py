@@ -45,7 +45,9 @@ _SIGNALS: Mapping[int, str] = {
 
 
 class Target(Protocol):
-    """Something that can run programs. One that derives from it needs no preparation."""
+    """Something that can run programs. One that derives from it needs no preparation, and tells
+    nothing of its cores, its heat and its state.
+    """
 
     @property
     def name(self) -> str: ...
@@ -78,41 +80,26 @@ class Target(Protocol):
         """Everything about it that changes times."""
         ...
 
-
-@runtime_checkable
-class HasConditions(Protocol):
-    """A target that shows what may change its speed from day to day."""
-
     def conditions(self) -> Mapping[str, str]:
-        """Clock, governor, temperature, the build of the system; as far as they are known."""
-        ...
-
-
-@runtime_checkable
-class HasCores(Protocol):
-    """A target that tells its cores."""
+        """What may change its speed from day to day: clock, governor, temperature, system."""
+        return {}
 
     @property
     def cores(self) -> Sequence[Core]:
         """Those that a process may run on; empty where it does not tell."""
-        ...
+        return ()
 
     def pinned(self, threads: int) -> tuple[int, ...]:
         """The fastest ones for so many threads; none means that the system chooses."""
-        ...
-
-
-@runtime_checkable
-class Observed(Protocol):
-    """A target with its own state: heat, battery, screen."""
+        return ()
 
     def cool_down(self) -> None:
         """Wait until heat does not slow it down."""
-        ...
+        return
 
     def state(self) -> Mapping[str, str]:
-        """Its state, for the run's manifest."""
-        ...
+        """Heat, battery, screen: for the run's manifest."""
+        return {}
 
 
 def check_request(target: Target, job: Job, platform: str | None = None) -> None:

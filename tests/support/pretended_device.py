@@ -21,7 +21,7 @@ from pytest_sme2.runners.base import Runner
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.reference import OpenReference, Reference
 from pytest_sme2.session.session import Session
-from pytest_sme2.targets.base import Job
+from pytest_sme2.targets.base import Job, Target
 from pytest_sme2.timing.selfcheck import PROGRAM, selfcheck_artifact
 from tests.support import ETDUMPS
 
@@ -41,7 +41,7 @@ class Burst:
 
 
 @dataclass
-class PretendedDevice:
+class PretendedDevice(Target):
     """Runs programs whose time is known: in nanoseconds, by hash and arm."""
 
     programs: dict[str, Mapping[Arm, float]] = field(default_factory=dict)
@@ -79,10 +79,6 @@ class PretendedDevice:
 
     def fingerprint(self) -> Fingerprint:
         return Fingerprint("linux", (("cpu", "pretended"),))
-
-    def prepare(self) -> None: ...
-
-    def restore(self) -> None: ...
 
     def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
         self.now += START_SECONDS

@@ -14,6 +14,7 @@ import pytest
 from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import ProcessFiles, Runner
 from pytest_sme2.session.bench import Bench
+from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.phone.silicon import Core, pick_cores
 from tests.support import ETDUMPS
 
@@ -44,7 +45,7 @@ class PretendedRunner(Runner):
 
 
 @dataclass
-class PretendedTarget:
+class PretendedTarget(Target):
     """SME2 makes programs twice as fast; traced runs leave the ETDumps of a real one."""
 
     sme2: bool = True

@@ -20,7 +20,7 @@ from pytest_sme2.runners.abi import unmet_needs
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.elf import AARCH64, is_elf, machine_name, read_needs
 from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64
-from pytest_sme2.targets.base import Job, check_request, count_turns
+from pytest_sme2.targets.base import Job, Target, check_request, count_turns
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
 from pytest_sme2.targets.phone.answers import (
     parse_cores,
@@ -73,7 +73,7 @@ _PROPERTIES = (
 )
 
 
-class AndroidTarget:
+class AndroidTarget(Target):
     """One phone during its measurements."""
 
     name = "android"
