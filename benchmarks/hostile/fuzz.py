@@ -35,6 +35,7 @@ from pytest_sme2.report.markdown import run_report
 from pytest_sme2.report.validation import validate_run
 from pytest_sme2.report.writing import write_case
 from pytest_sme2.results import PAIR, Arm, Artifact, RunRequest
+from pytest_sme2.runners.base import LeftFiles
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session.bundle import MANIFEST, open_bundle, write_bundle
 from pytest_sme2.session.run_directory import METRICS, read_record
@@ -161,10 +162,8 @@ def runner_result(chance: Random, folder: Path) -> None:
     request = RunRequest(artifact, Arm.ON, runs=2, warmup=1)
 
     def read() -> None:
-        run = Sme2Runner("wheel", "linux-aarch64", "1.5.1", folder).read_result(
-            request, target="emulated", emulated=True, result=result, etdump=None, outputs=folder,
-            log=folder / "runner.log",
-        )  # fmt: skip
+        left = LeftFiles("emulated", True, result, folder / "runner.log", None, folder)
+        run = Sme2Runner("wheel", "linux-aarch64", "1.5.1", folder).read_result(request, left)
         interference(run)
         expect(all(value > 0 for value in run.wall_ns), f"times that cannot be: {run.wall_ns}")
 

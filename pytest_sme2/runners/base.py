@@ -48,6 +48,18 @@ def started(folder: Path, program: str) -> tuple[str, ...]:
     return (*loader, f"./{program}")
 
 
+@dataclass(frozen=True)
+class LeftFiles:
+    """What a process has left, on this machine, and where it ran."""
+
+    target: str
+    emulated: bool
+    result: Path
+    log: Path
+    etdump: Path | None
+    outputs: Path | None
+
+
 TURN_DESCRIPTOR = 3
 """The turn descriptor of a process that a ``turn_giver`` starts."""
 
@@ -118,15 +130,5 @@ class Runner(abc.ABC):
         """What went wrong, in one line, where the runner itself said so."""
 
     @abc.abstractmethod
-    def read_result(
-        self,
-        request: RunRequest,
-        *,
-        target: str,
-        emulated: bool,
-        result: Path,
-        etdump: Path | None,
-        outputs: Path | None,
-        log: Path,
-    ) -> Run:
-        """The run, from the files a process that ended well has left (on this machine)."""
+    def read_result(self, request: RunRequest, left: LeftFiles) -> Run:
+        """The run, from what a process that ended well has left."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pytest_sme2.errors import RunError, UsageError
 from pytest_sme2.results import Arm, Artifact, Run, RunRequest
-from pytest_sme2.runners.base import ProcessFiles, Runner
+from pytest_sme2.runners.base import LeftFiles, ProcessFiles, Runner
 from pytest_sme2.runners.stock import LIBRARY, binary_platform
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.trace.observer import MARK, ObservedGeneration, read_observed
@@ -39,23 +39,13 @@ class ObservedRunner(Runner):
     def explain(self, returncode: int, stderr: str) -> str | None:
         return None
 
-    def read_result(
-        self,
-        request: RunRequest,
-        *,
-        target: str,
-        emulated: bool,
-        result: Path,
-        etdump: Path | None,
-        outputs: Path | None,
-        log: Path,
-    ) -> Run:
-        found = one_generation(log)
+    def read_result(self, request: RunRequest, left: LeftFiles) -> Run:
+        found = one_generation(left.log)
         return Run(
             request=request,
-            target=target,
+            target=left.target,
             runner=self.kind,
-            emulated=emulated,
+            emulated=left.emulated,
             sme2_effective=None,
             wall_ns=(round((found.prefill_ms + found.decode_ms) * 1e6),),
             cpu_ns=(),
@@ -63,7 +53,7 @@ class ObservedRunner(Runner):
             peak_rss_load_bytes=None,
             peak_rss_bytes=None,
             outputs=(),
-            log=log,
+            log=left.log,
         )
 
 

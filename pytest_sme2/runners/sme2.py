@@ -27,7 +27,7 @@ from pytest_sme2.results import (
     TensorSpec,
     Toolchain,
 )
-from pytest_sme2.runners.base import LOADER, ProcessFiles, Runner, started
+from pytest_sme2.runners.base import LOADER, LeftFiles, ProcessFiles, Runner, started
 from pytest_sme2.runners.sdk import LIBRARIES, executorch_sdk, find_sdk, sdk_libraries, sdk_version
 from pytest_sme2.system.cache import (
     cache_folder,
@@ -263,21 +263,12 @@ class Sme2Runner(Runner):
                 return re.sub("//+", "/", line[len(prefix) :])
         return EXIT_MEANINGS[returncode]
 
-    def read_result(
-        self,
-        request: RunRequest,
-        *,
-        target: str,
-        emulated: bool,
-        result: Path,
-        etdump: Path | None,
-        outputs: Path | None,
-        log: Path,
-    ) -> Run:
+    def read_result(self, request: RunRequest, left: LeftFiles) -> Run:
+        log, result = left.log, left.result
         document = read_json(result, remedy=f"The runner's log is {log}.", error=RunError)
+        facts = {"target": left.target, "runner": self.kind, "emulated": left.emulated}
         try:
-            facts = {"target": target, "runner": self.kind, "emulated": emulated}
-            return _run_of(document, request, outputs, **facts, etdump=etdump, log=log)
+            return _run_of(document, request, left.outputs, **facts, etdump=left.etdump, log=log)
         except (ValueError, KeyError, TypeError) as error:
             raise RunError(
                 f"The runner ended without an error, but its result {result} cannot be used: "

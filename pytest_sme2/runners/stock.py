@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pytest_sme2.errors import BuildError, EtdumpError, RunError
 from pytest_sme2.results import PAIR, Arm, Run, RunRequest
-from pytest_sme2.runners.base import ProcessFiles, Runner, started
+from pytest_sme2.runners.base import LeftFiles, ProcessFiles, Runner, started
 from pytest_sme2.system.cache import cache_folder, working_folder
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
@@ -99,17 +99,8 @@ class PairRunner(Runner):
             return f"it aborted (SIGABRT): {fatal[-1]}" if fatal else "it aborted (SIGABRT)"
         return None
 
-    def read_result(
-        self,
-        request: RunRequest,
-        *,
-        target: str,
-        emulated: bool,
-        result: Path,
-        etdump: Path | None,
-        outputs: Path | None,
-        log: Path,
-    ) -> Run:
+    def read_result(self, request: RunRequest, left: LeftFiles) -> Run:
+        etdump, log = left.etdump, left.log
         if etdump is None or not etdump.is_file():
             raise RunError(
                 "The stock runner succeeded but wrote no ETDump: it was built without the event "
@@ -129,9 +120,9 @@ class PairRunner(Runner):
         _cross_check(durations, iterations, etdump, log)
         return Run(
             request=request,
-            target=target,
+            target=left.target,
             runner=self.kind,
-            emulated=emulated,
+            emulated=left.emulated,
             # It does not report the CPU; the operators in its ETDump do.
             sme2_effective=None,
             wall_ns=durations[request.warmup :],

@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from pytest_sme2.errors import RunError, Sme2Error, TargetError
 from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
-from pytest_sme2.runners.base import ProcessFiles, Runner
+from pytest_sme2.runners.base import LeftFiles, ProcessFiles, Runner
 from pytest_sme2.system.files import new_file, unwritable
 from pytest_sme2.system.processes import Finished, run_process, whitelisted_environment
 from pytest_sme2.targets.phone.silicon import Core
@@ -260,15 +260,7 @@ def run_failed(where: str, job: Job, place: ProcessPlace, problem: str) -> RunEr
 
 def read_files(target: str, job: Job, place: ProcessPlace, *, emulated: bool) -> Run:
     """The run of a successful process, from its files."""
-    return job.runner.read_result(
-        job.request,
-        target=target,
-        emulated=emulated,
-        result=place.result,
-        etdump=place.etdump,
-        outputs=place.outputs,
-        log=place.log,
-    )
+    return job.runner.read_result(job.request, LeftFiles(target, emulated, **vars(place)))
 
 
 def count_turns(jobs: Sequence[Job]) -> int:

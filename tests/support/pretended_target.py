@@ -7,12 +7,11 @@ import random
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
-from pytest_sme2.runners.base import ProcessFiles, Runner
+from pytest_sme2.runners.base import LeftFiles, ProcessFiles, Runner
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.phone.silicon import Core, pick_cores
@@ -40,7 +39,7 @@ class PretendedRunner(Runner):
     def explain(self, returncode: int, stderr: str) -> str | None:
         return None
 
-    def read_result(self, request: RunRequest, **files: Any) -> Run:
+    def read_result(self, request: RunRequest, left: LeftFiles) -> Run:
         raise AssertionError("a pretended target starts nothing")
 
 

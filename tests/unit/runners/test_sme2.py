@@ -12,7 +12,7 @@ import pytest
 from pytest_sme2.errors import BuildError, RunError, StorageError
 from pytest_sme2.results import Arm, Artifact, RunRequest
 from pytest_sme2.runners import sme2 as runners
-from pytest_sme2.runners.base import ProcessFiles
+from pytest_sme2.runners.base import LeftFiles, ProcessFiles
 from pytest_sme2.runners.sdk import LIBRARIES
 from pytest_sme2.runners.sme2 import RUNNER_SOURCES, Sme2Runner, wheel_runner
 from pytest_sme2.system.cache import mark_cache
@@ -114,15 +114,8 @@ RESULT: dict[str, Any] = {
 def read(runner, tmp_path, document, **options):
     result = tmp_path / "result.json"
     result.write_text(document if isinstance(document, str) else json.dumps(document))
-    return runner.read_result(
-        request(**options),
-        target="emulated",
-        emulated=True,
-        result=result,
-        etdump=None,
-        outputs=tmp_path / "outputs",
-        log=tmp_path / "log",
-    )
+    left = LeftFiles("emulated", True, result, tmp_path / "log", None, tmp_path / "outputs")
+    return runner.read_result(request(**options), left)
 
 
 def test_a_result_is_read(runner, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_sme2.errors import BuildError, RunError
 from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest
-from pytest_sme2.runners.base import LOADER, ProcessFiles
+from pytest_sme2.runners.base import LOADER, LeftFiles, ProcessFiles
 from pytest_sme2.runners.stock import PairRunner, binary_platform, pair_runner, single_runner
 from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
 from tests.support.etdump_builder import Block, Profiling, build_etdump
@@ -171,15 +171,10 @@ def result(pair: PairRunner, folder: Path, etdump: bytes | None, log: str = LOG)
     (folder / "runner.log").write_text(log)
     if etdump is not None:
         (folder / "run.etdump").write_bytes(etdump)
-    return pair.read_result(
-        request(),
-        target="linux",
-        emulated=False,
-        result=folder / "runner.json",
-        etdump=folder / "run.etdump",
-        outputs=None,
-        log=folder / "runner.log",
-    )
+    files = {"result": "runner.json", "log": "runner.log", "etdump": "run.etdump"}
+    there = {name: folder / file for name, file in files.items()}
+    left = LeftFiles("linux", emulated=False, outputs=None, **there)
+    return pair.read_result(request(), left)
 
 
 def test_latency_is_method_execute_without_the_warm_up(tmp_path: Path, pair: PairRunner) -> None:
