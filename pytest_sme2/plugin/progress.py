@@ -8,11 +8,12 @@ such lines to the standard error that it shares with the process that started it
 from __future__ import annotations
 
 import os
+import statistics
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TextIO
 
@@ -32,27 +33,43 @@ class HowFar:
     def __init__(
         self,
         tests: Iterable[str],
-        cases: Sequence[str],
+        weights: Mapping[str, int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        of_tests = {test: scope_of(test, cases) for test in tests}
-        self._case_of = {test: case for test, case in of_tests.items() if case in cases}
+        """``weights`` compares how long the cases take.
+
+        Where most tests are of no case, as in a project's own, all of them count instead.
+        """
+        all_tests = {test: scope_of(test, weights) for test in tests}
+        of_cases = {test: case for test, case in all_tests.items() if case in weights}
+        known = [weight for weight in weights.values() if weight]
+        usual = statistics.median(known) if known else 1.0
+        by_case = len(of_cases) * 2 > len(all_tests)
+        self._noun = "case" if by_case else "test"
+        self._case_of = of_cases if by_case else {test: test for test in all_tests}
         self._left = Counter(self._case_of.values())
-        self._done = 0
-        self._clock, self._begun = clock, clock()
+        self._weights = {case: weights.get(case) or usual for case in self._left}
+        self._whole = sum(self._weights.values())
+        self._done, self._done_weight = 0, 0.0
+        self._clock = clock
+        self._begun = clock()
 
     def finished(self, test: str) -> None:
         case = self._case_of.get(test)
-        if case is not None:
-            self._left[case] -= 1
-            # A test that is run again ends more than once.
-            self._done += self._left[case] == 0
+        if case is None:
+            return
+        self._left[case] -= 1
+        # A test that is run again ends more than once.
+        if self._left[case] == 0:
+            self._done += 1
+            self._done_weight += self._weights[case]
 
     def __str__(self) -> str:
-        said = f"{self._done} of {count(len(self._left), 'case')} done"
+        said = f"{self._done} of {count(len(self._left), self._noun)} done"
         if self._done in (0, len(self._left)):
             return said
-        seconds = (self._clock() - self._begun) * (len(self._left) / self._done - 1)
+        left = self._whole - self._done_weight
+        seconds = (self._clock() - self._begun) * left / self._done_weight
         about = f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.0f} min"
         return f"{said}, about {about} left"
 
@@ -182,8 +199,8 @@ class LogProgress(Progress):
 class Hooks:
     """Keeps the progress and pytest's own output apart, and counts what is done."""
 
-    def __init__(self, config: pytest.Config, cases: Callable[[], Sequence[str]]) -> None:
-        self._cases = cases
+    def __init__(self, config: pytest.Config, weights: Callable[[], Mapping[str, int]]) -> None:
+        self._weights = weights
         self._far: HowFar | None = None
         self._workers = ""
         """What the process says that only deals out tests to others."""
@@ -195,12 +212,12 @@ class Hooks:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._progress.clear()
-        self._far = HowFar((item.nodeid for item in session.items), self._cases())
+        self._far = HowFar((item.nodeid for item in session.items), self._weights())
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
         if self._far is None:
-            self._far = HowFar(ids, self._cases())
+            self._far = HowFar(ids, self._weights())
             self._workers = "the workers run them"
 
     @pytest.hookimpl(tryfirst=True)
@@ -232,9 +249,13 @@ class Hooks:
         self._progress.stop()
 
 
-def progress_of(config: pytest.Config, cases: Callable[[], Sequence[str]]) -> Callable[[str], None]:
-    """Where the run says what it is doing; nowhere with ``-q``. ``cases`` are their names."""
-    hooks = Hooks(config, cases)
+def progress_of(
+    config: pytest.Config, weights: Callable[[], Mapping[str, int]]
+) -> Callable[[str], None]:
+    """Where the run says what it is doing; nowhere with ``-q``. ``weights`` compares how long
+    the cases take.
+    """
+    hooks = Hooks(config, weights)
     config.pluginmanager.register(hooks, "sme2-progress")
     return hooks.say
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 
+import pytest
+
 from pytest_sme2.plugin.progress import EVERY_SECONDS, HowFar, LogProgress, TerminalProgress
 
 
@@ -134,11 +136,12 @@ def test_what_is_done_is_not_said_any_more() -> None:
     assert log.text == "sme2: 3 of 9 tests done: toy: running\n"
 
 
-def test_cases_are_counted_and_what_is_left_is_estimated() -> None:
+def test_long_cases_count_more_in_what_is_left() -> None:
     now = [0.0]
     tests = ["t.py::a[toy-fp32]", "t.py::b[toy-fp32]", "t.py::a[big-fp32]", "t.py::other"]
-    far = HowFar(tests, ["toy-fp32", "big-fp32"], lambda: now[0])
-    now[0] = 80.0
+    far = HowFar(tests, {"toy-fp32": 10, "big-fp32": 90}, lambda: now[0])
+    assert str(far) == "0 of 2 cases done"
+    now[0] = 8.0
     far.finished(tests[0])
     assert str(far) == "0 of 2 cases done"
     far.finished(tests[1])
@@ -146,3 +149,19 @@ def test_cases_are_counted_and_what_is_left_is_estimated() -> None:
     far.finished(tests[3])
     far.finished(tests[2])
     assert str(far) == "2 of 2 cases done"
+
+
+def test_a_case_of_unknown_length_counts_as_a_usual_one() -> None:
+    now = [0.0]
+    far = HowFar(["t.py::a[new]", "t.py::a[old]"], {"new": 0, "old": 50}, lambda: now[0])
+    now[0] = 30.0
+    far.finished("t.py::a[new]")
+    assert str(far) == "1 of 2 cases done, about 30 s left"
+
+
+@pytest.mark.parametrize("weights", [{}, {"toy-fp32": 10}])
+def test_where_most_are_of_no_case_tests_are_counted(weights: dict[str, int]) -> None:
+    tests = ["t.py::one", "t.py::two[toy-fp32]"]
+    far = HowFar(tests, weights, lambda: 0.0)
+    far.finished("t.py::one")
+    assert str(far) == "1 of 2 tests done, about 0 s left"
