@@ -27,7 +27,7 @@ def test_executorchs_own_runner_is_measured(
     make = [sys.executable, "-m", "tests.support.language_model", str(tmp_path)]
     subprocess.run(make, check=True, cwd=ROOT, timeout=600)
     command = f"{sys.executable} run.py words.pte words.bin"
-    given = ["run", "--command", command, "--device", "linux", "--budget", "5"]
+    given = ["run", "--command", command, "--device", "linux", "--budget", "1"]
     assert main([*given, "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["generations"].values()
     assert {(one["prompt_tokens"], one["new_tokens"]) for one in found} == {(25, 15)}

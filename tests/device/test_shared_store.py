@@ -68,7 +68,7 @@ def test_another_machine_makes_nothing_again(
     first = work(clone, tmp_path / "out1")
     clone.rename(tmp_path / "another clone")
     monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "another cache"))
-    for module, name in ((artifacts, "Export"), (sme2, "_build_into"), (census, "observed_run")):
+    for module, name in ((artifacts, "_Export"), (sme2, "_build_into"), (census, "observed_run")):
         monkeypatch.setattr(module, name, None)
     monkeypatch.setenv("SME2_STORE_WRITE", "0")
     assert work(tmp_path / "another clone", tmp_path / "out2") == first
