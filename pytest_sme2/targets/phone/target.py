@@ -79,6 +79,8 @@ class AndroidTarget(Target):
     name = "android"
     platform = LINUX_AARCH64
     """The platform of the default runner: the self-contained bundle, which needs no NDK."""
+    cores: tuple[Core, ...] = ()
+    """As they were at the start."""
 
     def __init__(
         self,
@@ -120,7 +122,6 @@ class AndroidTarget(Target):
         self.silicon = Silicon()
         self.vector: VectorLength | None = None
         self.screen = "unknown"
-        self.cores: tuple[Core, ...] = ()
         self._hot = False
         self._checked: set[Path] = set()
 
