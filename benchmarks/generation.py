@@ -2,7 +2,7 @@
 
     python -m benchmarks.generation [--quick] [--trials N] [--json FILE]    # hours; it resumes
 
-Real generations of a random Llama of 32 million parameters on this machine, in pairs that take
+Real generations of a random Llama of 35 million parameters on this machine, in pairs that take
 turns, judged by ``check_against``. The slowdown is planted: a library before the runner waits for a
 tenth of each step's time, in the prompt only, in new tokens only, or from a context of 512 on. With
 --quick it is ``tiny_llama``, and one trial each: it shows that all of it works, and no figure.
@@ -24,6 +24,7 @@ from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Arm, Artifact, Outcome
+from pytest_sme2.runners.base import LOADER, started
 from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner, wheel_runner
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.reference import OpenReference, Reference
@@ -40,8 +41,8 @@ BEGINS = 512
 NEAR = 8
 """Tokens that the named context may be off."""
 LARGE = {
-    "LAYERS": 8, "WIDTH": 512, "HEADS": 8, "KEY_VALUE_HEADS": 4, "FEED_FORWARD": 1408,
-    "WORDS": 8192, "CACHE": 640, "LONGEST_PROMPT": 512, "    prompt": 448, "    new": 128,
+    "LAYERS": 2, "WIDTH": 384, "HEADS": 6, "KEY_VALUE_HEADS": 3, "FEED_FORWARD": 1024,
+    "WORDS": 40960, "CACHE": 544, "LONGEST_PROMPT": 512, "    prompt": 496, "    new": 32,
 }  # fmt: skip
 
 
@@ -60,6 +61,11 @@ def slowed(runner: Sme2Runner, folder: Path, steps: int, first: int, last: int) 
     """The same runner, whose steps from ``first`` to ``last`` of each generation take longer."""
     shutil.copytree(runner.folder, folder)
     (folder / PROGRAM).rename(folder / "real_runner")
+    real = " ".join(started(folder, "real_runner"))
+    if (folder / LOADER).exists():
+        # The script is started without it.
+        (folder / LOADER).rename(folder / "loader")
+        real = real.replace(LOADER, "loader")
     library = folder / "slow_steps.so"
     compiler = find_compiler(host_platform()).cxx
     command = [compiler, "-O2", "-shared", "-fPIC", str(SOURCE), "-o", str(library), "-ldl"]
@@ -69,7 +75,7 @@ def slowed(runner: Sme2Runner, folder: Path, steps: int, first: int, last: int) 
     script = (
         "#!/bin/sh\n# --give-turns --generate\n"
         f"export SLOW_STEPS={steps}:{first}:{last}:{SLOWER} LD_PRELOAD={library}\n"
-        'exec ./real_runner "$@"\n'
+        f'exec {real} "$@"\n'
     )
     (folder / PROGRAM).write_text(script, "utf-8")
     (folder / PROGRAM).chmod(0o755)
