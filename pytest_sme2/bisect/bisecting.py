@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
 from pytest_sme2.bisect.row import Border, Change, Row, find_border
 from pytest_sme2.errors import DeviceTimeoutError, RunError, Sme2Error, TargetError, UsageError
-from pytest_sme2.results import RUNTIME, Arm, Artifact, CaseResult, Check, Limits, Outcome
-from pytest_sme2.runners.base import Runner
+from pytest_sme2.results import RUNTIME, Arm, CaseResult, Check, Limits, Outcome
 from pytest_sme2.runners.sdk import sdk_version
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.reference import OpenReference, Reference
@@ -40,7 +39,6 @@ TRIES = (1, 4)
 class ExactFigure:
     """One figure of a case."""
 
-    name: str
     what: str
     value: Callable[[CaseResult], float | None]
     more_is_worse: bool = True
@@ -62,50 +60,46 @@ class ExactFigure:
         return (here - low) / (high - low) >= 0.5
 
 
-def _instructions(case: CaseResult) -> float | None:
-    cost = case.costs.get(Arm.ON)
-    return None if cost is None else cost.total.instructions
-
-
-def _operators(case: CaseResult) -> float | None:
-    structure = case.structures.get(case.arm)
-    return None if structure is None else structure.total
-
-
-def _on_sme2(case: CaseResult) -> float | None:
-    return None if case.coverage is None else case.coverage.sme2_operators
-
-
 # What is looked at, the most telling first.
-FIGURES = (
-    ExactFigure(
-        "cost", "instructions with SME2 on", _instructions, tolerance=Limits().max_cost_growth
+FIGURES = {
+    "cost": ExactFigure(
+        "instructions with SME2 on",
+        lambda case: case.costs[Arm.ON].total.instructions if Arm.ON in case.costs else None,
+        tolerance=Limits().max_cost_growth,
     ),
-    ExactFigure("coverage", "matrix operators on SME2", _on_sme2, more_is_worse=False),
-    ExactFigure("operators", "operators", _operators),
-    ExactFigure("size", "bytes of the program", lambda case: case.pte_bytes, tolerance=0.01),
-)
+    "coverage": ExactFigure(
+        "matrix operators on SME2",
+        lambda case: None if case.coverage is None else case.coverage.sme2_operators,
+        more_is_worse=False,
+    ),
+    "operators": ExactFigure(
+        "operators",
+        lambda case: case.structures[case.arm].total if case.arm in case.structures else None,
+    ),
+    "size": ExactFigure("bytes of the program", lambda case: case.pte_bytes, tolerance=0.01),
+}
 LATENCY = "latency"
 """Not exact: pairs tell changes apart by it."""
-NAMES = (*(figure.name for figure in FIGURES), LATENCY)
 
 
-def worse_figure(good: CaseResult, bad: CaseResult, asked: str | None) -> ExactFigure | None:
+def worse_figure(good: CaseResult, bad: CaseResult, asked: str | None) -> str | None:
     """The figure to look at: the one asked for, else the first that is worse; None if none is.
 
     Where none is and one of the ends does not have a figure, nothing is known: that is an error.
     """
-    looked_at = [figure for figure in FIGURES if asked in (None, figure.name)]
-    found = next((figure for figure in looked_at if figure.is_worse(good, bad)), None)
-    missing = [
-        figure.name for figure in looked_at if None in (figure.value(good), figure.value(bad))
-    ]
-    if found is None and missing:
+    looked_at = {name: figure for name, figure in FIGURES.items() if asked in (None, name)}
+    missing = []
+    for name, figure in looked_at.items():
+        if figure.is_worse(good, bad):
+            return name
+        if None in (figure.value(good), figure.value(bad)):
+            missing.append(name)
+    if missing:
         raise RunError(
             f"Nothing that could be compared is worse, but {', '.join(missing)} could not: "
             f"{good.uncounted or bad.uncounted or 'an end of the search does not have it'}."
         )
-    return found
+    return None
 
 
 # --- pairs ----------------------------------------------------------------------------------------
@@ -163,25 +157,6 @@ class Probe:
     """Its pairs with the good one, where these are what is searched by."""
 
 
-Identity = tuple[str, ...]
-"""What runs, by its content. Two that are the same take the same time."""
-
-
-@dataclass(frozen=True)
-class GoodSide:
-    """What the good change runs: a program and a runner."""
-
-    name: str
-    artifact: Artifact
-    runner: Runner
-    limits: Limits
-
-    @property
-    def reference(self) -> OpenReference:
-        key = (self.artifact.model, self.artifact.variant)
-        return OpenReference(Reference("change", self.name), self.runner, {key: self.artifact})
-
-
 @dataclass
 class ShownChange:
     """One change, shown, with a session of its own."""
@@ -198,41 +173,45 @@ class ShownChange:
         self.session.keep(self.case, found, ())
         return found
 
-    def good_side(self, name: str) -> GoodSide:
-        bench = self.session.bench
+    def good_side(self, name: str) -> tuple[OpenReference, Limits]:
+        """What the good change runs, and what it allows."""
+        bench, artifact = self.session.bench, self.session.artifact(self.case)
         bench.require_timing()
-        limits = self.session.limits(self.case)
-        return GoodSide(name, self.session.artifact(self.case), bench.runner, limits)
+        programs = {(artifact.model, artifact.variant): artifact}
+        good = OpenReference(Reference("change", name), bench.runner, programs)
+        return good, self.session.limits(self.case)
 
-    def compared(self, good: GoodSide, threshold: float, family: int) -> tuple[CaseResult, Check]:
+    def compared(
+        self, good: OpenReference, limits: Limits, family: int
+    ) -> tuple[CaseResult, Check]:
         """In pairs with the good one; again, and longer, where they did not decide."""
         record = self._kept()
         if record is not None:
-            known = decided(record.checks, good.name, threshold)
+            known = decided(record.checks, good.reference.name, limits.max_regression)
             if known is not None:
                 return record.measured, known
-        return self.session.retry_on_one_device(lambda: self._pairs(good, threshold, family))
+        return self.session.retry_on_one_device(lambda: self._pairs(good, limits, family))
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> tuple[str, ...]:
+        """What runs, by its content. Two that are the same take the same time."""
         artifact, runner = self.session.artifact(self.case), self.session.bench.runner
         return (artifact.sha256, runner.sha256, *map(file_sha256, artifact.input_files))
 
-    def _pairs(self, good: GoodSide, threshold: float, family: int) -> tuple[CaseResult, Check]:
+    def _pairs(self, good: OpenReference, limits: Limits, family: int) -> tuple[CaseResult, Check]:
         session, case = self.session, self.case
         found = session.measured(case, timed=False)
-        limits = replace(good.limits, max_regression=threshold)
         versus = Versus(
             session.bench,
             case.id,
             session.folder(case) / "pairs",
             session.request(case, session.bench.arms[0]),
-            good.reference,
+            good,
             family=family * len(TRIES),
         )
         for budgets in TRIES:
             session.bench.cool_down()
-            check = times.check_against(versus.measure(threshold, budgets), limits)
+            check = times.check_against(versus.measure(limits.max_regression, budgets), limits)
             if is_slower(check) is not None:
                 break
         session.keep(case, found, (check,))
@@ -272,14 +251,12 @@ class ShownChange:
 def show_change(row: Row, number: int, out: Path, say: Say) -> Iterator[ShownChange]:
     """Show a change, with its part of the run directory ``out``."""
     with row.shown(number) as settings:
-        session = Session(replace(settings, out=out / row.changes[number].key), say)
-        try:
+        settings = replace(settings, out=out / row.changes[number].key)
+        with closing(Session(settings, say)) as session:
             cases = session.cases()
             if len(cases) != 1:
                 raise UsageError(f"it has {count(len(cases), 'case')} of that name.")
             yield ShownChange(session, cases[0])
-        finally:
-            session.close()
 
 
 # --- the search -----------------------------------------------------------------------------------
@@ -301,8 +278,11 @@ class Bisecting:
     out: Path
     say: Say
     probes: dict[int, Probe] = field(default_factory=dict)
-    _judged: dict[Identity, Check] = field(default_factory=dict)
+    _judged: dict[tuple[str, ...], Check] = field(default_factory=dict)
     """What the pairs said, by what ran: most changes do not change the program."""
+    _good: OpenReference | None = None
+    """What all others are compared with in pairs; None while exact figures are enough."""
+    _limits: Limits = field(default_factory=Limits)
 
     @property
     def _last(self) -> int:
@@ -312,39 +292,40 @@ class Bisecting:
         """By the exact figure that is asked for, else the first that is worse."""
         first = self._first()
         good, bad = (self._sure(self._probe(number)) for number in (first, self._last))
-        figure = worse_figure(good, bad, asked)
-        if figure is None:
+        name = worse_figure(good, bad, asked)
+        if name is None:
             return None
 
         def is_bad(number: int) -> bool | None:
             measured = self._probe(number).measured
-            return None if measured is None else figure.is_bad(good, bad, measured)
+            return None if measured is None else FIGURES[name].is_bad(good, bad, measured)
 
-        return Culprit(figure.name, find_border(self._last + 1, is_bad, first))
+        return Culprit(name, find_border(self._last + 1, is_bad, first))
 
     def by_latency(self) -> Culprit | None:
         """By pairs with the good end, on a device whose time means something."""
         first = self._first()
         self._sure(self._probe(first))
         with show_change(self.row, first, self.out, self.say) as shown:
-            good = shown.good_side(self.row.changes[first].short)
-            self._judged[shown.identity] = same_as_good(good.name)
-        tolerated = good.limits.max_regression
-        probe = self._probe(self._last, good, tolerated)
+            good = self.row.changes[first].short
+            self._good, self._limits = shown.good_side(good)
+            self._judged[shown.identity] = same_as_good(good)
+        probe = self._probe(self._last)
         self._sure(probe)
         check = cast(Check, probe.latency)
         slower = is_slower(check)
         if slower is None:
             raise RunError(
-                f"Pairs cannot tell whether {probe.change.short} is slower than {good.name}. "
+                f"Pairs cannot tell whether {probe.change.short} is slower than {good}. "
                 f"{check.message}"
             )
         if not slower:
             return None
-        threshold = halfway(check, tolerated)
+        threshold = halfway(check, self._limits.max_regression)
+        self._limits = replace(self._limits, max_regression=threshold)
 
         def is_bad(number: int) -> bool | None:
-            found = self._probe(number, good, threshold).latency
+            found = self._probe(number).latency
             return None if found is None else is_slower(found)
 
         return Culprit(LATENCY, find_border(self._last + 1, is_bad, first))
@@ -352,7 +333,7 @@ class Bisecting:
     def _first(self) -> int:
         """The good end: the first change from there on that has the model."""
         # Where the bad end has none either, it is not worth looking between them.
-        if not self._probe(0).absent or self._tried(self._last, None, 0.0).absent:
+        if not self._probe(0).absent or self._tried(self._last).absent:
             return 0
         return next((n for n in range(1, self._last) if not self._probe(n).absent), 0)
 
@@ -366,24 +347,24 @@ class Bisecting:
             )
         return probe.measured
 
-    def _probe(self, number: int, good: GoodSide | None = None, threshold: float = 0.0) -> Probe:
+    def _probe(self, number: int) -> Probe:
         """The exact figures of one change, or its pairs with the good one."""
         if number not in self.probes:
-            self.probes[number] = self._tried(number, good, threshold)
+            self.probes[number] = self._tried(number)
         return self.probes[number]
 
-    def _tried(self, number: int, good: GoodSide | None, threshold: float) -> Probe:
+    def _tried(self, number: int) -> Probe:
         change = self.row.changes[number]
         self.say(f"{change.short} {change.subject}".strip())
         try:
             with show_change(self.row, number, self.out, self.say) as shown:
-                if good is None:
+                if self._good is None:
                     return Probe(change, shown.measured())
                 same = self._judged.get(shown.identity)
                 if same is not None:
                     return Probe(change, shown.measured(), latency=same)
                 family = looks_needed(len(self.row.changes))
-                found, check = shown.compared(good, threshold, family)
+                found, check = shown.compared(self._good, self._limits, family)
                 if is_slower(check) is not None:
                     self._judged[shown.identity] = check
                 return Probe(change, found, latency=check)

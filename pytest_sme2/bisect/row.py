@@ -12,7 +12,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -266,12 +266,11 @@ class ReleaseRow:
     def _folder(self, number: int) -> Path | None:
         """None where this version is the installed one."""
         pin = self.pins[number]
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             installed = importlib.metadata.version(pin.package)
-        except importlib.metadata.PackageNotFoundError:
-            return package_folder(pin, progress=self.say)
-        here = SpecifierSet(f"=={pin.version}").contains(installed, prereleases=True)
-        return None if here else package_folder(pin, progress=self.say)
+            if SpecifierSet(f"=={pin.version}").contains(installed, prereleases=True):
+                return None
+        return package_folder(pin, progress=self.say)
 
     def commands(self, border: Border, run: str) -> Sequence[str]:
         return (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.session.options import DEVICE, OPTIONS, RUNNERS, read
-from pytest_sme2.system.terminal import clear_line, terminal_line
+from pytest_sme2.system.terminal import Say, clear_line, terminal_line
 from pytest_sme2.targets.settings import DEVICES
 
 if TYPE_CHECKING:
@@ -98,16 +98,21 @@ def chosen(arguments: argparse.Namespace, **defaults: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def opened(settings: Settings) -> Iterator[Session]:
-    """A session whose progress is one line of the terminal."""
-    from pytest_sme2.session.session import Session
-
-    session = Session(settings, terminal_line(sys.stderr))
+def progress() -> Iterator[Say]:
+    """What is said meanwhile is one line of the terminal."""
     try:
-        yield session
+        yield terminal_line(sys.stderr)
     finally:
         clear_line(sys.stderr)
-        session.close()
+
+
+@contextlib.contextmanager
+def opened(settings: Settings) -> Iterator[Session]:
+    """A session that says what it does."""
+    from pytest_sme2.session.session import Session
+
+    with progress() as say, contextlib.closing(Session(settings, say)) as session:
+        yield session
 
 
 def show(arguments: argparse.Namespace, document: object, lines: Iterable[str]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,6 @@ from pytest_sme2.bisect.bisecting import (
     EMULATED,
     FIGURES,
     LATENCY,
-    NAMES,
     Bisecting,
     Culprit,
     Probe,
@@ -37,7 +35,7 @@ from pytest_sme2.bisect.row import (
     work_tree,
 )
 from pytest_sme2.cli.commands.models import DEFAULT_FOLDER
-from pytest_sme2.cli.options import VARIANT, Arguments, chosen, shared, show
+from pytest_sme2.cli.options import VARIANT, Arguments, chosen, progress, shared, show
 from pytest_sme2.errors import BuildError, UsageError, plain
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import CaseResult, Check
@@ -48,7 +46,7 @@ from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import is_program
 from pytest_sme2.system.pip import Pin, known_versions
-from pytest_sme2.system.terminal import Say, clear_line, terminal_line
+from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.wording import count, split_list
 from pytest_sme2.verdict.judging import reference_of
 from pytest_sme2.verdict.structure import difference_lines
@@ -75,10 +73,10 @@ ARGUMENTS: Arguments = {
         "where it was broken off (default: sme2-bisect)",
         Path("sme2-bisect"),
     ),
-    f"--figure {{{','.join(NAMES)}}}": (
+    f"--figure {{{','.join((*FIGURES, LATENCY))}}}": (
         "what got worse (default: latency on a device that measures time, else the first that did):"
-        f" {'; '.join(f'{figure.name}, the {figure.what}' for figure in FIGURES)}; latency, in "
-        "pairs with the good one"
+        f" {'; '.join(f'{name}, the {figure.what}' for name, figure in FIGURES.items())}; latency, "
+        "in pairs with the good one"
     ),
     **shared(
         *DEVICE,
@@ -91,7 +89,6 @@ ARGUMENTS: Arguments = {
 
 
 def run(arguments: argparse.Namespace) -> int:
-    say = terminal_line(sys.stderr)
     program = is_program(arguments.model)
     settings = Settings(
         **chosen(arguments, device=EMULATED),
@@ -107,20 +104,16 @@ def run(arguments: argparse.Namespace) -> int:
             "An emulator's time says nothing about latency. Name a device, as in --device linux, "
             "or search by another figure."
         )
-    try:
-        with _row(arguments, settings, say) as row:
-            search = Bisecting(row, arguments.out.resolve(), say)
-            culprit = search.by_latency() if asked == LATENCY else search.by_figure(asked)
-            clear_line(sys.stderr)
-            name = arguments.model if program else f"{arguments.model}-{arguments.variant}"
-            command = shlex.join(["sme2", "run", arguments.model, "--device", settings.device])
-            if not program:
-                case = Case(arguments.model, settings.variants[0])
-                command = run_command(case, settings, settings.device)
-            told = lines(search, culprit, name, asked, command)
-            show(arguments, document(search, culprit), map(plain, told))
-    finally:
-        clear_line(sys.stderr)
+    with progress() as say, _row(arguments, settings, say) as row:
+        search = Bisecting(row, arguments.out.resolve(), say)
+        culprit = search.by_latency() if asked == LATENCY else search.by_figure(asked)
+        name = arguments.model if program else f"{arguments.model}-{arguments.variant}"
+        command = shlex.join(["sme2", "run", arguments.model, "--device", settings.device])
+        if not program:
+            case = Case(arguments.model, settings.variants[0])
+            command = run_command(case, settings, settings.device)
+        told = lines(search, culprit, name, asked, command)
+    show(arguments, document(search, culprit), map(plain, told))
     return 0 if culprit is None else 1
 
 
@@ -211,7 +204,7 @@ def lines(
         for name, value, side, subject in rows
     ]
     if culprit is None:
-        what = asked or ", ".join(name for name in NAMES if name != LATENCY)
+        what = asked or ", ".join(FIGURES)
         good, bad = row.changes[0].short, row.changes[-1].short
         return [f"{case}: nothing is worse at {bad} than at {good} ({what}).", "", *table]
     border = culprit.border
@@ -233,21 +226,16 @@ def lines(
 
 
 def _change(probes: Mapping[int, Probe], culprit: Culprit) -> str:
-    probe = probes[culprit.border.first_bad]
-    if probe.latency is not None:
-        return _latency(probe, probe.latency)
-    (figure,) = (figure for figure in FIGURES if figure.name == culprit.figure)
-    old, new = (figure.value(side) or 0.0 for side in _sides(probes, culprit.border))
+    check, sides = probes[culprit.border.first_bad].latency, _sides(probes, culprit.border)
+    if check is not None:
+        # In pairs with the good end, whichever change comes before this one.
+        old, new = ((value or 0.0) / 1e6 for value in (check.old, check.new))
+        growth = f"{_growth(check)}, against {reference_of(check.metric)}"
+        return f"latency with SME2 {sides[1].arm} {old:.3f} ms -> {new:.3f} ms ({growth})"
+    figure = FIGURES[culprit.figure]
+    old, new = (figure.value(side) or 0.0 for side in sides)
     percent = f" ({(new / old - 1) * 100:+.2f} %)" if old else ""
     return f"{figure.what} {old:,.0f} -> {new:,.0f}{percent}"
-
-
-def _latency(probe: Probe, check: Check) -> str:
-    """In pairs with the good end, whichever change comes before this one."""
-    old, new = ((value or 0.0) / 1e6 for value in (check.old, check.new))
-    arm = "" if probe.measured is None else f" with SME2 {probe.measured.arm}"
-    against = f"against {reference_of(check.metric)}"
-    return f"latency{arm} {old:.3f} ms -> {new:.3f} ms ({_growth(check)}, {against})"
 
 
 def _growth(check: Check) -> str:
@@ -289,9 +277,8 @@ def _cells(number: int, probe: Probe, culprit: Culprit | None) -> tuple[str, str
         reason = f"cannot tell: {probe.latency.message}" if slower is None else change.subject
         return change.short, _growth(probe.latency), side, reason
     # The figure that was searched by, else the one that is looked at first.
-    name = FIGURES[0].name if culprit is None else culprit.figure
-    values = (figure.value(probe.measured) for figure in FIGURES if figure.name == name)
-    value = next(values, None)
+    figure = FIGURES.get(next(iter(FIGURES)) if culprit is None else culprit.figure)
+    value = None if figure is None else figure.value(probe.measured)
     bad = culprit is not None and number >= culprit.border.first_bad
     told = "-" if value is None else f"{value:,.0f}"
     return change.short, told, "bad" if bad else "good", change.subject
@@ -312,8 +299,8 @@ def document(search: Bisecting, culprit: Culprit | None) -> dict[str, object]:
 
 def _probe_document(probe: Probe) -> dict[str, object]:
     figures: dict[str, object] = {
-        figure.name: None if probe.measured is None else figure.value(probe.measured)
-        for figure in FIGURES
+        name: None if probe.measured is None else figure.value(probe.measured)
+        for name, figure in FIGURES.items()
     }
     check = probe.latency
     if check is not None:

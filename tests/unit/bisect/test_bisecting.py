@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,6 +44,7 @@ from pytest_sme2.cli.commands.bisect import document, lines
 from pytest_sme2.errors import ModelError, RunError, TargetError, UsageError
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Arm, CaseResult, Check, Limits, Outcome, Structure
+from pytest_sme2.session.reference import OpenReference, Reference
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.pip import Pin
 from pytest_sme2.verdict.judging import metric_against
@@ -87,13 +87,16 @@ class PlayedChange:
             raise ratio
         return replace(gate_examples.emulated(), pte_sha256=str(ratio))
 
-    def good_side(self, name: str) -> Any:
-        return SimpleNamespace(name=name, limits=Limits())
+    def good_side(self, name: str) -> tuple[OpenReference, Limits]:
+        return OpenReference(Reference("change", name), None), Limits()
 
-    def compared(self, good: Any, threshold: float, family: int) -> tuple[CaseResult, Check]:
+    def compared(
+        self, good: OpenReference, limits: Limits, family: int
+    ) -> tuple[CaseResult, Check]:
         measured, ratio = self.measured(), self.row.ratios[self.number]
+        threshold = limits.max_regression
         self.row.asked.append((self.number, threshold))
-        metric = metric_against("latency", good.name)
+        metric = metric_against("latency", good.reference.name)
         if isinstance(ratio, Outcome):
             return measured, Check(metric, ratio, "Too noisy.", old=1e6, new=1e6)
         assert isinstance(ratio, float)
@@ -214,9 +217,6 @@ def test_earlier_pairs_count_if_they_decided_the_same_question() -> None:
     assert decided(told[:2], "a", 0.2) is None
 
 
-SIZE = next(figure for figure in FIGURES if figure.name == "size")
-
-
 def case(*, operators: int = 3, size: int | None = 1000) -> CaseResult:
     made = gate_examples.emulated()
     entry = replace(made.structures[Arm.ON].operators[0], count=operators)
@@ -224,10 +224,9 @@ def case(*, operators: int = 3, size: int | None = 1000) -> CaseResult:
 
 
 def test_the_first_figure_that_is_worse_is_taken() -> None:
-    found = worse_figure(case(), case(operators=5, size=2000), None)
-    assert found.name == "operators"
-    asked = worse_figure(case(), case(operators=5, size=2000), "size")
-    assert asked is SIZE
+    bad = case(operators=5, size=2000)
+    assert worse_figure(case(), bad, None) == "operators"
+    assert worse_figure(case(), bad, "size") == "size"
     # Nothing is worse where it only got better, or grew by less than a hundredth.
     assert worse_figure(case(), case(), "size") is None
     assert worse_figure(case(operators=5), case(operators=3), "operators") is None
@@ -236,9 +235,9 @@ def test_the_first_figure_that_is_worse_is_taken() -> None:
 
 def test_a_commit_is_bad_if_it_is_nearer_to_the_bad_end() -> None:
     good, bad = case(size=1000), case(size=2000)
-    judged = [SIZE.is_bad(good, bad, case(size=size)) for size in (900, 1400, 1500, 3000)]
-    assert judged == [False, False, True, True]
-    assert SIZE.is_bad(good, bad, case(size=None)) is None
+    sizes = (900, 1400, 1500, 3000, None)
+    judged = [FIGURES["size"].is_bad(good, bad, case(size=size)) for size in sizes]
+    assert judged == [False, False, True, True, None]
 
 
 def test_what_one_end_does_not_have_is_named() -> None:
