@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from pytest_sme2.cli.experiment_file import Experiment, ExperimentPlan, Key
 from pytest_sme2.errors import Sme2Error, UsageError
@@ -17,6 +18,8 @@ from pytest_sme2.report.csv_files import write_summary
 from pytest_sme2.report.markdown import run_report
 from pytest_sme2.report.writing import model_stem, pipeline_summary, write_case
 from pytest_sme2.results import FORWARD, PAIR, Arm, KernelCensus, Run, RunRequest
+from pytest_sme2.runners.base import Runner
+from pytest_sme2.runners.stock import single_runner
 from pytest_sme2.session.analysis import SUFFIX, analyze_file
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.case_timing import Timing
@@ -36,10 +39,6 @@ from pytest_sme2.system.files import encode, inside, write_json, write_text
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.wording import count
-from pytest_sme2.targets.settings import parse_device
-
-if TYPE_CHECKING:
-    from pytest_sme2.runners.base import Runner
 
 PAIRS = "pairs"
 _Value = TypeVar("_Value")
@@ -74,11 +73,11 @@ class ExperimentSession(Session):
             logged = (
                 other.census
                 for other in done.values()
-                if (other.experiment.arm, other.experiment.threads)
-                == (arm, found.experiment.threads)
+                if other.experiment.arm is arm
+                and other.experiment.threads == found.experiment.threads
+                and other.census is not None
             )
-            census = next((census for census in logged if census is not None), None)
-            self._made["trace", case, arm] = Traced(run, census)
+            self._made["trace", case, arm] = Traced(run, next(logged, None))
             if found.untraced is not None:
                 processes[arm] = (found.untraced,)
         self._made["timing", case] = Timing(processes, None)
@@ -101,33 +100,21 @@ class ExperimentSession(Session):
 
 
 def run_plan(
-    plan: ExperimentPlan,
-    say: Say,
-    *,
-    settings: Settings | None = None,
-    wheel_runner: bool = False,
-    command: str = "",
+    plan: ExperimentPlan, settings: Settings, say: Say, command: str
 ) -> list[tuple[Path, CaseRecord]]:
     """Run every experiment; the cases that came of it, each with its folder.
 
-    ``wheel_runner`` leaves the runners that the plan names aside. ``command`` is what was typed.
+    ``command`` is what was typed.
     """
-    settings = settings or Settings(device=parse_device(plan.device))
     settings = replace(settings, out=plan.output_root.expanduser())
-    session = ExperimentSession(settings, say)
     case = program_case(plan.model)
-    _ = session.run_lock
-    try:
-        done = {}
+    with contextlib.closing(ExperimentSession(settings, say)) as session:
+        _ = session.run_lock
+        chosen, target = plan.experiments, session.bench.target.name
         if not session.bench.timed:
-            say(
-                f"each experiment runs 1 inference: on {session.bench.target.name} no time is taken"
-            )
-        for experiment in plan.experiments:
-            chosen = replace(experiment, runner_path=None) if wheel_runner else experiment
-            if not session.bench.timed:
-                chosen = replace(chosen, runs=1, warmup=0)
-            done[experiment.key] = _run(session, case, chosen)
+            say(f"each experiment runs 1 inference: on {target} no time is taken")
+            chosen = tuple(replace(experiment, runs=1, warmup=0) for experiment in chosen)
+        done = {experiment.key: _run(session, case, experiment) for experiment in chosen}
         cases = [
             _written(session, case, number, arms, done, command)
             for number, arms in enumerate(_pairs(plan, done))
@@ -138,8 +125,6 @@ def run_plan(
             _extend(session.out / METRICS, {"results": results, "config": config})
             rewrite_experiments(session.out, cases)
         return cases
-    finally:
-        session.close()
 
 
 def _written(
@@ -178,8 +163,6 @@ def _inside(folder: Path, etdump: Path) -> Path:
 
 
 def _runner(experiment: Experiment, bench: Bench) -> Runner:
-    from pytest_sme2.runners.stock import single_runner
-
     if experiment.runner_path is None:
         return bench.runner
     path = experiment.runner_path.expanduser().absolute()

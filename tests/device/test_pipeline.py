@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.cli.experiment_file import parse_plan
+from pytest_sme2.cli.experiment_file import read_plan
 from pytest_sme2.cli.experiments import run_plan
 from pytest_sme2.cli.main import main
 from pytest_sme2.report.validation import validate_run
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import read_record
+from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.qemu import Qemu
 from pytest_sme2.timing.selfcheck import selfcheck_artifact
 
@@ -75,7 +76,7 @@ def test_several_experiments_on_this_machine(tmp_path: Path, local_runner: objec
         ],
     )
     lines: list[str] = []
-    cases = run_plan(parse_plan(json.loads(file.read_text())), lines.append)
+    cases = run_plan(read_plan(file), Settings(device="linux"), lines.append, "")
     assert len(cases) == 2
     assert len(lines) == 2
     root = tmp_path / "out" / "runs" / "linux"

@@ -22,6 +22,7 @@ from pytest_sme2.cli.options import (
     Arguments,
     chosen,
     opened,
+    progress,
     shared,
     show,
 )
@@ -38,6 +39,7 @@ from pytest_sme2.results import (
     Artifact,
     CaseResult,
     Check,
+    Evidence,
     Kernel,
     KernelCensus,
     KernelFamily,
@@ -52,7 +54,7 @@ from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import encode, is_program, safe_name
 from pytest_sme2.system.qemu import CPUS, DEFAULT_CPU, VECTOR_BITS
-from pytest_sme2.system.terminal import clear_line, terminal_line
+from pytest_sme2.system.terminal import clear_line
 from pytest_sme2.verdict.numerics import agreement_text, check_outputs, tolerance_of
 
 ALL = "all"
@@ -104,16 +106,13 @@ def run_config(arguments: argparse.Namespace) -> int:
     command = ["sme2", "run", "--config", str(arguments.config)]
     command += ["--device", arguments.sme2_device] if arguments.sme2_device else []
     command += ["--wheel-runner"] if arguments.wheel_runner else []
-    try:
-        cases = run_plan(
-            plan,
-            terminal_line(sys.stderr),
-            settings=Settings(**chosen(arguments, device=plan.device)),
-            wheel_runner=arguments.wheel_runner,
-            command=shlex.join(command),
+    if arguments.wheel_runner:
+        plan = replace(
+            plan, experiments=tuple(replace(one, runner_path=None) for one in plan.experiments)
         )
-    finally:
-        clear_line(sys.stderr)
+    settings = Settings(**chosen(arguments, device=plan.device))
+    with progress() as say:
+        cases = run_plan(plan, settings, say, shlex.join(command))
     listed = [
         {"case": record.id, "folder": str(folder), "evidence": encode(record.measured.evidence)}
         for folder, record in cases
@@ -121,10 +120,13 @@ def run_config(arguments: argparse.Namespace) -> int:
     lines = [*run_lines([record for _, record in cases]), f"files: {plan.output_root}"]
     show(arguments, {"output_root": str(plan.output_root), "cases": listed}, lines)
     for _, record in cases:
-        evidence = record.measured.evidence
-        if evidence is not None and not evidence.valid:
-            raise EvidenceError(evidence.message)
+        require_valid(record.measured.evidence)
     return 0
+
+
+def require_valid(evidence: Evidence | None) -> None:
+    if evidence is not None and not evidence.valid:
+        raise EvidenceError(evidence.message)
 
 
 def run_model(arguments: argparse.Namespace) -> int:
@@ -132,14 +134,15 @@ def run_model(arguments: argparse.Namespace) -> int:
     with opened(_settings(arguments)) as session:
         case = named_case(session, arguments)
         measured = session.measured(case, timed=session.bench.timed and not arguments.kernels)
-        checks = output_checks(measured, session.limits(case))
+        limits = session.limits(case)
+        checks = output_checks(measured, limits)
         folder = session.keep(case, measured, checks)
         record = read_record(folder)
         write_case(folder, record)
         # While the device is still held: asked later, it would be taken again, and kept.
         if arguments.kernels:
             return _show_kernels(session, case, measured, arguments)
-        able, limits = session.bench.target.capabilities(), session.limits(case)
+        able = session.bench.target.capabilities()
     lines = [*output_lines(measured, limits), "", *run_lines([record], verbosity=1)]
     if measured.evidence is not None:
         lines.insert(0, f"evidence: {measured.evidence.message}")
@@ -147,8 +150,7 @@ def run_model(arguments: argparse.Namespace) -> int:
         lines.insert(0, f"no SME2: {able.reason} Only the off arm was run.")
     lines.append(f"files: {folder}")
     show(arguments, json.loads((folder / METRICS).read_text("utf-8")), lines)
-    if measured.evidence is not None and not measured.evidence.valid:
-        raise EvidenceError(measured.evidence.message)
+    require_valid(measured.evidence)
     return 1 if any(check.verdict is Outcome.FAILED for check in checks) else 0
 
 
@@ -214,24 +216,18 @@ def _show_kernels(
     return show(arguments, document, kernel_lines(artifact, device, found[Arm.ON], found[Arm.OFF]))
 
 
-_TITLES = {
-    "emulator": ("kernels that ran", "counted in blocks of code that the emulator translated"),
-    "xnnpack-log": ("operators that ran", "counted in lines of XNNPACK's log"),
-}
-
-
 def kernel_lines(
     artifact: Artifact, device: str, on: KernelCensus, off: KernelCensus
 ) -> Iterator[str]:
     """Both arms side by side, one row per kernel."""
-    what, counted = _TITLES[on.source]
-    yield f"{artifact.model} ({artifact.variant}) on {device}: {what}, {counted}"
-    yield ""
+    case = f"{artifact.model} ({artifact.variant}) on {device}"
     if on.source != "emulator":
+        yield f"{case}: operators that ran, counted in lines of XNNPACK's log\n"
         yield from _kernel_rows("operator", on.operators, off.operators)
         yield "\nKernels that XNNPACK made ready; they may have run, or not:\n"
         yield from _kernel_rows("candidate", on.candidates, off.candidates)
         return
+    yield f"{case}: kernels that ran, counted in blocks of code that the emulator translated\n"
     yield from _kernel_rows("kernel", on.kernels, off.kernels)
     yield ""
     for census in (on, off):
@@ -239,8 +235,7 @@ def kernel_lines(
         told = [f"{counts[family]} {family.value}" for family in KernelFamily if counts[family]]
         yield f"SME2 {census.arm}: {', '.join(told) or 'no kernel was seen'}"
     if any(not kernel.named for kernel in (*on.kernels, *off.kernels)):
-        yield ""
-        yield "A name such as library.so+0x1234 is a place: the library hides that kernel's name,"
+        yield "\nA name such as library.so+0x1234 is a place: the library hides that kernel's name,"
         yield "and its family was read off its instructions."
 
 

@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 
 from pytest_sme2.cli.commands.models import model_folders
-from pytest_sme2.cli.commands.run import METHOD, named_case
+from pytest_sme2.cli.commands.run import METHOD, named_case, require_valid
 from pytest_sme2.cli.options import (
     FOLDERS,
     MODEL_OR_PROGRAM,
@@ -18,7 +18,7 @@ from pytest_sme2.cli.options import (
     shared,
     show,
 )
-from pytest_sme2.errors import EvidenceError, UsageError
+from pytest_sme2.errors import UsageError
 from pytest_sme2.report.tables import frontier_lines
 from pytest_sme2.report.writing import write_case
 from pytest_sme2.session.case_timing import device_counts
@@ -51,9 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.sme2_threads is None:
             session.settings = replace(settings, threads=device_counts(session.bench.target))
         case = named_case(session, arguments)
-        evidence = session.evidence(case)
-        if evidence is not None and not evidence.valid:
-            raise EvidenceError(evidence.message)
+        require_valid(session.evidence(case))
         found = session.frontier(case)
         measured = session.measured(case, timed=False)
         folder = session.keep(case, measured, ())

@@ -16,6 +16,7 @@ from pytest_sme2.errors import RunError
 from pytest_sme2.report.validation import validate_run
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.session.settings import Settings
 from tests.support.pretended_target import PretendedTarget, use
 
 PROGRAM = Path(__file__).parents[2] / "data" / "programs" / "toy_fp16.pte"
@@ -35,13 +36,12 @@ def run(
     document: dict[str, Any] = {
         "model": str(PROGRAM),
         "output_root": str(root),
-        "device": "linux",
         "experiments": list(experiments),
     }
     if compare is not None:
         document["compare"] = compare
     plan = replace(parse_plan(document), file=root / "experiments.json")
-    return run_plan(plan, lambda line: None)
+    return run_plan(plan, Settings(device="linux"), lambda line: None, "")
 
 
 def test_a_pair_becomes_one_case(target: PretendedTarget, tmp_path: Path) -> None:
