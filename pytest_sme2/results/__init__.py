@@ -21,27 +21,25 @@ from pytest_sme2.results.case import (
     Structure,
     Tolerance,
 )
-from pytest_sme2.results.cost import (
+from pytest_sme2.results.evidence import (
+    Cell,
+    CellAnswer,
     CountedInference,
     Counts,
+    Evidence,
     InferenceCost,
+    Kernel,
+    KernelCensus,
     KernelCost,
+    KernelFamily,
+    KernelMatrix,
     OperatorCost,
+    Pair,
     Segment,
     StoredCost,
     StoredOperator,
     Toolchain,
     total_of,
-)
-from pytest_sme2.results.evidence import (
-    Cell,
-    CellAnswer,
-    Evidence,
-    Kernel,
-    KernelCensus,
-    KernelFamily,
-    KernelMatrix,
-    Pair,
 )
 from pytest_sme2.results.profile import (
     Category,

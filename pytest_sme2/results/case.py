@@ -6,8 +6,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pytest_sme2.results.cost import InferenceCost
-from pytest_sme2.results.evidence import Evidence, KernelCensus
+from pytest_sme2.results.evidence import Evidence, InferenceCost, KernelCensus
 from pytest_sme2.results.profile import Category, Coverage, Executor, Profile
 from pytest_sme2.results.run import Arm, Fingerprint
 from pytest_sme2.results.timing import Estimate, Frontier
@@ -131,8 +130,7 @@ class Agreement:
     peak: float | None = None
     """The largest magnitude that was expected: the scale of the errors."""
     dead: str = ""
-    """Why the expected output says nothing about the model, ``nearly zero (…)``; empty if it does.
-    """
+    """Why the expected output says nothing about the model: ``nearly zero (…)``; else empty."""
 
 
 @dataclass(frozen=True)

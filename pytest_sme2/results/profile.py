@@ -249,15 +249,11 @@ class Comparison:
 
     @property
     def added(self) -> tuple[OperatorProfile, ...]:
-        return tuple(
-            change.after for change in self.operators if change.before is None and change.after
-        )
+        return tuple(one.after for one in self.operators if one.after and not one.before)
 
     @property
     def removed(self) -> tuple[OperatorProfile, ...]:
-        return tuple(
-            change.before for change in self.operators if change.after is None and change.before
-        )
+        return tuple(one.before for one in self.operators if one.before and not one.after)
 
     @property
     def shifted(self) -> bool:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytest_sme2.results.case import Agreement, Spread, StepCosts, Structure, Tolerance
-from pytest_sme2.results.cost import StoredCost
-from pytest_sme2.results.evidence import KernelCensus
+from pytest_sme2.results.evidence import KernelCensus, StoredCost
 from pytest_sme2.results.profile import Category
 from pytest_sme2.results.run import Arm, Fingerprint
 from pytest_sme2.results.timing import Estimate, Outcome
