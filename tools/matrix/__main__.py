@@ -6,9 +6,9 @@ import argparse
 import fnmatch
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from pytest_sme2.cli.main import exit_code
+from pytest_sme2.cli.options import Arguments, add_arguments
 from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.kernel_matrix import read_matrix, write_matrix
 from pytest_sme2.results import KernelMatrix
@@ -22,21 +22,17 @@ from tools.matrix.cells import all_cells
 from tools.matrix.making import empty_matrix, make_matrix, merged
 from tools.matrix.programs import Programs, versions_of
 
+ARGUMENTS: Arguments = {
+    "--out FILE!": "where to write it; cells that it has already are kept",
+    "--executorch VERSION": "default: the installed one",
+    "--only PATTERN": ("only cells whose id fits: 'linear-int8*'", "*"),
+    "--qemu FILE": "the emulator",
+}
+
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.matrix", description=__doc__)
-    parser.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="where to write it; cells that it has already are kept",
-    )
-    parser.add_argument("--executorch", metavar="VERSION", help="default: the installed one")
-    parser.add_argument(
-        "--only", metavar="PATTERN", default="*", help="only cells whose id fits: 'linear-int8*'"
-    )
-    parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator")
+    add_arguments(parser, ARGUMENTS)
     return exit_code(make, parser.parse_args(words))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -11,11 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_sme2.cli.main import exit_code
+from pytest_sme2.cli.options import Arguments, add_arguments, show
 from pytest_sme2.errors import UsageError
 from pytest_sme2.runners.sdk import sdk_version
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.system.files import encode, write_text
-from pytest_sme2.system.qemu import CPUS, DEFAULT_CPU, VECTOR_BITS, find_qemu
+from pytest_sme2.system.qemu import EVERY_CPU, find_qemu
 from pytest_sme2.system.terminal import say
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.emulated import EmulatedTarget
@@ -27,29 +28,19 @@ from tools.sweep.script import script
 OUT = Path("sme2-sweep")
 
 
+ARGUMENTS: Arguments = {
+    "--programs N": ("how many in all (default: 56)", 56),
+    "--seed N": ("another seed, other programs (default: 0)", 0),
+    "--minutes N": ("stop then; the same command goes on where it was", math.inf),
+    "--out DIR": (f"for results, and a script for each difference (default: {OUT})", OUT),
+    "--qemu FILE": "the emulator",
+    "--json": "print JSON",
+}
+
+
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.sweep", description=__doc__)
-    parser.add_argument(
-        "--programs", type=int, default=56, metavar="N", help="how many in all (default: 56)"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="another seed, other programs (default: 0)"
-    )
-    parser.add_argument(
-        "--minutes",
-        type=float,
-        metavar="N",
-        help="stop then; the same command goes on where it was",
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=OUT,
-        metavar="DIR",
-        help=f"for results, and a script for each difference (default: {OUT})",
-    )
-    parser.add_argument("--qemu", type=Path, metavar="FILE", help="the emulator")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_arguments(parser, ARGUMENTS)
     return exit_code(sweep, parser.parse_args(words))
 
 
@@ -58,9 +49,7 @@ def sweep(arguments: argparse.Namespace) -> int:
     if arguments.programs < 1:
         raise UsageError("--programs takes a number from 1 on.")
     qemu = find_qemu(arguments.qemu)
-    shorter = [bits for bits in VECTOR_BITS if bits != DEFAULT_CPU.vector_bits]
-    every = [*CPUS, *(replace(DEFAULT_CPU, vector_bits=bits) for bits in reversed(shorter))]
-    targets = [EmulatedTarget(qemu, cpu=cpu) for cpu in every]
+    targets = [EmulatedTarget(qemu, cpu=cpu) for cpu in EVERY_CPU]
     runner = wheel_runner(targets[0].platform, executorch=sdk_version(None), progress=say)
     cpus = tuple(str(target.cpu) for target in targets)
     results = read_results(
@@ -68,11 +57,11 @@ def sweep(arguments: argparse.Namespace) -> int:
     )
     log = arguments.out / "export.log"
     running = Sweep(ManyExports("tools.sweep.networks", log, None, say), targets, runner)
-    ends = None if arguments.minutes is None else time.monotonic() + 60 * arguments.minutes
+    ends = time.monotonic() + 60 * arguments.minutes
     batches = -(-arguments.programs // BATCH)
     try:
         for number in range(len(results.batches), batches):
-            if ends is not None and time.monotonic() > ends:
+            if time.monotonic() > ends:
                 break
             made = running.batch(arguments.seed, number)
             known = {entry.likeness for entry in results.differences}
@@ -93,10 +82,7 @@ def sweep(arguments: argparse.Namespace) -> int:
             say(f"{results.programs} of {count(batches * BATCH, 'program')}")
     finally:
         running.close()
-    if arguments.json:
-        print(json.dumps(encode(results), indent=1))
-    else:
-        print("\n".join(results.lines(arguments.out)))
+    show(arguments, encode(results), results.lines(arguments.out))
     return 1 if results.differences else 0
 
 

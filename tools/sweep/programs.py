@@ -16,15 +16,16 @@ PRODUCT = "product with itself"
 ACTIVATIONS = ("ReLU", "Hardswish", "Sigmoid", "GELU")
 
 # bf16 is left out: ExecuTorch 1.5 runs it on portable kernels, as the kernel matrix shows.
-DATA_TYPES = (
-    "fp32",
-    "fp16",
-    "int8 per channel",
-    "int8 per tensor",
-    "dynamic int8",
-    "int4 per channel",
-    "int4 per group",
-)
+PRECISIONS = {
+    "fp32": "fp32",
+    "fp16": "fp16",
+    "int8 per channel": "int8",
+    "int8 per tensor": "int8",
+    "dynamic int8": "int8_dynamic",
+    "int4 per channel": "int4_channel",
+    "int4 per group": "int4",
+}
+DATA_TYPES = tuple(PRECISIONS)
 # Their linear layers alone are quantized, so images would test fp32 once more.
 _OF_LINEAR = ("dynamic int8", "int4 per channel", "int4 per group")
 GROUP = 32

@@ -22,18 +22,9 @@ from pytest_sme2.trace.program import read_program
 from pytest_sme2.verdict.limits import ON_OFF_TOLERANCES, TOLERANCES
 from pytest_sme2.verdict.numerics import compare_arms, compare_reference, within
 from tools.many_exports import ManyExports, read_record
-from tools.sweep.programs import DATA_TYPES, RandomProgram, draw, shrink
+from tools.sweep.programs import DATA_TYPES, PRECISIONS, RandomProgram, draw, shrink
 
 BATCH = 8
-_PRECISIONS = {
-    "fp32": "fp32",
-    "fp16": "fp16",
-    "int8 per channel": "int8",
-    "int8 per tensor": "int8",
-    "dynamic int8": "int8_dynamic",
-    "int4 per channel": "int4_channel",
-    "int4 per group": "int4",
-}
 _RUN_SECONDS = 300.0
 # Inputs and weights are around one.
 _FLAT = 0.02
@@ -163,7 +154,7 @@ class Sweep:
         record = read_record(folder)
         if record.problem:
             return None, record.problem
-        return record.artifact(folder, "sweep", _PRECISIONS[programs[0].data_type], {}), ""
+        return record.artifact(folder, "sweep", PRECISIONS[programs[0].data_type], {}), ""
 
     def compared(
         self,
