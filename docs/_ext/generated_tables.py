@@ -19,9 +19,9 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from pytest_sme2.cli import main as cli
-from pytest_sme2.cli.commands.matrix import changes_text
+from pytest_sme2.cli.commands.matrix import change_lines
 from pytest_sme2.plugin import fixtures
-from pytest_sme2.profile.kernel_matrix import changes, shipped_matrix, shipped_versions
+from pytest_sme2.profile.kernel_matrix import shipped_matrix, shipped_versions
 from pytest_sme2.results import Cell, KernelMatrix
 from pytest_sme2.session.options import OPTIONS
 
@@ -125,7 +125,7 @@ def changes_lines() -> Iterator[str]:
         return
     before, after = (shipped_matrix(version) for version in versions[-2:])
     yield "```text"
-    yield from changes_text(before, after, changes(before, after)).splitlines()
+    yield from change_lines(before, after)
     yield "```"
 
 

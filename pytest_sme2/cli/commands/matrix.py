@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_sme2.cli.options import Arguments, show
 from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.kernel_matrix import (
-    CellChange,
     changes,
     read_matrix,
     select,
@@ -38,9 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _write_page(arguments, matrix)
     if arguments.changes is not None:
         before = _chosen(arguments.changes)
-        found = changes(before, matrix)
-        lines = changes_text(before, matrix, found).splitlines()
-        return show(arguments, [encode(entry) for entry in found], lines)
+        found = [encode(entry) for entry in changes(before, matrix)]
+        return show(arguments, found, change_lines(before, matrix))
     answers = select(
         matrix,
         operators=arguments.operator,
@@ -48,13 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
         family=arguments.family or "",
     )
     if not answers:
-        raise UsageError(
-            "No cell fits. Operators: "
-            + ", ".join(dict.fromkeys(answer.cell.operator for answer in matrix.answers))
-            + ". Data types: "
-            + ", ".join(dict.fromkeys(answer.cell.data_type for answer in matrix.answers))
-            + "."
-        )
+        operators = ", ".join(dict.fromkeys(answer.cell.operator for answer in matrix.answers))
+        types = ", ".join(dict.fromkeys(answer.cell.data_type for answer in matrix.answers))
+        raise UsageError(f"No cell fits. Operators: {operators}. Data types: {types}.")
     return show(arguments, [encode(answer) for answer in answers], _table(matrix, answers))
 
 
@@ -108,18 +102,17 @@ def _row(answer: CellAnswer) -> tuple[str, ...]:
     )
 
 
-def changes_text(before: KernelMatrix, after: KernelMatrix, found: Sequence[CellChange]) -> str:
+def change_lines(before: KernelMatrix, after: KernelMatrix) -> Iterator[str]:
     """What changed between two versions, the most important first."""
-    both = before.by_cell.keys() & after.by_cell.keys()
-    left = (before.by_cell.keys() | after.by_cell.keys()) - both
-    lines = [
-        f"ExecuTorch {before.executorch} to {after.executorch}: {len(found)} of "
-        f"{count(len(both), 'cell')} changed" + (f"; {len(left)} are in one alone" if left else "")
-    ]
+    found = changes(before, after)
+    both = count(len(before.by_cell.keys() & after.by_cell.keys()), "cell")
+    left = len(before.by_cell.keys() ^ after.by_cell.keys())
+    alone = f"; {left} are in one alone" if left else ""
+    versions = f"ExecuTorch {before.executorch} to {after.executorch}"
+    yield f"{versions}: {len(found)} of {both} changed{alone}"
     for change in found:
         old, new = change.before, change.after
-        lines.append(f"{change.what:<12}  {new.cell}: {_short(old)} → {_short(new)}")
-    return "\n".join(lines) + "\n"
+        yield f"{change.what:<12}  {new.cell}: {_short(old)} → {_short(new)}"
 
 
 def _short(answer: CellAnswer) -> str:

@@ -36,7 +36,9 @@ _ELEMENTS = {"failed": "failure", "error": "error", "skipped": "skipped"}
 def junit_text(tests: Mapping[str, RanTest]) -> str:
     """The document; the tests of a run are one suite."""
     outcomes = [test.outcome for test in tests.values()]
-    suite = ElementTree.Element(
+    suites = ElementTree.Element("testsuites")
+    suite = ElementTree.SubElement(
+        suites,
         "testsuite",
         name="pytest",
         tests=str(len(tests)),
@@ -50,23 +52,16 @@ def junit_text(tests: Mapping[str, RanTest]) -> str:
         case = ElementTree.SubElement(
             suite,
             "testcase",
-            classname=_text(path.removesuffix(".py").replace("/", ".")),
-            name=_text(name or path),
+            classname=path.removesuffix(".py").replace("/", "."),
+            name=name or path,
             time=f"{test.seconds:.3f}",
         )
         if test.outcome in _ELEMENTS:
-            message = _text(test.message)
-            first = message.strip().partition("\n")[0]
-            ElementTree.SubElement(case, _ELEMENTS[test.outcome], message=first).text = message
-    suites = ElementTree.Element("testsuites")
-    suites.append(suite)
+            first = test.message.strip().partition("\n")[0]
+            ElementTree.SubElement(case, _ELEMENTS[test.outcome], message=first).text = test.message
     ElementTree.indent(suites, " ")
-    declaration = '<?xml version="1.0" encoding="utf-8"?>\n'
-    return declaration + ElementTree.tostring(suites, encoding="unicode") + "\n"
-
-
-def _text(text: str) -> str:
-    return _NOT_XML.sub("\ufffd", text)
+    text = _NOT_XML.sub("\ufffd", ElementTree.tostring(suites, encoding="unicode"))
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'
 
 
 EXAMPLE = "sme2 merge shard-1 shard-2 --out merged --junit junit.xml"
