@@ -39,17 +39,12 @@ _LONGEST_PATH = 4000
 # An experiment's name and its number of threads: one entry of a file may ask for several numbers.
 Key = tuple[str, int]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-# Options of the kit's script, which it also takes from extra_args: True where a value follows.
-_SCRIPT_OPTIONS = {
-    "--verbose-runner": True,
-    "--xtrace-template": True,
-    "--xtrace-target-sec": True,
-    "--xtrace-min-exec": True,
-    "--xtrace-max-exec": True,
-    "--xtrace-execs": True,
-    "--output": False,
-    "--no-output": False,
-}
+# Options of the kit's script, which it also takes from extra_args.
+_SWITCHES = ("--output", "--no-output")
+_WITH_VALUE = (
+    *("--verbose-runner", "--xtrace-template", "--xtrace-target-sec"),
+    *("--xtrace-min-exec", "--xtrace-max-exec", "--xtrace-execs"),
+)
 
 
 @dataclass(frozen=True)
@@ -112,6 +107,8 @@ def parse_plan(document: object) -> ExperimentPlan:
         raise UsageError(f"model: {str(model)!r} is not a program. Give the path of a .pte file.")
     # Where the kit puts the results of a file that names no place.
     home = model.parent.parent if model.parent.name == "artifacts" else model.parent
+    named = top.found.get("output_root") is not None
+    root = top.path("output_root", required=True) if named else home / "results"
     entries = top.found.get("experiments")
     if not isinstance(entries, list) or not entries:
         raise UsageError("experiments: must be a list with at least one experiment.")
@@ -131,9 +128,7 @@ def parse_plan(document: object) -> ExperimentPlan:
         pairs = of_kit if pairs is None else pairs
     return ExperimentPlan(
         model=model,
-        output_root=home / "results"
-        if top.found.get("output_root") is None
-        else top.path("output_root", required=True),
+        output_root=root,
         experiments=experiments,
         compare=_compare(pairs, [experiment.key for experiment in experiments]),
         device=top.choice("device", DEVICES, "a device"),
@@ -163,8 +158,7 @@ def _experiments(entry: object, where: str, notes: list[str]) -> Iterator[Experi
     words, verbose_runner = _runner_words(fields, where, notes)
     runner = "runner_path" if fields.found.get("runner_path") else "quiet_runner"
     path = fields.path(runner) if fields.found.get(runner) else None
-    counts = fields.numbers(("threads", "num_threads"), default=1, most=_MOST_THREADS)
-    for threads in dict.fromkeys(counts):
+    for threads in dict.fromkeys(fields.numbers(("threads", "num_threads"), default=1)):
         yield Experiment(
             name=name,
             arm=_arm(fields, name),
@@ -184,18 +178,15 @@ def _arm(fields: _Fields, name: str) -> Arm:
     value = fields.found.get("sme2")
     if isinstance(value, bool):
         return Arm.ON if value else Arm.OFF
-    if value is not None:
-        if value not in ("on", "off"):
-            raise fields.error("sme2", f"{value!r} is neither 'on' nor 'off'.")
-        return Arm(value)
-    match = re.search(r"sme2[_-]?(on|off)", name)
-    if match is None:
-        raise fields.error(
-            "sme2",
-            f"is missing, and the name {name!r} says neither sme2_on nor sme2_off. "
-            'Say "sme2": "on" or "off".',
-        )
-    return Arm(match[1])
+    if value is None:
+        match = re.search(r"sme2[_-]?(on|off)", name)
+        if match is None:
+            problem = f"is missing, and the name {name!r} says neither sme2_on nor sme2_off."
+            raise fields.error("sme2", f'{problem} Say "sme2": "on" or "off".')
+        value = match[1]
+    if value not in ("on", "off"):
+        raise fields.error("sme2", f"{value!r} is neither 'on' nor 'off'.")
+    return Arm(value)
 
 
 def _cpus(fields: _Fields) -> tuple[int, ...]:
@@ -297,18 +288,16 @@ def _runner_words(
     words = iter(rest)
     for word in words:
         name, equals, value = word.partition("=")
-        if name not in _SCRIPT_OPTIONS:
+        if name not in (*_SWITCHES, *_WITH_VALUE):
             kept.append(word)
             continue
-        if _SCRIPT_OPTIONS[name] and not equals:
+        if name in _WITH_VALUE and not equals:
             value = next(words, "")
+        told = f"{name} is ignored: it is an option of the kit's script"
         if name == "--verbose-runner" and value:
             verbose = Path(value)
-            notes.append(f"{where}.extra_args: {value} is the runner of xnntrace experiments")
-        else:
-            notes.append(
-                f"{where}.extra_args: {name} is ignored: it is an option of the kit's script"
-            )
+            told = f"{value} is the runner of xnntrace experiments"
+        notes.append(f"{where}.extra_args: {told}")
     return tuple(kept), verbose
 
 
@@ -358,26 +347,25 @@ class _Fields:
         return found
 
     def numbers(
-        self,
-        names: Sequence[str],
-        *,
-        default: int,
-        least: int = 1,
-        most: int = _MOST,
-        several: bool = True,
+        self, names: Sequence[str], *, default: int, least: int = 1, several: bool = True
     ) -> list[int]:
-        """What the one of ``names`` that is given says; two that disagree are an error."""
-        found = {name: self.found[name] for name in names if self.found.get(name) is not None}
-        for name, value in found.items():
-            values = found[name] = value if several and isinstance(value, list) else [value]
+        """What the one of ``names`` that is given says; two that disagree are an error.
+
+        Several are numbers of threads.
+        """
+        most = _MOST_THREADS if several else _MOST
+        chosen: list[int] = []
+        for name in names:
+            value = self.found.get(name)
+            if value is None:
+                continue
+            values = value if several and isinstance(value, list) else [value]
             if not values:
                 raise self.error(name, "is an empty list. Give at least one number.")
             for one in values:
                 if not isinstance(one, int) or isinstance(one, bool) or not least <= one <= most:
                     raise self.error(name, f"{one!r} is not a whole number from {least} to {most}.")
-        first, *others = found or [""]
-        for other in others:
-            if found[other] != found[first]:
-                raise self.error(other, f"says another number than {first}. Give one.")
-        chosen: list[int] = found.get(first, [default])
-        return chosen
+            if values != (chosen or values):
+                raise self.error(name, f"says another number than {names[0]}. Give one.")
+            chosen = values
+        return chosen or [default]

@@ -175,21 +175,19 @@ def exit_code(run: Callable[[argparse.Namespace], int], arguments: argparse.Name
     try:
         code = run(arguments)
         sys.stdout.flush()
+        return code
     except Sme2Error as error:
-        print(f"sme2: {error}", file=sys.stderr)
-        return error.exit_code
+        problem, code = str(error), error.exit_code
     except MemoryError:
         from pytest_sme2.system.confine import TOO_MUCH_MEMORY
 
-        print(f"sme2: {TOO_MUCH_MEMORY}", file=sys.stderr)
-        return Sme2Error.exit_code
+        problem, code = TOO_MUCH_MEMORY, Sme2Error.exit_code
     except KeyboardInterrupt:
-        print("sme2: interrupted", file=sys.stderr)
-        return 130
+        problem, code = "interrupted", 130
     except OSError as error:
         # A file that cannot be read or written, where no better message exists.
-        print(f"sme2: {_about(error)}", file=sys.stderr)
-        return Sme2Error.exit_code
+        problem, code = _about(error), Sme2Error.exit_code
+    print(f"sme2: {problem}", file=sys.stderr)
     return code
 
 
@@ -202,5 +200,4 @@ def _about(error: OSError) -> str:
         errno.EACCES: "Choose another place, or change its permissions.",
         errno.EPERM: "Choose another place, or change its permissions.",
     }
-    remedy = remedies.get(error.errno or 0, "")
-    return f"{place}{error.strerror or error}. {remedy}".rstrip()
+    return f"{place}{error.strerror or error}. {remedies.get(error.errno or 0, '')}".rstrip()
