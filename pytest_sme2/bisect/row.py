@@ -19,12 +19,13 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from pytest_sme2.errors import RunError, UsageError
+from pytest_sme2.errors import BuildError, RunError, UsageError
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import is_program
-from pytest_sme2.system.pip import Pin, package_folder, parse_pin
+from pytest_sme2.system.pip import Pin, known_versions, package_folder, parse_pin
 from pytest_sme2.system.processes import git
 from pytest_sme2.system.terminal import Say
+from pytest_sme2.system.wording import split_list
 
 
 @dataclass(frozen=True)
@@ -293,4 +294,80 @@ class ReleaseRow:
         return f'sme2 run "$({environment}{shlex.join(export)})" --device {settings.device}'
 
 
+# --- either of them -------------------------------------------------------------------------------
+
 Row = CommitRow | ReleaseRow
+
+
+@contextmanager
+def open_row(
+    good: str,
+    bad: str | None,
+    settings: Settings,
+    versions: str | None,
+    keep_runner: bool,
+    say: Say,
+) -> Iterator[Row]:
+    """What lies between the ends that a user named, with the one model of ``settings``."""
+    first, last = parse_release(good), None if bad is None else parse_release(bad)
+    if first is not None:
+        if bad is not None and last is None:
+            raise UsageError(
+                f"{bad!r} is not a version, and --good names one. Write it as "
+                f"{first.package}==1.2.3."
+            )
+        last = last or installed_pin(first.package)
+        yield _releases(first, last, settings, versions, keep_runner, say)
+        return
+    if last is not None:
+        raise UsageError(
+            f"--bad names a version of a package, and --good does not. Write it as "
+            f"{EXECUTORCH}==1.5.0, too."
+        )
+    if versions is not None or keep_runner:
+        option = "--keep-runner" if keep_runner else "--versions"
+        raise UsageError(
+            f"{option} belongs to the versions of a package: --good {EXECUTORCH}==1.5.0"
+        )
+    repository = repository_of(Path.cwd())
+    (model,), (folder,) = settings.models, settings.model_folders
+    if is_program(model):
+        program = str(tracked(repository, Path(model)))
+        settings = replace(settings, models=(program,), model_folders=())
+    else:
+        root, place = repository.resolve(), folder.resolve()
+        if not place.is_relative_to(root):
+            raise UsageError(
+                f"{str(folder)!r} is not in this repository, so its commits do not change it. Name "
+                "a folder inside of it."
+            )
+        settings = replace(settings, model_folders=(place.relative_to(root),))
+    commits = commits_between(repository, good, bad or "HEAD")
+    with work_tree(repository, commits[0]) as tree:
+        yield CommitRow(tree, commits, settings)
+
+
+def _releases(
+    good: Pin, bad: Pin, settings: Settings, versions: str | None, keep_runner: bool, say: Say
+) -> ReleaseRow:
+    known: Sequence[str] = split_list(versions or "")
+    check_ends(good, bad, known)
+    (model,) = settings.models
+    if is_program(model) and (good.package != EXECUTORCH or keep_runner):
+        raise UsageError(
+            f"{model} is run as it is, so only the runner of {EXECUTORCH} makes a difference. Name "
+            "a model, or let the runner change."
+        )
+    if settings.device_bundle is not None and good.package == EXECUTORCH and not keep_runner:
+        raise UsageError(
+            "--phone bundle=FILE has one runner, so all versions would run on it. Leave it out, or "
+            "say that this is meant: --keep-runner"
+        )
+    if versions is None:
+        say(f"asking pip for the versions of {good.package}")
+        try:
+            known = known_versions(good.package)
+        except BuildError as error:
+            raise BuildError(f"{error} Or name them: --versions 1.2.3,1.2.4") from error
+    runtime = installed_pin(EXECUTORCH).version if keep_runner else None
+    return ReleaseRow(releases_between(good, bad, known), replace(settings, runtime=runtime), say)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 
 from pytest_sme2.bisect.bisecting import (
@@ -18,25 +16,10 @@ from pytest_sme2.bisect.bisecting import (
     Probe,
     is_slower,
 )
-from pytest_sme2.bisect.row import (
-    EXECUTORCH,
-    PACKAGES,
-    Border,
-    CommitRow,
-    ReleaseRow,
-    Row,
-    check_ends,
-    commits_between,
-    installed_pin,
-    parse_release,
-    releases_between,
-    repository_of,
-    tracked,
-    work_tree,
-)
+from pytest_sme2.bisect.row import EXECUTORCH, PACKAGES, Border, open_row
 from pytest_sme2.cli.commands.models import DEFAULT_FOLDER
 from pytest_sme2.cli.options import VARIANT, Arguments, chosen, progress, shared, show
-from pytest_sme2.errors import BuildError, UsageError, plain
+from pytest_sme2.errors import UsageError, plain
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import CaseResult, Check
 from pytest_sme2.session.cases import Case
@@ -45,9 +28,7 @@ from pytest_sme2.session.reproduce import run_command
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import is_program
-from pytest_sme2.system.pip import Pin, known_versions
-from pytest_sme2.system.terminal import Say
-from pytest_sme2.system.wording import count, split_list
+from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.judging import reference_of
 from pytest_sme2.verdict.structure import difference_lines
 
@@ -104,7 +85,9 @@ def run(arguments: argparse.Namespace) -> int:
             "An emulator's time says nothing about latency. Name a device, as in --device linux, "
             "or search by another figure."
         )
-    with progress() as say, _row(arguments, settings, say) as row:
+    ends = arguments.good, arguments.bad
+    versions, keep_runner = arguments.versions, arguments.keep_runner
+    with progress() as say, open_row(*ends, settings, versions, keep_runner, say) as row:
         search = Bisecting(row, arguments.out.resolve(), say)
         culprit = search.by_latency() if asked == LATENCY else search.by_figure(asked)
         name = arguments.model if program else f"{arguments.model}-{arguments.variant}"
@@ -115,74 +98,6 @@ def run(arguments: argparse.Namespace) -> int:
         told = lines(search, culprit, name, asked, command)
     show(arguments, document(search, culprit), map(plain, told))
     return 0 if culprit is None else 1
-
-
-# --- the row of changes ---------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _row(arguments: argparse.Namespace, settings: Settings, say: Say) -> Iterator[Row]:
-    good = parse_release(arguments.good)
-    if good is not None:
-        yield _releases(arguments, settings, good, say)
-        return
-    if arguments.bad is not None and parse_release(arguments.bad) is not None:
-        raise UsageError(
-            f"--bad names a version of a package, and --good does not. Write it as "
-            f"{EXECUTORCH}==1.5.0, too."
-        )
-    if arguments.versions is not None or arguments.keep_runner:
-        option = "--keep-runner" if arguments.keep_runner else "--versions"
-        raise UsageError(
-            f"{option} belongs to the versions of a package: --good {EXECUTORCH}==1.5.0"
-        )
-    repository = repository_of(Path.cwd())
-    if is_program(arguments.model):
-        program = str(tracked(repository, Path(arguments.model)))
-        settings = replace(settings, models=(program,), model_folders=())
-    else:
-        folder = (Path.cwd() / arguments.models_folder).resolve()
-        if not folder.is_relative_to(repository.resolve()):
-            raise UsageError(
-                f"{str(arguments.models_folder)!r} is not in this repository, so its commits do "
-                "not change it. Name a folder inside of it."
-            )
-        inside = folder.relative_to(repository.resolve())
-        settings = replace(settings, model_folders=(inside,))
-    commits = commits_between(repository, arguments.good, arguments.bad or "HEAD")
-    with work_tree(repository, commits[0]) as tree:
-        yield CommitRow(tree, commits, settings)
-
-
-def _releases(arguments: argparse.Namespace, settings: Settings, good: Pin, say: Say) -> ReleaseRow:
-    bad = installed_pin(good.package) if arguments.bad is None else parse_release(arguments.bad)
-    if bad is None:
-        raise UsageError(
-            f"{arguments.bad!r} is not a version, and --good names one. Write it as "
-            f"{good.package}==1.2.3."
-        )
-    known: Sequence[str] = split_list(arguments.versions or "")
-    check_ends(good, bad, known)
-    if is_program(arguments.model) and (good.package != EXECUTORCH or arguments.keep_runner):
-        raise UsageError(
-            f"{arguments.model} is run as it is, so only the runner of {EXECUTORCH} makes a "
-            "difference. Name a model, or let the runner change."
-        )
-    one_runner = settings.device_bundle is not None and not arguments.keep_runner
-    if one_runner and good.package == EXECUTORCH:
-        raise UsageError(
-            "--phone bundle=FILE has one runner, so all versions would run on it. Leave it out, or "
-            "say that this is meant: --keep-runner"
-        )
-    if arguments.versions is None:
-        say(f"asking pip for the versions of {good.package}")
-        try:
-            known = known_versions(good.package)
-        except BuildError as error:
-            raise BuildError(f"{error} Or name them: --versions 1.2.3,1.2.4") from error
-    runtime = installed_pin(EXECUTORCH).version if arguments.keep_runner else None
-    row = releases_between(good, bad, known)
-    return ReleaseRow(row, replace(settings, runtime=runtime), say)
 
 
 # --- what was found, in words and as JSON ---------------------------------------------------------
