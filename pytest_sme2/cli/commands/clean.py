@@ -9,32 +9,19 @@ import argparse
 import os
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pytest_sme2.cli.options import Arguments, shared, show
-from pytest_sme2.cli.options import chosen as phone_options
+from pytest_sme2.cli.options import Arguments, chosen, shared, show
 from pytest_sme2.errors import Sme2Warning, StorageError, UsageError
-from pytest_sme2.system.cache import (
-    KINDS,
-    LOG,
-    MARK,
-    CacheEntry,
-    chosen,
-    entries,
-    find_cache,
-    is_ours,
-    parse_age,
-    parse_size,
-    remove,
-)
+from pytest_sme2.system import cache
 from pytest_sme2.system.wording import one_of
 from pytest_sme2.targets.phone.adb import AdbServer
 from pytest_sme2.targets.phone.pool import lease_phone, open_pool, open_server
 
 EXAMPLE = "sme2 clean --older-than 30d"
 ARGUMENTS: Arguments = {
-    f"--kind {{{','.join(KINDS)}}}...": "only this kind; may be repeated",
+    f"--kind {{{','.join(cache.KINDS)}}}...": "only this kind; may be repeated",
     "--older-than AGE": "remove what was not used for that long: 30d, 12h",
     "--keep SIZE": "remove the least recently used until this is left: 2GB",
     **shared("device", "serial", "phone", device="the cache; android is a phone"),
@@ -42,7 +29,7 @@ ARGUMENTS: Arguments = {
 
 
 def run(arguments: argparse.Namespace) -> int:
-    given = phone_options(arguments)
+    given = chosen(arguments)
     if not given:
         return _clean_cache(arguments)
     if any((arguments.kind, arguments.older_than, arguments.keep)):
@@ -79,18 +66,18 @@ def _clean(server: AdbServer, serial: str) -> dict[str, Any]:
 
 
 def _clean_cache(arguments: argparse.Namespace) -> int:
-    folder, now = find_cache(), time.time()
-    found = entries(folder, arguments.kind or KINDS)
-    older = None if arguments.older_than is None else parse_age(arguments.older_than)
-    keep = None if arguments.keep is None else parse_size(arguments.keep)
-    removed = chosen(found, now=now, older_than=older, keep=keep)
-    ours = is_ours(folder)
+    folder, now = cache.find_cache(), time.time()
+    found = cache.entries(folder, arguments.kind or cache.KINDS)
+    older = None if arguments.older_than is None else cache.parse_age(arguments.older_than)
+    keep = None if arguments.keep is None else cache.parse_size(arguments.keep)
+    removed = cache.chosen(found, now=now, older_than=older, keep=keep)
+    ours = cache.is_ours(folder)
     if removed and not ours:
         raise StorageError(
-            f"{folder} has no mark of a cache of this version ({MARK}), so nothing in it is "
+            f"{folder} has no mark of a cache of this version ({cache.MARK}), so nothing in it is "
             "deleted. It may be of an earlier version. Look at it, and delete it yourself."
         )
-    remove(removed, "sme2 clean")
+    cache.remove(removed, "sme2 clean")
     gone = set(removed)
     rows = [
         {
@@ -105,32 +92,33 @@ def _clean_cache(arguments: argparse.Namespace) -> int:
     ]
     if older is None and keep is None:
         lines = [str(folder)]
-        for kind in arguments.kind or KINDS:
+        for kind in arguments.kind or cache.KINDS:
             lines += _summary(kind, [entry for entry in found if entry.kind == kind], now)
         how = "Remove with --older-than 30d, or --keep 2GB."
-        lines.append(how if ours else f"There is no {MARK} in it, so nothing is deleted.")
-        beside = [kind for kind in KINDS if (folder.parent / kind).is_dir()]
+        lines.append(how if ours else f"There is no {cache.MARK} in it, so nothing is deleted.")
+        beside = [kind for kind in cache.KINDS if (folder.parent / kind).is_dir()]
         if os.environ.get("SME2_CACHE_DIR") and beside:
             lines.append(
                 f"{folder.parent} has also: {', '.join(beside)}. They are of an earlier version, "
                 "or of others. They are not used, and never deleted by us."
             )
     else:
-        lines = [f"removed  {_size(entry.bytes):>9}  {entry.path}" for entry in removed]
-        total = sum(entry.bytes for entry in removed)
-        left = _size(sum(entry.bytes for entry in found) - total)
-        lines.append(f"{len(removed)} removed, {_size(total)}; {left} left. Log: {folder / LOG}")
+        lines = [f"removed  {_size([entry]):>9}  {entry.path}" for entry in removed]
+        left = _size([entry for entry in found if entry not in gone])
+        done = f"{len(removed)} removed, {_size(removed)}; {left} left."
+        lines.append(f"{done} Log: {folder / cache.LOG}")
     return show(arguments, {"cache": str(folder), "entries": rows}, lines)
 
 
-def _summary(kind: str, found: list[CacheEntry], now: float) -> Iterator[str]:
+def _summary(kind: str, found: list[cache.CacheEntry], now: float) -> Iterator[str]:
     if found:
         oldest = (now - found[0].used) / 86400
         half = sum(entry.left_over for entry in found)
         left_over = f", {half} left half made by killed processes" if half else ""
-        size = _size(sum(entry.bytes for entry in found))
-        yield f"  {kind:14} {len(found):>5} {size:>9}  oldest unused for {oldest:.0f} d{left_over}"
+        number = f"{len(found):>5} {_size(found):>9}"
+        yield f"  {kind:14} {number}  oldest unused for {oldest:.0f} d{left_over}"
 
 
-def _size(count: int) -> str:
+def _size(found: Sequence[cache.CacheEntry]) -> str:
+    count = sum(entry.bytes for entry in found)
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
