@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 # A run inside this process forgets what it has imported, and numpy cannot be imported twice.
 import pytest_sme2.plugin.conclusion
 import pytest_sme2.session.session  # noqa: F401
+from pytest_sme2.cli.main import main
+from tests.support import Command
 
 pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def sme2(capsys: pytest.CaptureFixture[str]) -> Command:
+    def run(*words: object, code: int = 0) -> Any:
+        found = main([*map(str, words)])
+        printed = capsys.readouterr()
+        assert found == code, printed.err
+        return printed
+
+    return run

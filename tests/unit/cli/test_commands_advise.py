@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.cli.main import main
 from pytest_sme2.profile.beside import keep_shapes
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, write_record
-from tests.support import ETDUMPS, recorded_runs
+from tests.support import ETDUMPS, Command, recorded_runs
 from tests.support.gate_examples import emulated
 
 
-def test_what_a_run_directory_holds_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["advise", "net", "--run", str(tmp_path / "missing")]) == 2
-    assert main(["advise", "net", "--run", str(tmp_path)]) == 2
-    assert "holds no run of 'net'" in capsys.readouterr().err
+def advice(sme2: Command, model: str, folder: Path, *more: str) -> str:
+    return " ".join(sme2("advise", model, "--run", folder, *more).out.split())
+
+
+def test_what_a_run_directory_holds_is_named(tmp_path: Path, sme2: Command) -> None:
+    sme2("advise", "net", "--run", tmp_path / "missing", code=2)
+    assert "holds no run of 'net'" in sme2("advise", "net", "--run", tmp_path, code=2).err
 
 
 def test_an_earlier_run_is_judged_the_best_covered_variant_first(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, sme2: Command
 ) -> None:
     for variant in ("fp16", "fp32"):
         folder = tmp_path / variant
@@ -35,8 +35,7 @@ def test_an_earlier_run_is_judged_the_best_covered_variant_first(
         keep_shapes(folder / "on.etdump", ETDUMPS.parent / "programs" / "mobile_fp16.pte", print)
         write_record(folder, CaseRecord(SCHEMA, f"net-{variant}", found, None, (), etdumps))
 
-    assert main(["advise", "net", "--run", str(tmp_path)]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = advice(sme2, "net", tmp_path)
     assert "fp32 has the best SME2 coverage, and nothing was counted, with 100% of its" in shown
     assert "fp16 2/11 - - 0.10 MB 0" in shown
     assert "not on SME2: Fully Connected (NC, F16) GEMM: 9 operators in fp16 (1x16x16x8 by" in shown
@@ -46,8 +45,7 @@ def test_an_earlier_run_is_judged_the_best_covered_variant_first(
     assert "what an operator costs in time is not known" in shown
     assert "% of the time" not in shown
 
-    assert main(["advise", "net", "--run", str(tmp_path), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = json.loads(advice(sme2, "net", tmp_path, "--json"))
     assert document["timed"] is False
     assert [entry["variant"] for entry in document["variants"]] == ["fp32", "fp16"]
     (missed,) = (
@@ -57,26 +55,20 @@ def test_an_earlier_run_is_judged_the_best_covered_variant_first(
 
 
 def test_advice_quotes_the_cell_of_the_kernel_matrix_as_the_documentation_shows(
-    capsys: pytest.CaptureFixture[str],
+    sme2: Command,
 ) -> None:
-    root = Path(__file__).parents[3]
-    assert main(["advise", "toy_cnn", "--run", str(root / "docs" / "sample" / "emulated")]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    page = (root / "docs" / "advice.md").read_text("utf-8")
+    docs = Path(__file__).parents[3] / "docs"
+    page = (docs / "advice.md").read_text("utf-8")
     quoted = page.partition("docs/sample/emulated`:\n\n```text\n")[2].partition("```")[0]
     assert "convolution 1x1, fp16, 256 rows" in " ".join(quoted.split())
-    assert " ".join(quoted.split()) in shown
-    assert main(["advise", "toy_cnn", "--json", "--run", str(root / "docs/sample/emulated")]) == 0
-    document = json.loads(capsys.readouterr().out)
+    assert " ".join(quoted.split()) in advice(sme2, "toy_cnn", docs / "sample" / "emulated")
+    document = json.loads(advice(sme2, "toy_cnn", docs / "sample" / "emulated", "--json"))
     assert any("NEON" in entry["evidence"] for entry in document["advice"])
 
 
-def test_a_single_row_on_sme2_is_to_be_measured(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_single_row_on_sme2_is_to_be_measured(tmp_path: Path, sme2: Command) -> None:
     recorded_runs.unpack("gru-fp16", tmp_path)
-    assert main(["advise", "gru", "--run", str(tmp_path)]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
+    printed = advice(sme2, "gru", tmp_path)
     assert "Some of them multiply a single row: measure those." in printed
     assert "matrix operators on SME2 with a single row: 9 operators, 18.1 % of" in printed
     assert "XNNPACK#10719 measured packed SME2 kernels with one row as 1.4 to 3 times" in printed

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.cli.main import main
 from pytest_sme2.report.findings import profile_findings
 from pytest_sme2.report.tables import comparison_text, profile_text
 from pytest_sme2.report.text import WIDTH
 from pytest_sme2.session.analysis import analyze_file
-from tests.support import ETDUMPS
+from tests.support import ETDUMPS, Command
 from tests.support.etdump_builder import build_etdump
 from tests.support.profiles import profile_of, run_of
 
@@ -31,9 +30,8 @@ def widest(text: str) -> int:
     return max(len(line) for line in text.splitlines())
 
 
-def test_a_file_is_explained_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "analyze", str(FP16_ON)]) == 0
-    text = capsys.readouterr().out
+def test_a_file_is_explained_on_the_terminal(sme2: Command) -> None:
+    text = sme2("report", "analyze", FP16_ON).out
     assert "matrix operators on SME2: 2 of 3 (fp16)" in flat(text)
     assert "not on SME2: 1 Fully Connected (NC, F16) GEMM (9.1 % of the time): " in flat(text)
     assert "most likely 1x1 convolutions: ExecuTorch stores" in flat(text)
@@ -42,20 +40,20 @@ def test_a_file_is_explained_on_the_terminal(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
-def test_no_line_is_wider_than_a_terminal(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "analyze", str(path)]) == 0
-    assert main(["report", "compare", str(FP16_OFF), str(path), "--names", "a" * 30, "b" * 30]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_no_line_is_wider_than_a_terminal(path: Path, sme2: Command) -> None:
+    lines = sme2("report", "analyze", path).out.splitlines()
+    names = ("--names", "a" * 30, "b" * 30)
+    lines += sme2("report", "compare", FP16_OFF, path, *names).out.splitlines()
     # The line that names the file is as long as the file's name.
     assert all(len(line) <= WIDTH for line in lines if str(ETDUMPS) not in line)
 
 
-def test_a_single_file_writes_nothing_unless_told(tmp_path: Path) -> None:
+def test_a_single_file_writes_nothing_unless_told(tmp_path: Path, sme2: Command) -> None:
     target = tmp_path / "toy.etdump"
     shutil.copy(FP16_ON, target)
-    assert main(["report", "analyze", str(target)]) == 0
+    sme2("report", "analyze", target)
     assert list(tmp_path.iterdir()) == [target]
-    assert main(["report", "analyze", str(target), "--out", str(tmp_path / "out")]) == 0
+    sme2("report", "analyze", target, "--out", tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "analysis_summary.json",
         "toy_all_runs_timeline.csv",
@@ -66,98 +64,82 @@ def test_a_single_file_writes_nothing_unless_told(tmp_path: Path) -> None:
     ]
 
 
-def make_run_directory(folder: Path) -> None:
+def make_run_directory(folder: Path, device: str = "linux") -> None:
     for arm, path in (("on", FP16_ON), ("off", FP16_OFF)):
-        experiment = folder / f"linux_sme2_{arm}"
+        experiment = folder / f"{device}_sme2_{arm}"
         experiment.mkdir(parents=True)
-        shutil.copy(path, experiment / f"toy_linux_sme2_{arm}_t1.etdump")
+        shutil.copy(path, experiment / "run.etdump")
 
 
-def test_a_run_directory_gets_its_files_and_its_comparison(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_directory_gets_its_files_and_its_comparison(tmp_path: Path, sme2: Command) -> None:
     make_run_directory(tmp_path)
-    assert main(["report", "analyze", str(tmp_path)]) == 0
-    text = capsys.readouterr().out
-    assert "evidence: 2 of 3 matrix operators ran on SME2 kernels with SME2 on" in flat(text)
-    assert "the bottleneck" in flat(text)
+    text = flat(sme2("report", "analyze", tmp_path).out)
+    assert "evidence: 2 of 3 matrix operators ran on SME2 kernels with SME2 on" in text
+    assert "the bottleneck" in text
     assert (tmp_path / "analysis_summary.json").is_file()
-    assert (tmp_path / "linux_sme2_on" / "toy_linux_sme2_on_t1_operator_stats.csv").is_file()
+    assert (tmp_path / "linux_sme2_on" / "run_operator_stats.csv").is_file()
     # A folder with one dump can be compared as well.
-    folders = [str(tmp_path / f"linux_sme2_{arm}") for arm in ("off", "on")]
-    assert main(["report", "compare", *folders, "--names", "off", "on"]) == 0
-    assert "'on' is" in capsys.readouterr().out
+    folders = [tmp_path / f"linux_sme2_{arm}" for arm in ("off", "on")]
+    assert "'on' is" in sme2("report", "compare", *folders, "--names", "off", "on").out
 
 
-def test_a_damaged_dump_stops_none_of_the_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_dump_stops_none_of_the_others(tmp_path: Path, sme2: Command) -> None:
     make_run_directory(tmp_path)
-    damaged = tmp_path / "linux_sme2_off" / "toy_linux_sme2_off_t1.etdump"
+    damaged = tmp_path / "linux_sme2_off" / "run.etdump"
     damaged.write_bytes(b"not a dump")
-    assert main(["report", "analyze", str(tmp_path)]) == 1
-    printed = capsys.readouterr()
-    assert "linux_sme2_on/toy_linux_sme2_on_t1" in printed.out
+    printed = sme2("report", "analyze", tmp_path, code=1)
+    assert "linux_sme2_on/run" in printed.out
     assert f"sme2: {damaged}: " in printed.err
-    (tmp_path / "linux_sme2_on" / "toy_linux_sme2_on_t1.etdump").write_bytes(b"nor this")
-    assert main(["report", "analyze", str(tmp_path)]) == 3
-    assert capsys.readouterr().err.count(".etdump") == 2
+    (tmp_path / "linux_sme2_on" / "run.etdump").write_bytes(b"nor this")
+    assert sme2("report", "analyze", tmp_path, code=3).err.count(".etdump") == 2
 
 
-def test_a_dump_can_be_said_to_be_emulated(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "analyze", str(FP16_ON), "--emulated"]) == 0
-    text = capsys.readouterr().out
+def test_a_dump_can_be_said_to_be_emulated(sme2: Command) -> None:
+    text = sme2("report", "analyze", FP16_ON, "--emulated").out
     assert "times of an emulated CPU say nothing about hardware" in text
     assert "median" not in text
 
 
-def test_compare_says_what_moved_to_sme2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_says_what_moved_to_sme2(sme2: Command) -> None:
     moved = "Convolution (NHWC, F16) IGEMM -> Convolution (NHWC, PF16) IGEMM"
-    assert main(["report", "compare", str(FP16_OFF), str(FP16_ON)]) == 0
     sentence = f"2 of 3 matrix operators moved to SME2: 1 x {moved}; "
-    assert sentence in flat(capsys.readouterr().out)
     for words, told in (
+        ((FP16_OFF, FP16_ON), sentence),
         (("--emulated", FP16_OFF, FP16_ON), sentence),
         (("--emulated", FP16_ON, FP16_ON), "the same operators"),
         ((FP16_ON, FP16_OFF), "2 of 3 matrix operators left SME2: "),
         ((FP16_OFF, FP16_OFF), "on neither side is one of 3 matrix operators on SME2"),
     ):
-        assert main(["report", "compare", *map(str, words)]) == 0
-        text = flat(capsys.readouterr().out)
+        text = flat(sme2("report", "compare", *words).out)
         assert told in text
         assert ("the same operators" in text) == (words[1:] == (FP16_ON, FP16_ON))
-    assert main(["report", "compare", str(FP16_OFF), str(FP16_ON), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = json.loads(sme2("report", "compare", FP16_OFF, FP16_ON, "--json").out)
+    assert (document["before"], document["after"]) == ("A", "B")
+    assert len(document["operators"]) == 7
     assert moved in document["moved_to_sme2"]
     assert document["left_sme2"] == []
 
 
-def test_out_keeps_the_run_directory_as_it_was(tmp_path: Path) -> None:
+def test_out_keeps_the_run_directory_as_it_was(tmp_path: Path, sme2: Command) -> None:
     make_run_directory(tmp_path / "runs")
     before = sorted((tmp_path / "runs").rglob("*"))
-    assert main(["report", "analyze", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 0
+    sme2("report", "analyze", tmp_path / "runs", "--out", tmp_path / "out")
     assert sorted((tmp_path / "runs").rglob("*")) == before
     assert (tmp_path / "out" / "linux_sme2_off").is_dir()
 
 
-def test_json_is_all_there_is_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "analyze", str(FP16_ON), "--json"]) == 0
-    experiment = json.loads(capsys.readouterr().out)["experiments"]["cpp_toy_fp16_on"]
+def test_json_is_all_there_is_on_stdout(sme2: Command) -> None:
+    found = json.loads(sme2("report", "analyze", FP16_ON, "--json").out)
+    experiment = found["experiments"]["cpp_toy_fp16_on"]
     shares = [part["share"] for part in experiment["categories"].values()]
     assert sum(shares) + experiment["overhead"]["share"] == pytest.approx(1.0)
-    assert main(["report", "compare", str(FP16_OFF), str(FP16_ON), "--json"]) == 0
-    comparison = json.loads(capsys.readouterr().out)
-    assert (comparison["before"], comparison["after"]) == ("A", "B")
-    assert len(comparison["operators"]) == 7
 
 
-def test_rules_place_unknown_operators(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rules_place_unknown_operators(tmp_path: Path, sme2: Command) -> None:
     path = tmp_path / "own.etdump"
     path.write_bytes(build_etdump([run_of([[("my_op", 5_000)]])]))
-    assert main(["report", "analyze", str(path)]) == 0
-    assert "unknown operators: 'my_op' (" in flat(capsys.readouterr().out)
-    assert main(["report", "analyze", str(path), "--rule", "my_.* = GEMM linear"]) == 0
-    text = capsys.readouterr().out
+    assert "unknown operators: 'my_op' (" in flat(sme2("report", "analyze", path).out)
+    text = sme2("report", "analyze", path, "--rule", "my_.* = GEMM linear").out
     assert "unknown operators" not in text
     assert "GEMM" in text
     assert "no SME2 kernel of that name is known" in flat(text)
@@ -166,30 +148,24 @@ def test_rules_place_unknown_operators(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["report", "analyze", "nowhere.etdump"], 2, "does not exist"),
-        (["report", "analyze", "."], 2, "no *.etdump file"),
-        (["report", "analyze", ".", "--etrecord", "x"], 2, "belongs to one ETDump"),
-        (["report", "analyze", str(FP16_ON), "--rule", "x"], 2, "not a rule"),
-        (["report", "analyze", "broken.etdump"], 3, "broken.etdump"),
-        (["report", "compare", str(ETDUMPS), str(FP16_ON)], 2, "holds several ETDumps"),
-        (["report", "compare", "nowhere", str(FP16_ON)], 2, "does not exist"),
+        (["analyze", "nowhere.etdump"], 2, "does not exist"),
+        (["analyze", "."], 2, "no *.etdump file"),
+        (["analyze", ".", "--etrecord", "x"], 2, "belongs to one ETDump"),
+        (["analyze", FP16_ON, "--rule", "x"], 2, "not a rule"),
+        (["analyze", "broken.etdump"], 3, "broken.etdump"),
+        (["compare", ETDUMPS, FP16_ON], 2, "holds several ETDumps"),
+        (["compare", "nowhere", FP16_ON], 2, "does not exist"),
     ],
 )
 def test_mistakes_are_one_line_and_an_exit_code(
-    words: list[str],
-    code: int,
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[Any], code: int, message: str, tmp_path: Path, monkeypatch: Any, sme2: Command
 ) -> None:
     monkeypatch.chdir(tmp_path)
     if "broken.etdump" in words:
         Path("broken.etdump").write_bytes(b"not an etdump")
-    assert main(words) == code
-    captured = capsys.readouterr()
-    assert message in captured.err
-    assert captured.out == ""
+    printed = sme2("report", *words, code=code)
+    assert message in printed.err
+    assert printed.out == ""
 
 
 def test_hostile_names_cannot_write_to_the_terminal() -> None:
@@ -260,10 +236,7 @@ def test_an_empty_comparison_prints() -> None:
 @pytest.fixture
 def emulated_run(tmp_path: Path) -> Path:
     """A run directory of an emulated run."""
-    for arm, dump in (("on", FP16_ON), ("off", FP16_OFF)):
-        folder = tmp_path / f"emulated_sme2_{arm}"
-        folder.mkdir()
-        shutil.copy(dump, folder / "run.etdump")
+    make_run_directory(tmp_path, "emulated")
     (tmp_path / "metrics.json").write_text('{"measured": {"emulated": true}}', "utf-8")
     return tmp_path
 
@@ -271,15 +244,13 @@ def emulated_run(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "seen by its folder"])
 @pytest.mark.parametrize("whole", [True, False], ids=["a run directory", "a file in it"])
 def test_nothing_is_said_of_the_time_of_an_emulated_run(
-    emulated_run: Path, whole: bool, recorded: bool, capsys: pytest.CaptureFixture[str]
+    emulated_run: Path, whole: bool, recorded: bool, sme2: Command
 ) -> None:
     if not recorded:  # `sme2 advise` leaves such folders
         (emulated_run / "metrics.json").unlink()
     on, off = (emulated_run / f"emulated_sme2_{arm}" / "run.etdump" for arm in ("on", "off"))
-    asked = str(emulated_run if whole else on)
-    assert main(["report", "analyze", asked]) == 0
-    assert main(["report", "compare", str(off), str(on)]) == 0
-    text = capsys.readouterr().out
+    asked = emulated_run if whole else on
+    text = sme2("report", "analyze", asked).out + sme2("report", "compare", off, on).out
     told = flat(text).replace("times of an emulated CPU say nothing about hardware", "")
     assert told != flat(text)
     assert "matrix operators on SME2: 2 of 3 (fp16)" in told
@@ -287,8 +258,7 @@ def test_nothing_is_said_of_the_time_of_an_emulated_run(
         assert word not in told, word
     assert widest(text.replace(str(emulated_run), "")) <= WIDTH
 
-    assert main(["report", "analyze", asked, "--json"]) == 0
-    summary = json.loads(capsys.readouterr().out)
+    summary = json.loads(sme2("report", "analyze", asked, "--json").out)
     assert summary["timed"] is False
     findings = [line for found in summary["experiments"].values() for line in found["findings"]]
     assert not any("time" in line or "latency" in line for line in findings)

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.cli.commands import bundle as command
-from pytest_sme2.cli.main import main
 from pytest_sme2.export.registry import ModelEntry
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Artifact
 from pytest_sme2.runners.base import LOADER
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session.bundle import open_bundle
+from tests.support import Command
 from tests.support.artifacts import make_artifact
 
 MODEL = """
@@ -47,29 +47,27 @@ def stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "wheel_runner", provision)
 
 
-def test_everything_by_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bundle", "b.tar.gz", "--platform", "linux-aarch64"]) == 0
+def test_everything_by_default(tmp_path: Path, sme2: Command) -> None:
+    printed = sme2("bundle", "b.tar.gz", "--platform", "linux-aarch64").out
+    assert "pytest --against b.tar.gz" in printed
     opened = open_bundle(tmp_path / "b.tar.gz")
     assert set(opened.artifacts) == {
         (model, variant) for model in ("toy", "other") for variant in ("fp32", "fp16")
     }
-    assert "pytest --against b.tar.gz" in capsys.readouterr().out
 
 
-def test_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_asked_for(sme2: Command) -> None:
     arguments = ["--models", "toy", "--variants", "fp16@256", "--executorch", "1.5.0", "--json"]
-    assert main(["bundle", "b.tar.gz", "--platform", "macos-arm64", *arguments]) == 0
-    document = json.loads(capsys.readouterr().out)
+    printed = sme2("bundle", "b.tar.gz", "--platform", "macos-arm64", *arguments).out
+    document = json.loads(printed)
     assert document["programs"] == [["toy", "fp16@256"]]
     assert (document["platform"], document["executorch"]) == ("macos-arm64", "1.5.0")
 
 
-def test_for_phones_the_runner_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bundle", "--phone", "b.tar.gz"]) == 3
-    assert "is not self-contained" in capsys.readouterr().err
+def test_for_phones_the_runner_alone(tmp_path: Path, sme2: Command) -> None:
+    assert "is not self-contained" in sme2("bundle", "--phone", "b.tar.gz", code=3).err
     (tmp_path / "runner" / LOADER).write_bytes(b"")
-    assert main(["bundle", "--phone", "b.tar.gz"]) == 0
-    assert "--sme2-phone bundle=b.tar.gz" in capsys.readouterr().out
+    assert "--sme2-phone bundle=b.tar.gz" in sme2("bundle", "--phone", "b.tar.gz").out
     opened = open_bundle(tmp_path / "b.tar.gz")
     assert opened.artifacts == {}
     assert opened.runner.platform == "linux-aarch64"
@@ -87,9 +85,6 @@ def test_for_phones_the_runner_alone(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["b.tar.gz", "--platform", "linux-aarch64", "--variants", "fp8"], "not a variant"),
     ],
 )
-def test_wrong_usage(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["bundle", *arguments]) == 2
-    assert message in capsys.readouterr().err
+def test_wrong_usage(arguments: list[str], message: str, sme2: Command) -> None:
+    assert message in sme2("bundle", *arguments, code=2).err
     assert not Path("b.tar.gz").exists()

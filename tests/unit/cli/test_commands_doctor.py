@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.cli.commands.doctor import format_check
-from pytest_sme2.cli.main import main
 from pytest_sme2.errors import BuildError
 from pytest_sme2.session import machine_check
 from pytest_sme2.session.machine_check import ArmCheck, MachineCheck
+from tests.support import Command
 from tests.support.pretended_mac import PretendedMac
 
 ON = ArmCheck(61.5, True, 10, 10, 0.75, 12_300, ("FEAT_SME2",))
@@ -42,7 +42,7 @@ def test_everything_that_was_found_is_printed() -> None:
 
 
 def test_a_machine_on_which_it_fails_leaves_its_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sme2: Command
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise BuildError("The runner could not be compiled.")
@@ -50,8 +50,8 @@ def test_a_machine_on_which_it_fails_leaves_its_file(
     PretendedMac(tmp_path, monkeypatch)
     monkeypatch.setattr(machine_check, "wheel_runner", fail)
     monkeypatch.chdir(tmp_path)
-    assert main(["doctor", "--device", "mac"]) == 1
-    assert "  no  The runner could not be compiled." in capsys.readouterr().out
+    printed = sme2("doctor", "--device", "mac", code=1).out
+    assert "  no  The runner could not be compiled." in printed
     document = json.loads(Path("sme2-doctor-mac.json").read_text())
     assert document["machine"]["problems"] == ["The runner could not be compiled."]
     assert document["usable"] is False

@@ -5,18 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-from pytest_sme2.cli.main import main
+from tests.support import Command
 
 ROOT = Path(__file__).parents[3]
 
 
-def test_an_empty_repository_gets_all_it_needs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["init", str(tmp_path), "--json"]) == 0
-    written = json.loads(capsys.readouterr().out)["written"]
+def test_an_empty_repository_gets_all_it_needs(tmp_path: Path, sme2: Command) -> None:
+    written = json.loads(sme2("init", tmp_path, "--json").out)["written"]
     assert sorted(written) == [
         ".github/workflows/performance.yml",
         ".gitignore",
@@ -31,31 +26,29 @@ def test_an_empty_repository_gets_all_it_needs(
     assert "tests/performance" not in workflow
 
 
-def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_overwritten(tmp_path: Path, sme2: Command) -> None:
     test = tmp_path / "tests" / "test_performance.py"
     test.parent.mkdir()
     test.write_text("mine")
-    assert main(["init", str(tmp_path)]) == 2
-    assert "tests/test_performance.py: there already" in capsys.readouterr().err
+    assert "tests/test_performance.py: there already" in sme2("init", tmp_path, code=2).err
     assert test.read_text() == "mine"
     assert not (tmp_path / "models").exists()
 
 
-def test_settings_of_others_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_of_others_stay(tmp_path: Path, sme2: Command) -> None:
     for name in (".gitignore", "pyproject.toml"):
         (tmp_path / name).write_text("# mine\n")
-    assert main(["init", str(tmp_path)]) == 0
-    printed = capsys.readouterr().out
+    printed = sme2("init", tmp_path).out
     assert "kept   .gitignore, as it was" in printed
     assert "kept   pyproject.toml, as it was" in printed
     assert "pytest --sme2-device " in printed
     assert not (tmp_path / "pytest.ini").exists()
 
 
-def test_a_killed_one_can_be_repeated(tmp_path: Path) -> None:
-    assert main(["init", str(tmp_path)]) == 0
+def test_a_killed_one_can_be_repeated(tmp_path: Path, sme2: Command) -> None:
+    sme2("init", tmp_path)
     whole = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     for name in ("pytest.ini", ".github/workflows/performance.yml"):
         (tmp_path / name).unlink()
-    assert main(["init", str(tmp_path)]) == 0
+    sme2("init", tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == whole

@@ -4,11 +4,10 @@ import importlib.util
 import json
 import platform
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pytest_sme2.cli.main import main
+from tests.support import Command
 from tests.support.library_writer import (
     APPLE_QUESTION,
     ASKING,
@@ -22,9 +21,11 @@ from tests.support.library_writer import (
 ANDROID = b"\x01\0\0\0Android\0"
 
 
-def document(path: Path, capsys: pytest.CaptureFixture[str], code: int = 0) -> Any:
-    assert main(["inspect", str(path), "--json", "--require-sme2"]) == code
-    return json.loads(capsys.readouterr().out)
+@pytest.fixture
+def document(sme2: Command) -> Command:
+    return lambda path, code=0: json.loads(
+        sme2("inspect", path, "--json", "--require-sme2", code=code).out
+    )
 
 
 def folder_of(folder: Path, **files: bytes) -> Path:
@@ -33,49 +34,42 @@ def folder_of(folder: Path, **files: bytes) -> Path:
     return folder
 
 
-def test_the_check_may_be_in_another_library(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_check_may_be_in_another_library(tmp_path: Path, document: Command) -> None:
     kernels = macho(SME2_KERNEL, [KERNEL, "xnn_initialize"], ["cpuinfo_isa"])
     folder_of(tmp_path, xnnpack=kernels)
-    assert document(tmp_path, capsys)["groups"][0]["check"] == "elsewhere"
+    assert document(tmp_path)["groups"][0]["check"] == "elsewhere"
     folder_of(tmp_path, cpuinfo=macho(names=["cpuinfo_isa"]))
-    assert document(tmp_path, capsys, 1)["groups"][0]["check"] == "nowhere"
+    assert document(tmp_path, 1)["groups"][0]["check"] == "nowhere"
     folder_of(tmp_path, cpuinfo=macho(names=["cpuinfo_isa"], text=APPLE_QUESTION))
-    assert document(tmp_path, capsys)["groups"][0]["check"] == "here"
+    assert document(tmp_path)["groups"][0]["check"] == "here"
 
 
-def test_sme2_of_others_is_not_that_of_xnnpack(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sme2_of_others_is_not_that_of_xnnpack(tmp_path: Path, document: Command) -> None:
     other = elf(tmp_path, (*SME2_KERNEL, *ASKING), text=b"getauxval\0")
     folder_of(tmp_path, other=other)
-    assert document(tmp_path, capsys)["sme2"] is True
+    assert document(tmp_path)["sme2"] is True
     folder_of(tmp_path, xnnpack=elf(tmp_path, SME_KERNEL, ["xnn_initialize"]))
-    (group,) = document(tmp_path, capsys, 1)["groups"]
+    (group,) = document(tmp_path, 1)["groups"]
     assert (group["sme2"], group["check"]) == (False, "nowhere")
 
 
-def test_every_system_with_xnnpack_must_have_sme2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_system_with_xnnpack_must_have_sme2(tmp_path: Path, document: Command) -> None:
     folder_of(
         tmp_path,
         phone=macho(SME2_KERNEL, ["xnn_initialize"], platform=2, text=APPLE_QUESTION),
         helper=macho(platform=1),
     )
-    assert document(tmp_path, capsys)["sme2"] is True
+    assert document(tmp_path)["sme2"] is True
     folder_of(tmp_path, simulator=macho(names=["xnn_initialize"], platform=7))
-    assert document(tmp_path, capsys, 1)["sme2"] is False
+    assert document(tmp_path, 1)["sme2"] is False
 
 
-def test_the_text_says_what_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_says_what_was_found(tmp_path: Path, sme2: Command) -> None:
     names = [KERNEL, *(f"kai_run_{letter}_sme" for letter in "abcdefghi")]
     library = elf(tmp_path, (*SME2_KERNEL, *ASKING), names, ANDROID + b"getauxval\0")
     path = tmp_path / "lib\x1bexecutorch.so"
     path.write_bytes(library)
-    assert main(["inspect", str(path)]) == 0
-    assert capsys.readouterr().out.splitlines()[1:] == [
+    assert sme2("inspect", path).out.splitlines()[1:] == [
         "",
         "arm64 Android: SME2 kernels, and the code that asks the system for SME2",
         "  XNNPACK not found, KleidiAI found, cpuinfo not found",
@@ -92,20 +86,17 @@ def test_the_text_says_what_was_found(tmp_path: Path, capsys: pytest.CaptureFixt
     ]
 
 
-def test_a_folder_without_a_library_is_wrong_usage(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["inspect", str(tmp_path)]) == 2
-    assert "has no library. Give one" in capsys.readouterr().err
+def test_a_folder_without_a_library_is_wrong_usage(tmp_path: Path, sme2: Command) -> None:
+    assert "has no library. Give one" in sme2("inspect", tmp_path, code=2).err
 
 
-def test_the_installed_executorch(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_installed_executorch(document: Command) -> None:
     spec = importlib.util.find_spec("executorch")
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("ExecuTorch is not installed")
     arm64 = platform.machine() in ("aarch64", "arm64")
     library_folder = Path(next(iter(spec.submodule_search_locations)), "lib")
-    found = document(library_folder, capsys, 0 if arm64 else 1)
+    found = document(library_folder, 0 if arm64 else 1)
     (group,) = found["groups"]
     assert group["architecture"] == ("arm64" if arm64 else "x86_64")
     assert (group["xnnpack"], group["cpuinfo"]) == (True, True)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.cli.main import main
 from pytest_sme2.profile.kernel_matrix import write_matrix
+from tests.support import Command
 from tests.unit.profile.test_kernel_matrix import LINEAR, MATRIX, changed
 
 
@@ -20,9 +20,8 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_it_shows_a_row_per_cell(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["matrix", "--executorch", file]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_it_shows_a_row_per_cell(file: str, sme2: Command) -> None:
+    lines = sme2("matrix", "--executorch", file).out.splitlines()
     assert lines[0].startswith("ExecuTorch 1.5.1")
     linear = next(line for line in lines if line.startswith("linear"))
     assert linear.split() == [
@@ -31,41 +30,29 @@ def test_it_shows_a_row_per_cell(file: str, capsys: pytest.CaptureFixture[str]) 
     assert any("RuntimeError: no such kernel" in line for line in lines)
 
 
-def test_filters_and_json(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["matrix", "--executorch", file, "--family", "neon", "--json"]) == 0
-    (answer,) = json.loads(capsys.readouterr().out)
+def test_filters_and_json(file: str, sme2: Command) -> None:
+    printed = sme2("matrix", "--executorch", file, "--family", "neon", "--json").out
+    (answer,) = json.loads(printed)
     assert answer["cell"]["operator"] == "convolution 1x1"
+    told = sme2("matrix", "--executorch", file, "--operator", "softmax", code=2).err
+    assert "Operators: linear, convolution 1x1, attention" in told
 
 
-def test_a_page_is_written(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_is_written(file: str, tmp_path: Path, sme2: Command) -> None:
     path = tmp_path / "page.html"
-    assert main(["matrix", "--executorch", file, "--html", str(path)]) == 0
-    assert capsys.readouterr().out == f"{path}\n"
+    assert sme2("matrix", "--executorch", file, "--html", path).out == f"{path}\n"
     assert "kai_sme2_mopa" in path.read_text()
 
 
-def test_a_filter_that_fits_nothing_names_what_there_is(
-    file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["matrix", "--executorch", file, "--operator", "softmax"]) == 2
-    assert "Operators: linear, convolution 1x1, attention" in capsys.readouterr().err
-
-
-def test_it_says_what_changed_between_two(
-    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_says_what_changed_between_two(file: str, tmp_path: Path, sme2: Command) -> None:
     newer = tmp_path / "newer.json"
     write_matrix(changed(LINEAR, family="neon", kernel="xnn_neon"), newer)
-    assert main(["matrix", "--executorch", str(newer), "--changes", file]) == 0
-    out = capsys.readouterr().out
+    out = sme2("matrix", "--executorch", newer, "--changes", file).out
     assert "ExecuTorch 1.5.1 to 1.6.0: 1 of 3 cells changed" in out
     assert "linear, fp32, 32 rows, regular size: sme2, kai_sme2_mopa" in out
 
-
-def test_cells_that_one_version_lacks_are_not_counted_as_alike(
-    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    # Cells that one version lacks are not counted as alike.
     older = tmp_path / "older.json"
     write_matrix(replace(MATRIX, answers=MATRIX.answers[:1]), older)
-    assert main(["matrix", "--executorch", file, "--changes", str(older)]) == 0
-    assert ": 0 of 1 cell changed; 2 are in one alone" in capsys.readouterr().out
+    out = sme2("matrix", "--executorch", file, "--changes", older).out
+    assert ": 0 of 1 cell changed; 2 are in one alone" in out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import subprocess
@@ -13,11 +14,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pytest_sme2.cli.main import main
 from pytest_sme2.report.history import read_history
 from pytest_sme2.results import PAIR, Check, Outcome
 from pytest_sme2.session.run_directory import read_record, write_record
 from pytest_sme2.session.shard import SCHEMA, TESTS, RanTest, Shard, read_shard, write_shard
+from tests.support import Command
 from tests.support.records import stored_dumps, write_case
 
 PASSED = RanTest("passed", 1.5)
@@ -40,18 +41,18 @@ def shard(root: Path, variant: str, *, test: RanTest = PASSED, **facts: object) 
     return root
 
 
-def merged(*words: object) -> int:
-    return main(["merge", *map(str, words)])
+@pytest.fixture
+def merged(sme2: Command) -> Command:
+    return functools.partial(sme2, "merge")
 
 
-def test_two_shards_become_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_shards_become_one_run(tmp_path: Path, merged: Command) -> None:
     first = shard(tmp_path / "1", "fp16", number=1, of=2)
     second = shard(tmp_path / "2", "fp32", number=2, of=2)
     out = tmp_path / "out"
     files = ("--junit", tmp_path / "junit.xml", "--html", tmp_path / "report.html")
     more = ("--history", tmp_path / "history", "--comment", tmp_path / "comment.md")
-    assert merged(first, second, "--out", out, *files, *more) == 0
-    printed = capsys.readouterr()
+    printed = merged(first, second, "--out", out, *files, *more)
     assert "2 shards, 2 cases, 2 tests: 2 passed" in printed.out
     assert printed.err == ""
     assert {path.parent.parent.parent.name for path in out.rglob("metrics.json")} == {
@@ -65,12 +66,10 @@ def test_two_shards_become_one_run(tmp_path: Path, capsys: pytest.CaptureFixture
     assert len(read_history(tmp_path / "history")) == 2
     assert "2 passed" in (tmp_path / "comment.md").read_text()
     # What was merged can be merged again.
-    assert merged(out, "--out", tmp_path / "again") == 0
+    merged(out, "--out", tmp_path / "again")
 
 
-def test_only_what_belongs_together_is_merged(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_what_belongs_together_is_merged(tmp_path: Path, merged: Command) -> None:
     roots = [
         shard(tmp_path / str(number), variant, number=number, of=2 * number)
         for number, variant in ((1, "fp16"), (2, "fp32"))
@@ -84,15 +83,14 @@ def test_only_what_belongs_together_is_merged(
         )
         manifest = {"commit": commit, "recorded": record.measured.recorded}
         (metrics.parent / "manifest.json").write_text(json.dumps(manifest))
-    assert merged(*roots, "--out", tmp_path / "out", "--history", tmp_path / "mixed") == 1
-    told = capsys.readouterr().err
+    told = merged(*roots, "--out", tmp_path / "out", "--history", tmp_path / "mixed", code=1).err
     assert f"the project's commit is abc in {roots[0]} and def in {roots[1]}." in told
     assert "the version of executorch is 1.5.0 in" in told
     assert "Some runs are of 2 and of 4 shards." in told
     # The history is told the commit that was measured, not that of the folder here.
     shutil.rmtree(roots[1])
     write_shard(roots[0], replace(read_shard(roots[0]), found=(), number=None, of=None))
-    assert merged(roots[0], "--out", tmp_path / "one", "--history", tmp_path / "history") == 0
+    merged(roots[0], "--out", tmp_path / "one", "--history", tmp_path / "history")
     assert [record.commit for record in read_history(tmp_path / "history")] == ["abc"]
 
 
@@ -125,15 +123,10 @@ PASS, SLOWER = Outcome.PASS, Outcome.REGRESSED
     ],
 )
 def test_phones_of_one_kind_come_to_one_verdict(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    verdicts: dict[str, Outcome],
-    code: int,
-    odd: list[str],
+    tmp_path: Path, merged: Command, verdicts: dict[str, Outcome], code: int, odd: list[str]
 ) -> None:
     roots = phones(tmp_path, verdicts)
-    assert merged(*roots, "--out", tmp_path / "out", "--json") == code
-    printed = capsys.readouterr()
+    printed = merged(*roots, "--out", tmp_path / "out", "--json", code=code)
     document = json.loads(printed.out)
     assert document["problems"] == []
     assert [text.partition(" on the phone ")[2][0] for text in document["odd"]] == odd
@@ -144,7 +137,7 @@ def test_phones_of_one_kind_come_to_one_verdict(
     assert made.verdict is (SLOWER if code else PASS)
 
 
-def test_other_machines_are_no_kin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_machines_are_not_kin(tmp_path: Path, merged: Command) -> None:
     """Of one phone twice, or of two kinds, tests ran twice."""
     roots = phones(tmp_path, {"A": PASS, "B": PASS})
     (metrics,) = roots[1].rglob("metrics.json")
@@ -157,11 +150,11 @@ def test_other_machines_are_no_kin(tmp_path: Path, capsys: pytest.CaptureFixture
         )
     ):
         write_record(metrics.parent, changed)
-        assert merged(*roots, "--out", tmp_path / f"out{number}") == 1
-        assert "1 test ran in more than one shard" in capsys.readouterr().err
+        told = merged(*roots, "--out", tmp_path / f"out{number}", code=1).err
+        assert "1 test ran in more than one shard" in told
 
 
-def test_a_killed_merge_leaves_no_run_directory(tmp_path: Path) -> None:
+def test_a_killed_merge_leaves_no_run_directory(tmp_path: Path, merged: Command) -> None:
     root, out = shard(tmp_path / "1", "fp16", found=()), tmp_path / "out"
     script = (
         "import os, sys\nfrom pytest_sme2.cli import main\n"
@@ -171,15 +164,15 @@ def test_a_killed_merge_leaves_no_run_directory(tmp_path: Path) -> None:
     words = [sys.executable, "-c", script, "merge", str(root), "--out", str(out)]
     assert subprocess.run(words, check=False).returncode == -9
     assert not out.exists()
-    assert merged(root, "--out", out) == 0
+    merged(root, "--out", out)
     assert (out / "report.md").is_file()
 
 
-def test_one_failing_test_fails_the_whole(tmp_path: Path) -> None:
+def test_one_failing_test_fails_the_whole(tmp_path: Path, merged: Command) -> None:
     first = shard(tmp_path / "1", "fp16")
     second = shard(tmp_path / "2", "fp32", test=FAILED)
     junit = tmp_path / "junit.xml"
-    assert merged(first, second, "--out", tmp_path / "out", "--junit", junit) == 1
+    merged(first, second, "--out", tmp_path / "out", "--junit", junit, code=1)
     (failure,) = ElementTree.parse(junit).getroot().iter("failure")
     assert failure.get("message") == "operators (on) 13 -> 16"
     assert "\x1b" not in (failure.text or "")
@@ -195,71 +188,60 @@ def test_one_failing_test_fails_the_whole(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_missing_is_noticed(
-    facts: dict[str, Any], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    facts: dict[str, Any], said: str, tmp_path: Path, merged: Command
 ) -> None:
     root = shard(tmp_path / "1", "fp16", **facts)
-    assert merged(root, "--out", tmp_path / "out") == 1
-    assert said in capsys.readouterr().err
+    assert said in merged(root, "--out", tmp_path / "out", code=1).err
 
 
-def test_a_test_that_ran_twice_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_test_that_ran_twice_is_named(tmp_path: Path, merged: Command) -> None:
     roots = [shard(tmp_path / name, "fp16", found=ALL[:1]) for name in "12"]
-    assert merged(*roots, "--out", tmp_path / "out", "--json") == 1
-    printed = capsys.readouterr()
+    printed = merged(*roots, "--out", tmp_path / "out", "--json", code=1)
     assert "1 test ran in more than one shard: test_it.py::test_it[toy-fp16]." in printed.err
     assert json.loads(printed.out)["failed"] is True
 
 
-def test_the_checks_of_one_case_come_together(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_checks_of_one_case_come_together(tmp_path: Path, merged: Command) -> None:
     """A plugin that spreads tests may give two tests of a case to two machines."""
     first = shard(tmp_path / "1", "fp16", found=())
     second = tmp_path / "2"
     checks = (check("operators (on)"), check("cost (on)"))
     folder = write_case(second, "toy", "fp16", stored_dumps("toy_fp16"), checks=checks)
     write_shard(second, Shard(SCHEMA, 0, {"test_it.py::test_cost[toy-fp16]": PASSED}))
-    assert merged(first, second, "--out", tmp_path / "out") == 0
+    merged(first, second, "--out", tmp_path / "out")
     record = read_record(tmp_path / "out" / folder.relative_to(second))
     assert [entry.metric for entry in record.checks] == ["operators (on)", "cost (on)"]
 
 
-def test_another_program_under_the_same_name_is_noticed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_program_under_the_same_name_is_noticed(tmp_path: Path, merged: Command) -> None:
     roots = []
     for number in "12":
         root = tmp_path / number
         write_case(root, "toy", "fp16", stored_dumps("toy_fp16"), pte_sha256=number * 64)
         write_shard(root, Shard(SCHEMA, 0, {f"test_it.py::test_{number}": PASSED}))
         roots.append(root)
-    assert merged(*roots, "--out", tmp_path / "out") == 1
-    assert "toy-fp16 is another program in" in capsys.readouterr().err
+    told = merged(*roots, "--out", tmp_path / "out", code=1).err
+    assert "toy-fp16 is another program in" in told
 
 
-def test_both_arms_are_copied_and_links_are_not_followed(tmp_path: Path) -> None:
+def test_both_arms_are_copied_and_links_are_not_followed(tmp_path: Path, merged: Command) -> None:
     root = shard(tmp_path / "1", "fp16", found=ALL[:1])
     (folder,) = (path.parent for path in root.rglob("metrics.json"))
     (tmp_path / "precious").write_text("precious")
     (folder / "link").symlink_to(tmp_path / "precious")
-    assert merged(root, "--out", tmp_path / "out") == 0
+    merged(root, "--out", tmp_path / "out")
     assert not list((tmp_path / "out").rglob("link"))
     (copied,) = (path.parent for path in (tmp_path / "out").rglob("metrics.json"))
     assert set(read_record(copied).measured.profiles) == set(PAIR)
 
 
-def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = shard(tmp_path / "1", "fp16")
-    assert merged(root, root, "--out", tmp_path / "out") == 2
-    assert "is named twice" in capsys.readouterr().err
-    assert merged(root, "--out", root) == 2
-    assert "is there already" in capsys.readouterr().err
-    assert merged(tmp_path, "--out", tmp_path / "out") == 2
-    assert f"it has no {TESTS}" in capsys.readouterr().err
+def test_wrong_usage(tmp_path: Path, merged: Command) -> None:
+    root, out = shard(tmp_path / "1", "fp16"), tmp_path / "out"
+    assert "is named twice" in merged(root, root, "--out", out, code=2).err
+    assert "is there already" in merged(root, "--out", root, code=2).err
+    assert f"it has no {TESTS}" in merged(tmp_path, "--out", out, code=2).err
     (root / TESTS).write_text("[]")
-    assert merged(root, "--out", tmp_path / "out") == 3
-    assert "Run this shard again." in capsys.readouterr().err
+    assert "Run this shard again." in merged(root, "--out", out, code=3).err
     (root / TESTS).write_text('{"schema": 9, "exit_code": 0}')
-    assert merged(root, "--out", tmp_path / "out") == 2
-    assert "this version reads" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+    assert "this version reads" in merged(root, "--out", out, code=2).err
+    assert not out.exists()

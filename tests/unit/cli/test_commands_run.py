@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from pytest_sme2.cli.commands.run import output_checks, output_lines
-from pytest_sme2.cli.main import main
 from pytest_sme2.results import Outcome
+from tests.support import Command
 from tests.support.gate_examples import LIMITS, agreement, measured
 
 
@@ -36,6 +34,6 @@ def test_what_was_not_compared_is_not_judged() -> None:
     assert output_checks(measured(agreements=()), LIMITS) == []
 
 
-def test_several_thread_counts_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "toy_cnn", "--threads", "1,2", "--device", "emulated"]) == 2
-    assert "compare several: sme2 threads toy_cnn --threads 1,2" in capsys.readouterr().err
+def test_several_thread_counts_are_refused(sme2: Command) -> None:
+    told = sme2("run", "toy_cnn", "--threads", "1,2", "--device", "emulated", code=2).err
+    assert "compare several: sme2 threads toy_cnn --threads 1,2" in told

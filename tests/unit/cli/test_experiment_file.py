@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.cli.experiment_file import TEMPLATES, parse_plan, read_plan, template
-from pytest_sme2.cli.main import main
+from pytest_sme2.cli.experiment_file import TEMPLATES, parse_plan, template
 from pytest_sme2.errors import UsageError
 from pytest_sme2.results import PAIR, Arm
+from tests.support import Command
 
 
 def plan(**changes: Any) -> dict[str, Any]:
@@ -168,10 +168,7 @@ def test_the_other_words_of_the_kit(tmp_path: Path) -> None:
         ),
         (plan(compare={}), "compare: must be a list"),
         (plan(compare=[["mac_sme2_on"]]), r"compare\[0\]: must be two names"),
-        (
-            plan(compare=[["a", "mac_sme2_on"]]),
-            r"compare\[0\]: 'a' is not an experiment",
-        ),
+        (plan(compare=[["a", "mac_sme2_on"]]), r"compare\[0\]: 'a' is not an experiment"),
         # In files of the kit.
         (kit_plan(analysis=[]), "analysis: must be an object"),
         (kit_plan(analysis={"compare_pairs": {"x": 1}}), "analysis.compare_pairs: must be a list"),
@@ -204,9 +201,8 @@ def test_a_mistake_is_named_by_its_field(document: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_templates_are_valid(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--template", name]) == 0
-    text = capsys.readouterr().out
+def test_templates_are_valid(name: str, sme2: Command) -> None:
+    text = sme2("run", "--template", name).out
     assert text == template(name)
     found = parse_plan(json.loads(text))
     assert found.device == name
@@ -214,30 +210,26 @@ def test_templates_are_valid(name: str, capsys: pytest.CaptureFixture[str]) -> N
     assert {entry.arm for entry in found.experiments} == set(PAIR)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "e.json cannot be read"),
+        ("{", "e.json cannot be read: it is not valid JSON"),
+        ("[" * 100_000, "e.json cannot be read: it is not valid JSON"),
+        (json.dumps(plan(device="phone")), "e.json: device: 'phone'"),
+        (json.dumps(plan(model="none.pte")), "There is no program"),
+    ],
+    ids=["missing", "cut", "bottomless", "wrong", "without its program"],
+)
 def test_the_file_is_named_in_its_errors(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str | None, message: str, tmp_path: Path, sme2: Command
 ) -> None:
     path = tmp_path / "e.json"
-    path.write_text("{")
-    assert main(["run", "--config", str(path)]) == 2
-    assert "e.json cannot be read: it is not valid JSON" in capsys.readouterr().err
-    path.write_text(json.dumps(plan(device="phone")))
-    assert main(["run", "--config", str(path)]) == 2
-    assert "e.json: device: 'phone'" in capsys.readouterr().err
-    path.write_text(json.dumps(plan(model=str(tmp_path / "none.pte"))))
-    assert main(["run", "--config", str(path)]) == 2
-    assert "There is no program" in capsys.readouterr().err
-    with pytest.raises(UsageError, match=r"none.json cannot be read"):
-        read_plan(tmp_path / "none.json")
+    if text is not None:
+        path.write_text(text)
+    assert message in sme2("run", "--config", path, code=2).err
 
 
-def test_run_takes_one_thing_to_run() -> None:
-    assert main(["run"]) == 2
-    assert main(["run", "toy_cnn", "--template", "mac"]) == 2
-
-
-def test_a_bottomless_file_is_an_error_like_any_other(tmp_path: Path) -> None:
-    path = tmp_path / "deep.json"
-    path.write_text("[" * 100_000)
-    with pytest.raises(UsageError, match=r"deep\.json cannot be read: it is not valid JSON"):
-        read_plan(path)
+def test_run_takes_one_thing_to_run(sme2: Command) -> None:
+    sme2("run", code=2)
+    sme2("run", "toy_cnn", "--template", "mac", code=2)

@@ -11,12 +11,12 @@ import pytest
 
 from pytest_sme2.cli.experiment_file import parse_plan
 from pytest_sme2.cli.experiments import run_plan
-from pytest_sme2.cli.main import main
 from pytest_sme2.errors import RunError
 from pytest_sme2.report.validation import validate_run
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.session.settings import Settings
+from tests.support import Command
 from tests.support.pretended_target import PretendedTarget, use
 
 PROGRAM = Path(__file__).parents[2] / "data" / "programs" / "toy_fp16.pte"
@@ -97,7 +97,9 @@ def test_what_belongs_to_no_pair_is_a_case_of_its_own(
 
 
 @pytest.mark.slow
-def test_every_pair_is_in_the_files_at_the_top(target: PretendedTarget, tmp_path: Path) -> None:
+def test_every_pair_is_in_the_files_at_the_top(
+    target: PretendedTarget, tmp_path: Path, sme2: Command
+) -> None:
     on, off = ({**entry, "threads": [1, 2]} for entry in PAIR)
     found = run(tmp_path, on, off)
     assert [folder.relative_to(tmp_path).as_posix() for folder, _ in found] == [
@@ -129,7 +131,7 @@ def test_every_pair_is_in_the_files_at_the_top(target: PretendedTarget, tmp_path
     # Reports that are made again leave nothing out.
     names = ("manifest.json", "analysis_summary.json", pipeline.name)
     before = {name: json.loads((tmp_path / name).read_text()) for name in names}
-    assert main(["report", str(tmp_path)]) == 0
+    sme2("report", tmp_path)
     after = {name: json.loads((tmp_path / name).read_text()) for name in names}
     for document in (*before.values(), *after.values()):
         document.pop("command", None)

@@ -13,6 +13,7 @@ import pytest
 from pytest_sme2.cli.main import COMMANDS, EXIT_CODES, build_parser, main, module_of
 from pytest_sme2.system import provision
 from pytest_sme2.system.terminal import Say
+from tests.support import Command
 
 ROOT = Path(__file__).parents[3]
 
@@ -46,7 +47,7 @@ def test_there_are_few_commands() -> None:
     assert len({command.split()[0] for command in COMMANDS}) <= 17
 
 
-def test_the_overview_imports_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_overview_imports_no_command() -> None:
     code = (
         "import sys; from pytest_sme2.cli.main import build_parser; build_parser(()).format_help();"
         "print([m for m in sys.modules if m.startswith('pytest_sme2.cli.commands')])"
@@ -56,11 +57,8 @@ def test_the_overview_imports_no_command(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_every_command(
-    shell: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert main(["--completion", shell]) == 0
-    text = capsys.readouterr().out
+def test_completion_knows_every_command(shell: str, sme2: Command, tmp_path: Path) -> None:
+    text = sme2("--completion", shell).out
     for command in COMMANDS:
         assert command.split()[-1] in text
     assert "--baseline-dir" in text or "baseline-dir" in text
@@ -95,15 +93,14 @@ def test_a_browser_is_only_looked_for_when_testing(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_system_error_is_one_line_with_its_place_and_a_remedy(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, sme2: Command
 ) -> None:
     def full(*words: object, **named: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/some/where")
 
     monkeypatch.setattr(provision, "provision", full)
     monkeypatch.setattr("pytest_sme2.cli.commands.provision.provision", full, raising=False)
-    assert main(["provision"]) == 3
-    assert capsys.readouterr().err.splitlines() == [
+    assert sme2("provision", code=3).err.splitlines() == [
         "sme2: /some/where: No space left on device. Free some space there."
     ]
 
@@ -152,8 +149,7 @@ def test_the_exit_code_does_not_depend_on_who_reads(
 
 
 def test_selfcheck_measures_no_emulated_machine(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, sme2: Command
 ) -> None:
     monkeypatch.setattr("pytest_sme2.session.device.emulated_on", lambda: "x86_64")
-    assert main(["doctor", "selfcheck"]) == 3
-    assert "this machine is emulated on x86_64" in capsys.readouterr().err
+    assert "this machine is emulated on x86_64" in sme2("doctor", "selfcheck", code=3).err

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.cli.main import build_parser, main
+from pytest_sme2.cli.main import build_parser
 from pytest_sme2.cli.options import chosen
 from pytest_sme2.errors import UsageError
 from pytest_sme2.plugin.options import long_name
 from pytest_sme2.session.options import FIRST, OPTIONS
 from pytest_sme2.session.settings import Settings, parse_phone, parse_reports
+from tests.support import Command
 
 WORDS = [
     "--device=android",
@@ -44,14 +45,10 @@ def test_a_phone_can_be_described(command: tuple[str, ...]) -> None:
     }
 
 
-def test_one_runner_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "net", "--sme2-runner-on=x"]) == 2
-    assert "Give both --sme2-runner-on and --sme2-runner-off" in capsys.readouterr().err
-
-
-def test_a_command_names_its_own_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "net", "--phone=max-celsius=hot"]) == 2
-    assert capsys.readouterr().err == (
+def test_a_wrong_option_is_named_as_the_command_has_it(sme2: Command) -> None:
+    told = sme2("run", "net", "--sme2-runner-on=x", code=2).err
+    assert "Give both --sme2-runner-on and --sme2-runner-off" in told
+    assert sme2("run", "net", "--phone=max-celsius=hot", code=2).err == (
         "sme2: --phone: 'hot' is not a temperature. Give degrees from 10 to 120, as in 40.\n"
     )
 

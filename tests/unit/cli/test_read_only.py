@@ -10,7 +10,7 @@ import pytest
 from pytest_sme2.cli.commands import report
 from pytest_sme2.cli.main import main
 from pytest_sme2.system.files import unwritable
-from tests.support import records
+from tests.support import Command, records
 
 
 @pytest.fixture
@@ -26,24 +26,18 @@ def read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "run"
 
 
-def test_a_report_goes_elsewhere(
-    read_only: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_goes_elsewhere(read_only: Path, tmp_path: Path, sme2: Command) -> None:
     before = sorted(read_only.rglob("*"))
     html, text = tmp_path / "r.html", tmp_path / "r.md"
-    words = ["report", str(read_only), "--html", str(html), "--markdown", str(text)]
-    assert main(words) == 0
-    assert "is read-only and stays as it is" in capsys.readouterr().err
+    told = sme2("report", read_only, "--html", html, "--markdown", text).err
+    assert "is read-only and stays as it is" in told
     assert html.is_file()
     assert text.is_file()
     assert sorted(read_only.rglob("*")) == before
 
 
-def test_without_another_place_it_is_an_error(
-    read_only: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["report", str(read_only)]) == 3
-    assert "Read-only file system" in capsys.readouterr().err
+def test_without_another_place_it_is_an_error(read_only: Path, sme2: Command) -> None:
+    assert "Read-only file system" in sme2("report", read_only, code=3).err
 
 
 @pytest.mark.slow
