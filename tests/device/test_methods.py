@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_sme2.cli.main import main
 from pytest_sme2.session.analysis import analyze_folder
 from pytest_sme2.system.qemu import Qemu
+from tests.support import Command
 
 METHODS = Path(__file__).parents[1] / "data" / "programs" / "methods.pte"
 
@@ -27,14 +27,12 @@ def net(tmp_path: Path) -> Path:
 
 
 def test_a_named_method_runs_and_gives_its_own_outputs(
-    net: Path, qemu: Qemu, emulated_runner: object, capsys: pytest.CaptureFixture[str]
+    net: Path, qemu: Qemu, emulated_runner: object, sme2: Command
 ) -> None:
     out = net.parent / "out"
-    device = ["--device", "emulated", "--qemu", str(qemu.path), "--no-cost"]
-    code = main(["run", str(net), "--method", "scale", "--out", str(out), "--json", *device])
-    printed = capsys.readouterr()
+    device = ["--device", "emulated", "--qemu", qemu.path, "--no-cost"]
     # Unlike forward, this method has nothing for SME2.
-    assert code == 1
+    printed = sme2("run", net, "--method", "scale", "--out", out, "--json", *device, code=1)
     assert "The model has no matrix operators" in printed.err
     record = json.loads(printed.out)
     assert record["measured"]["model"] == "net:scale"
@@ -49,12 +47,11 @@ def test_a_named_method_runs_and_gives_its_own_outputs(
 
 
 def test_methods_are_advised_on_side_by_side(
-    net: Path, qemu: Qemu, emulated_runner: object, capsys: pytest.CaptureFixture[str]
+    net: Path, qemu: Qemu, emulated_runner: object, sme2: Command
 ) -> None:
-    out = ["--out", str(net.parent / "out"), "--json"]
-    device = ["--device", "emulated", "--qemu", str(qemu.path)]
-    assert main(["advise", str(net), *out, *device]) == 0
-    found = json.loads(capsys.readouterr().out)
+    device = ["--device", "emulated", "--qemu", qemu.path]
+    printed = sme2("advise", net, "--out", net.parent / "out", "--json", *device).out
+    found = json.loads(printed)
     assert {entry["variant"]: entry["matrix_operators"] for entry in found["variants"]} == {
         "forward": 3,
         "scale": 0,
@@ -62,11 +59,9 @@ def test_methods_are_advised_on_side_by_side(
     assert found["problems"] == {}
 
 
-def test_a_method_that_is_not_there_is_one_clear_line(
-    net: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["run", str(net), "--method", "decode", "--device", "emulated"]) == 2
-    assert "it has no method 'decode'. It has: forward, scale." in capsys.readouterr().err
+def test_a_method_that_is_not_there_is_one_clear_line(net: Path, sme2: Command) -> None:
+    told = sme2("run", net, "--method", "decode", "--device", "emulated", code=2).err
+    assert "it has no method 'decode'. It has: forward, scale." in told
 
 
 def test_a_program_that_does_not_run_is_one_failure(

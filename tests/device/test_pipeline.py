@@ -6,17 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from pytest_sme2.cli.experiment_file import read_plan
 from pytest_sme2.cli.experiments import run_plan
-from pytest_sme2.cli.main import main
 from pytest_sme2.report.validation import validate_run
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.qemu import Qemu
 from pytest_sme2.timing.selfcheck import selfcheck_artifact
+from tests.support import Command
 
 
 def experiment_file(folder: Path, device: str, experiments: list[dict[str, Any]]) -> Path:
@@ -36,7 +34,7 @@ def problems(root: Path) -> list[str]:
 
 
 def test_a_pair_on_the_emulator(
-    tmp_path: Path, qemu: Qemu, emulated_runner: object, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, qemu: Qemu, emulated_runner: object, sme2: Command
 ) -> None:
     amount = {"runs": 1, "warmup": 0}
     file = experiment_file(
@@ -48,10 +46,8 @@ def test_a_pair_on_the_emulator(
             {"name": "kernels_sme2_on", "mode": "xnntrace", **amount},
         ],
     )
-    code = main(["run", "--config", str(file), "--qemu", str(qemu.path), "--json"])
-    printed = capsys.readouterr()
-    assert code == 0, printed.err
-    (case,) = json.loads(printed.out)["cases"]
+    printed = sme2("run", "--config", file, "--qemu", qemu.path, "--json").out
+    (case,) = json.loads(printed)["cases"]
     assert case["evidence"]["valid"]
     root = tmp_path / "out" / "runs" / "emulated"
     assert problems(root) == []
@@ -63,7 +59,7 @@ def test_a_pair_on_the_emulator(
     assert record.measured.medians_ns is None
     assert record.measured.kernels[Arm.ON].kernels
     assert (root / "kernels_sme2_on" / "selfcheck_kernels_sme2_on_t1_kernels.json").is_file()
-    assert main(["report", str(root), "--html", str(tmp_path / "r.html")]) == 0
+    sme2("report", root, "--html", tmp_path / "r.html")
 
 
 def test_several_experiments_on_this_machine(tmp_path: Path, local_runner: object) -> None:
@@ -90,9 +86,7 @@ def test_several_experiments_on_this_machine(tmp_path: Path, local_runner: objec
     assert "'--method' 'forward'" in log
 
 
-def test_missing_runner_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = experiment_file(
-        tmp_path, "linux", [{"name": "x_sme2_off", "runner_path": "none/runner"}]
-    )
-    assert main(["run", "--config", str(file)]) == 2
-    assert "runner_path of the experiment 'x_sme2_off': there is no" in capsys.readouterr().err
+def test_missing_runner_is_named(tmp_path: Path, sme2: Command) -> None:
+    missing = {"name": "x_sme2_off", "runner_path": "none/runner"}
+    told = sme2("run", "--config", experiment_file(tmp_path, "linux", [missing]), code=2).err
+    assert "runner_path of the experiment 'x_sme2_off': there is no" in told

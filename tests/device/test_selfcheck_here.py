@@ -11,6 +11,7 @@ import pytest
 
 from pytest_sme2.cli.main import main
 from pytest_sme2.targets.local import this_machine
+from tests.support import Command
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("executorch") is None, reason="the runner is built from executorch"
@@ -30,10 +31,9 @@ def test_selfcheck_measures_real_processes(capsys):
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="mac/ has the Mac's own")
-def test_this_machine_is_tried_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_this_machine_is_tried_out(tmp_path: Path, sme2: Command) -> None:
     out = tmp_path / "found.json"
-    assert main(["doctor", "--device", "linux", "--json", "--out", str(out)]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = json.loads(sme2("doctor", "--device", "linux", "--json", "--out", out).out)
     found = json.loads(out.read_text())["machine"]
     assert printed["machine"]["runner_sha256"] == found["runner_sha256"]
     able = this_machine().capabilities()

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.cli.main import main
 from pytest_sme2.errors import BaselineError, TargetError
 from pytest_sme2.report.markdown import run_report
 from pytest_sme2.report.terminal import run_lines
@@ -20,6 +19,7 @@ from pytest_sme2.system.qemu import CPUS
 from pytest_sme2.verdict import baselines, cost, structure
 from pytest_sme2.verdict.baseline_file import render
 from tests.device import provision
+from tests.support import Command
 
 
 def settings(folder: Path, **chosen: object) -> Settings:
@@ -101,14 +101,13 @@ def test_a_timed_device_has_two_arms(tmp_path: Path) -> None:
         _ = session.bench.arms
 
 
-def test_every_cpu_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_cpu_side_by_side(tmp_path: Path, sme2: Command) -> None:
     program = settings(tmp_path).models[0]
-    given = ["run", program, "--cpu", "all", "--json", "--out", str(tmp_path)]
-    assert main([*given, "--device", "emulated"]) == 0
-    found = {row["CPU"]: row for row in json.loads(capsys.readouterr().out)["cpus"]}
+    given = ["run", program, "--cpu", "all", "--json", "--out", tmp_path]
+    rows = json.loads(sme2(*given, "--device", "emulated").out)["cpus"]
+    found = {row["CPU"]: row for row in rows}
     assert [*found] == [*map(str, CPUS), "strict:256", "strict:128"]
     costs = [float(found[name]["Minst on"]) for name in ("strict", "strict:256", "strict:128")]
     assert costs == sorted(costs)
     assert len({row["Minst off"] for row in found.values()}) == 1
-    assert main([*given, "--device", "linux"]) > 1
-    assert "give --device emulated as well" in capsys.readouterr().err
+    assert "give --device emulated as well" in sme2(*given, "--device", "linux", code=2).err
