@@ -11,7 +11,6 @@ import pytest
 
 from pytest_sme2.cli.main import main
 from pytest_sme2.trace.observer import UNTOLD
-from tests.support import Command
 from tests.support.spoken import make_spoken
 
 ROOT = Path(__file__).parents[2]
@@ -22,12 +21,15 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_executorchs_own_runner_is_measured(tmp_path: Path, sme2: Command) -> None:
+def test_executorchs_own_runner_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     make = [sys.executable, "-m", "tests.support.language_model", str(tmp_path)]
     subprocess.run(make, check=True, cwd=ROOT, timeout=600)
     command = f"{sys.executable} run.py words.pte words.bin"
     given = ["run", "--command", command, "--device", "linux", "--budget", "1"]
-    (found,) = json.loads(sme2(*given, "--json").out)["generations"].values()
+    assert main([*given, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["generations"].values()
     assert {(one["prompt_tokens"], one["new_tokens"]) for one in found} == {(25, 15)}
     assert all(one["prefill_ms"] > 0 and one["load_ms"] > 0 for one in found)
 
@@ -47,11 +49,16 @@ def spoken(tmp_path: Path) -> str:
     ],
 )
 def test_two_commands_take_turns_and_each_phase_is_judged(
-    times: str, code: int, verdicts: dict[str, str], spoken: str, sme2: Command
+    times: str,
+    code: int,
+    verdicts: dict[str, str],
+    spoken: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     first, second = (spoken.format(f"14 50 {each}") for each in ("100 1000", times))
     given = ["run", "--command", first, "--command", second, "--device", "linux"]
-    said = sme2(*given, code=code).out
+    assert main(given) == code
+    said = capsys.readouterr().out
     for phase, verdict in verdicts.items():
         assert f"{phase} latency against A: {verdict}. " in said
     assert "A: 20 generations, load 5 ms, first token 100 ms" in said
