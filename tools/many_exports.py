@@ -81,7 +81,6 @@ class ManyExports:
             )
 
     def close(self) -> None:
-        """End the child, if there is one."""
         if self._child is not None:
             with self._child as child, contextlib.suppress(BrokenPipeError):
                 child.kill()
@@ -147,6 +146,5 @@ def serve(export: Callable[[Mapping[str, Any], Path], Mapping[str, Any]]) -> Non
 
 
 def problem(error: Exception) -> str:
-    """In one line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200] if lines else 'no message'}"

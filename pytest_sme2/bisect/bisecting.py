@@ -32,13 +32,8 @@ TRIES = (1, 4)
 """In time budgets: pairs that did not decide are measured once more, and longer."""
 
 
-# --- exact figures --------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class ExactFigure:
-    """One figure of a case."""
-
     what: str
     value: Callable[[CaseResult], float | None]
     more_is_worse: bool = True
@@ -84,8 +79,7 @@ LATENCY = "latency"
 
 def worse_figure(good: CaseResult, bad: CaseResult, asked: str | None) -> str | None:
     """The figure to look at: the one asked for, else the first that is worse; None if none is.
-
-    Where none is and one of the ends does not have a figure, nothing is known: that is an error.
+    Where an end does not have all figures, nothing is known then: that is an error.
     """
     looked_at = {name: figure for name, figure in FIGURES.items() if asked in (None, name)}
     missing = []
@@ -100,9 +94,6 @@ def worse_figure(good: CaseResult, bad: CaseResult, asked: str | None) -> str | 
             f"{good.uncounted or bad.uncounted or 'an end of the search does not have it'}."
         )
     return None
-
-
-# --- pairs ----------------------------------------------------------------------------------------
 
 
 def same_as_good(good: str) -> Check:
@@ -126,10 +117,8 @@ def decided(checks: Iterable[Check], good: str, threshold: float) -> Check | Non
 
 
 def halfway(bad: Check, tolerated: float) -> float:
-    """The slowdown that tells good from bad: half of what the bad end is sure to have.
-
-    So a change is bad if it is nearer to the bad end, as with exact figures, and the pairs of a
-    large slowdown decide soon.
+    """The slowdown that tells good from bad: half of what the bad end is sure to have. Bad is what
+    is nearer to the bad end, as with exact figures, and a large slowdown is decided soon.
     """
     sure = bad.interval[0] - 1 if bad.interval is not None else 0.0
     return max(tolerated, sure / 2)
@@ -140,13 +129,8 @@ def looks_needed(changes: int) -> int:
     return 1 + math.ceil(math.log2(max(1, changes - 1)))
 
 
-# --- one change -----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Probe:
-    """One change that was looked at."""
-
     change: Change
     measured: CaseResult | None
     problem: str = ""
@@ -257,9 +241,6 @@ def show_change(row: Row, number: int, out: Path, say: Say) -> Iterator[ShownCha
             if len(cases) != 1:
                 raise UsageError(f"it has {count(len(cases), 'case')} of that name.")
             yield ShownChange(session, cases[0])
-
-
-# --- the search -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,6 @@ from pytest_sme2.system.wording import split_list
 
 @dataclass(frozen=True)
 class Change:
-    """One step of a row."""
-
     key: str
     """The name of its folder in the run directory."""
     short: str
@@ -54,10 +52,8 @@ class Border:
 
 
 def find_border(changes: int, is_bad: Callable[[int], bool | None], first: int = 0) -> Border:
-    """The first bad change of a row whose ``first`` is good and whose last is bad.
-
-    ``is_bad`` says None of a change that cannot be judged: then one beside it is tried. Where good
-    and bad take turns, one of the borders is found.
+    """The first bad change of a row whose ``first`` is good and whose last is bad; any such where
+    good and bad take turns. ``is_bad`` says None where it cannot judge: one beside it is tried.
     """
     good, bad = first, changes - 1
     passed_over: set[int] = set()
@@ -195,7 +191,6 @@ def _version(text: str) -> Version:
 
 
 def installed_pin(package: str) -> Pin:
-    """The installed version of a package."""
     try:
         return Pin(package, importlib.metadata.version(package))
     except importlib.metadata.PackageNotFoundError:
@@ -293,8 +288,6 @@ class ReleaseRow:
             export += ["--models-folder", str(models)]
         return f'sme2 run "$({environment}{shlex.join(export)})" --device {settings.device}'
 
-
-# --- either of them -------------------------------------------------------------------------------
 
 Row = CommitRow | ReleaseRow
 

@@ -49,13 +49,11 @@ _WITH_VALUE = (
 
 @dataclass(frozen=True)
 class Experiment:
-    """One process to run."""
-
     name: str
     arm: Arm
     mode: str
     runner_path: Path | None
-    """None means the runner that is built from ExecuTorch's wheel."""
+    """None: the one that is built from ExecuTorch's wheel."""
     runs: int
     warmup: int
     threads: int
@@ -70,8 +68,6 @@ class Experiment:
 
 @dataclass(frozen=True)
 class ExperimentPlan:
-    """A whole experiment file."""
-
     model: Path
     output_root: Path
     experiments: tuple[Experiment, ...]
@@ -84,7 +80,6 @@ class ExperimentPlan:
 
 
 def template(name: str) -> str:
-    """The text of an experiment file to start from."""
     folder = importlib.resources.files("pytest_sme2.cli") / "templates"
     return (folder / f"{name}.json").read_text(encoding="utf-8")
 
@@ -99,7 +94,6 @@ def read_plan(path: Path) -> ExperimentPlan:
 
 
 def parse_plan(document: object) -> ExperimentPlan:
-    """A plan from JSON's own types."""
     _refuse_odd_text(document)
     top = _Fields(document, "the file", _TOP_FIELDS)
     model = top.path("model", required=True)
@@ -301,12 +295,7 @@ def _runner_words(
     return tuple(kept), verbose
 
 
-# --- fields ---------------------------------------------------------------------------------------
-
-
 class _Fields:
-    """One object of the file."""
-
     def __init__(self, value: object, where: str, known: Sequence[str]) -> None:
         if not isinstance(value, dict):
             raise UsageError(f"{where}: must be an object in braces.")
@@ -349,10 +338,7 @@ class _Fields:
     def numbers(
         self, names: Sequence[str], *, default: int, least: int = 1, several: bool = True
     ) -> list[int]:
-        """What the one of ``names`` that is given says; two that disagree are an error.
-
-        Several are numbers of threads.
-        """
+        """What the one of ``names`` that is given says; two that disagree are an error."""
         most = _MOST_THREADS if several else _MOST
         chosen: list[int] = []
         for name in names:

@@ -46,8 +46,6 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True)
 class Done:
-    """One experiment that ran."""
-
     experiment: Experiment
     runner: Runner
     traced: Run | None = None
@@ -102,10 +100,7 @@ class ExperimentSession(Session):
 def run_plan(
     plan: ExperimentPlan, settings: Settings, say: Say, command: str
 ) -> list[tuple[Path, CaseRecord]]:
-    """Run every experiment; the cases that came of it, each with its folder.
-
-    ``command`` is what was typed.
-    """
+    """Run every experiment; the cases that came of it, each with its folder."""
     settings = replace(settings, out=plan.output_root.expanduser())
     case = program_case(plan.model)
     with contextlib.closing(ExperimentSession(settings, say)) as session:
@@ -135,7 +130,6 @@ def _written(
     done: Mapping[Key, Done],
     command: str,
 ) -> tuple[Path, CaseRecord]:
-    """One case's folder with all its files."""
     if number:
         names = "_".join(found.experiment.name for found in arms.values())
         threads = next(iter(arms.values())).experiment.threads
@@ -149,10 +143,7 @@ def _written(
 
 
 def _inside(folder: Path, etdump: Path) -> Path:
-    """The ETDump inside a case's folder, with what is beside it.
-
-    A record names no file outside of its folder.
-    """
+    """The ETDump and what is beside it, in the case's folder: a record names nothing outside."""
     if etdump.is_relative_to(folder):
         return etdump
     folder.mkdir(parents=True, exist_ok=True)
@@ -229,9 +220,6 @@ def _pairs(plan: ExperimentPlan, done: Mapping[Key, Done]) -> list[dict[Arm, Don
         if found.traced is not None and found.experiment.key not in taken:
             pairs.append({found.experiment.arm: found})
     return pairs
-
-
-# --- the account of a whole file ------------------------------------------------------------------
 
 
 def rewrite_experiments(root: Path, cases: Sequence[tuple[Path, CaseRecord]]) -> None:

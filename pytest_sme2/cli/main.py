@@ -74,8 +74,7 @@ EXIT_CODES = (
 
 def build_parser(filled: Collection[str], *, parts: bool = False) -> argparse.ArgumentParser:
     """The parser; only the commands of ``filled`` have their own arguments, and are imported.
-
-    With ``parts`` those of a command are inside of it, to be completed. Else they are beside it.
+    With ``parts``, to be completed, those of a command are inside of it, and not beside it.
     """
     parser = argparse.ArgumentParser(
         prog="sme2",
@@ -107,7 +106,6 @@ def build_parser(filled: Collection[str], *, parts: bool = False) -> argparse.Ar
 
 
 def _overview() -> str:
-    """All commands, in groups."""
     width = max(map(len, COMMANDS)) + 2
     return "\n\n".join(
         "\n".join([f"{heading}:", *(f"  {name:<{width}}{text}" for name, text in group.items())])
@@ -116,7 +114,6 @@ def _overview() -> str:
 
 
 def module_of(name: str) -> Any:
-    """The module of a command."""
     last = name.split()[-1].replace("-", "_")
     return importlib.import_module(f"pytest_sme2.cli.commands.{last}")
 

@@ -43,10 +43,8 @@ VARIANT: Arguments = {
 
 
 def shared(*names: str, device: str = "auto", more: str = "") -> Arguments:
-    """The options of pytest called ``names``, as ``Option.name`` has them.
-
-    ``device`` says in words which one it is without ``--device``, and ``more`` what the last of
-    them can do in this command alone.
+    """The options of pytest called ``names``; ``device`` is the default of ``--device`` in words,
+    ``more`` what the last of them can do in this command alone.
     """
     found: dict[str, dict[str, Any]] = {}
     for option in OPTIONS:
@@ -60,7 +58,6 @@ def shared(*names: str, device: str = "auto", more: str = "") -> Arguments:
 
 
 def add_arguments(parser: argparse.ArgumentParser, table: Arguments) -> None:
-    """Add the arguments of a table."""
     group = parser.add_argument_group("the device")
     for spec, about in table.items():
         name, _, value = spec.partition(" ")
@@ -108,7 +105,6 @@ def progress() -> Iterator[Say]:
 
 @contextlib.contextmanager
 def opened(settings: Settings) -> Iterator[Session]:
-    """A session that says what it does."""
     from pytest_sme2.session.session import Session
 
     with progress() as say, contextlib.closing(Session(settings, say)) as session:

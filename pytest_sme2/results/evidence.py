@@ -153,9 +153,6 @@ class KernelMatrix:
         return {answer.cell: answer for answer in self.answers}
 
 
-# --- what one inference executes ------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Counts:
     """Executed instructions, and what kinds of them."""
@@ -229,8 +226,6 @@ class KernelCost:
 
 @dataclass(frozen=True)
 class OperatorCost:
-    """What one operator of the graph executed."""
-
     index: int
     """The operator's place in ``Profile.operators``."""
     label: str
@@ -253,8 +248,6 @@ class OperatorCost:
 
 @dataclass(frozen=True)
 class InferenceCost:
-    """What one inference of one arm executed."""
-
     cpu: str
     vector_bits: int
     operators: tuple[OperatorCost, ...]

@@ -263,8 +263,6 @@ class Comparison:
 
 
 class Topic(Word):
-    """What a finding is about."""
-
     COVERAGE = "coverage"
     MISSED = "missed"
     UNPROVEN = "unproven"
@@ -298,8 +296,6 @@ class Cost:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing about one program."""
-
     topic: Topic
     what: str
     """In the plural, where ``one`` is the singular."""

@@ -249,8 +249,6 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a target can measure."""
-
     timing: bool
     sme2: bool
     reason: str = ""

@@ -217,8 +217,6 @@ MATTERS = 0.03
 
 @dataclass(frozen=True)
 class FrontierCell:
-    """One arm with one number of threads."""
-
     arm: Arm
     threads: int
     medians_ns: tuple[float, ...]

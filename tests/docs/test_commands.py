@@ -230,9 +230,6 @@ def test_what_does_not_exist_is_noticed(line: str, problem: str) -> None:
     assert problem in found
 
 
-# --- the CI file ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("workflow", [WORKFLOW, MAC_WORKFLOW], ids=lambda path: path.stem)
 def test_a_workflow_is_whole_and_its_commands_exist(workflow: Path) -> None:
     yaml = pytest.importorskip("yaml")

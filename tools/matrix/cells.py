@@ -62,8 +62,6 @@ _OF_LINEAR = ("int4 per group", "int4 per channel")
 
 @dataclass(frozen=True)
 class Sizes:
-    """The numbers behind a cell."""
-
     inputs: int
     """Input channels, or columns of the left matrix."""
     outputs: int
@@ -86,7 +84,6 @@ def sizes(cell: Cell) -> Sizes:
 
 
 def multiply_accumulates(cell: Cell) -> int:
-    """How many the operator needs."""
     size = sizes(cell)
     if cell.operator == "attention":
         return HEADS * cell.rows * KEYS * (size.inputs + size.outputs)
@@ -137,12 +134,10 @@ class Sheet:
         return f"{self.cells[0].operator}, {self.cells[0].data_type}"
 
     def alone(self) -> tuple[Sheet, ...]:
-        """A sheet for each of its cells."""
         return tuple(Sheet((cell,)) for cell in self.cells)
 
 
 def sheets(cells: Iterable[Cell]) -> tuple[Sheet, ...]:
-    """One sheet for each operator and data type."""
     found: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         found.setdefault((cell.operator, cell.data_type), []).append(cell)

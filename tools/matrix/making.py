@@ -188,8 +188,6 @@ def _delegated(method: MethodShapes) -> bool:
 
 @dataclass(frozen=True)
 class _Product:
-    """An operator that multiplies."""
-
     name: str
     macs: int | None
     cost: OperatorCost | None

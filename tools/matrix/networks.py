@@ -17,7 +17,6 @@ SEED = 0
 
 
 def main() -> None:
-    """Export every sheet that is asked for into a folder of its own."""
     import torch
 
     def answer(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -108,11 +107,7 @@ def _side_by_side(layers: Sequence[Layer], torch: Any) -> Any:
     return SideBySide().eval()
 
 
-# --- one operator ---------------------------------------------------------------------------------
-
-
 def build(cell: Cell, size: Sizes, torch: Any) -> tuple[Any, tuple[Any, ...]]:
-    """The network in fp32, and its inputs."""
     if cell.operator == "linear":
         network = torch.nn.Linear(size.inputs, size.outputs)
         return network.eval(), (torch.randn(cell.rows, size.inputs),)
@@ -148,9 +143,6 @@ def _attention(torch: Any) -> Any:
             return torch.nn.functional.scaled_dot_product_attention(query, key, value)
 
     return Attention()
-
-
-# --- one data type --------------------------------------------------------------------------------
 
 
 def converted(

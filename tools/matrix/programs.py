@@ -20,8 +20,6 @@ _CODE = ("cells.py", "networks.py")
 
 @dataclass(frozen=True)
 class SheetProgram:
-    """An exported sheet."""
-
     cells: tuple[Cell, ...]
     """The cells of its outputs, in their order."""
     artifact: Artifact | None
@@ -64,5 +62,4 @@ class Programs:
         return SheetProgram(tuple(by_id[name] for name in record.cells), artifact, problems)
 
     def close(self) -> None:
-        """End the child, if there is one."""
         self._exports.close()

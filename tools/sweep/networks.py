@@ -24,7 +24,6 @@ from tools.sweep.programs import (
 
 
 def main() -> None:
-    """Export every batch that is asked for into a folder of its own."""
     import torch
 
     def answer(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -56,7 +55,6 @@ def export(programs: list[RandomProgram], folder: Path, torch: Any) -> dict[str,
 
 
 def build(program: RandomProgram, torch: Any) -> tuple[Any, Any]:
-    """The network in fp32, and its input."""
     known = shapes(program)
     if known is None:
         raise ValueError(f"{program} cannot be built")

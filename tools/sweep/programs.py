@@ -87,9 +87,6 @@ def _described(layer: Layer) -> str:
     return " ".join(words)
 
 
-# --- shapes ---------------------------------------------------------------------------------------
-
-
 def shapes(program: RandomProgram) -> tuple[tuple[int, ...], ...] | None:
     """The input's shape and that behind every layer; None where a layer cannot take its input."""
     found = [program.shape]
@@ -136,9 +133,6 @@ def multiply_accumulates(program: RandomProgram) -> int:
             taps = layer.kernel[0] * layer.kernel[1]
             total += before[0] * pixels * taps * before[1] * layer.outputs // layer.groups
     return total
-
-
-# --- drawing --------------------------------------------------------------------------------------
 
 
 def draw(seed: int, number: int, data_type: str) -> RandomProgram:
@@ -201,9 +195,6 @@ def _convolution(chance: random.Random, channels: int) -> Layer:
 
 def _activation(chance: random.Random) -> list[Layer]:
     return [Layer(chance.choice(ACTIVATIONS))] if chance.random() < 0.4 else []
-
-
-# --- smaller ones ---------------------------------------------------------------------------------
 
 
 def smaller(program: RandomProgram) -> Iterator[RandomProgram]:

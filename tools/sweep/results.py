@@ -20,8 +20,6 @@ _REMEDY = "Give another folder with --out, or remove this one."
 
 @dataclass(frozen=True)
 class SweepResults:
-    """All batches of one seed."""
-
     seed: int
     executorch: str
     qemu: str
@@ -37,7 +35,6 @@ class SweepResults:
         return tuple(entry for batch in self.batches for entry in batch.differences)
 
     def lines(self, folder: Path) -> Iterator[str]:
-        """What a reader is told at the end."""
         seconds = sum(batch.seconds for batch in self.batches)
         refused = sum(len(batch.not_exported) for batch in self.batches)
         matrix = sum(batch.matrix_operators for batch in self.batches)
@@ -65,7 +62,6 @@ class SweepResults:
 
 
 def script_name(batch: int, index: int) -> str:
-    """Of the script for a difference, without its ending."""
     return f"difference_{batch}_{index}"
 
 

@@ -66,8 +66,6 @@ class BatchResult:
 
 @dataclass
 class _Tally:
-    """What is counted while a batch runs."""
-
     matrix_operators: int = 0
     on_sme2: int = 0
     not_exported: list[str] = field(default_factory=list)

@@ -181,9 +181,6 @@ def _now(
     return variants, trials
 
 
-# --- a comment on a pull request ------------------------------------------------------------------
-
-
 def _comment(arguments: argparse.Namespace) -> int:
     """Exit code 0 also where there is nothing to add: the run itself has failed already."""
     from pytest_sme2.report.comment import MARK, fix_text
@@ -221,9 +218,6 @@ def _comment(arguments: argparse.Namespace) -> int:
     write_text(comment, written + told)
     print(f"{comment}: added {', '.join((edit.trial if edit else helping[0]).rewrites)}")
     return 0
-
-
-# --- what is printed ------------------------------------------------------------------------------
 
 
 def _sizes(ran: Ran) -> dict[str, Any]:

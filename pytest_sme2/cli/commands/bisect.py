@@ -100,9 +100,6 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if culprit is None else 1
 
 
-# --- what was found, in words and as JSON ---------------------------------------------------------
-
-
 _SHOWN = 12
 
 

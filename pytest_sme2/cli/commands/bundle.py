@@ -1,7 +1,4 @@
-"""``sme2 bundle``: a runner and programs in one file.
-
-It is for ``pytest --against`` later or, with ``--phone``, the runner alone for phones.
-"""
+"""``sme2 bundle``: a runner and programs in one file, for ``pytest --against`` or phones."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""``sme2 clean``: shows and removes what is in the cache, or removes what was left on a phone.
-
-On a phone it also puts back what a run changed that was broken off.
+"""``sme2 clean``: shows and removes what is in the cache; on a phone, removes what runs left there,
+and puts back what one changed that was broken off.
 """
 
 from __future__ import annotations
@@ -60,9 +59,6 @@ def _clean(server: AdbServer, serial: str) -> dict[str, Any]:
     finally:
         target.release()
     return {"serial": serial, "restored": restored, "refused": target.events}
-
-
-# --- the cache ------------------------------------------------------------------------------------
 
 
 def _clean_cache(arguments: argparse.Namespace) -> int:

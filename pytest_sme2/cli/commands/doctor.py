@@ -1,7 +1,5 @@
-"""``sme2 doctor``: what is installed, which devices are usable, and why not.
-
-For this machine's own device, and for a phone, it also tries it out, and writes what it found into
-one file.
+"""``sme2 doctor``: what is installed, which devices are usable, and why not. This machine and a
+phone are also tried out, and what was found is written into one file.
 """
 
 from __future__ import annotations
@@ -54,8 +52,6 @@ ARGUMENTS: Arguments = {
 
 
 class Fact(NamedTuple):
-    """One line of the report."""
-
     what: str
     ok: bool
     detail: str

@@ -75,7 +75,6 @@ def _chosen(value: str | None) -> KernelMatrix:
 
 
 def _table(matrix: KernelMatrix, answers: Sequence[CellAnswer]) -> list[str]:
-    """A row per cell."""
     layer = ("operator", "data type", "rows", "size")
     titles = (*layer, "runs on", "SME1", "per MAC", "SQNR", "kernel")
     return [

@@ -118,8 +118,6 @@ _ENDED = (0, 1, 5)
 
 @dataclass(frozen=True)
 class Merged:
-    """Several runs as one."""
-
     cases: tuple[tuple[Path, CaseRecord], ...]
     tests: Mapping[str, RanTest]
     problems: tuple[str, ...]
@@ -133,9 +131,8 @@ class Merged:
 
 
 def merge(folders: Sequence[Path], out: Path, baselines: Path = Path("baselines")) -> Merged:
-    """Copy every case into ``out``, with the checks of all shards; ``out`` appears when whole.
-
-    Together the shards must have compared all of the contract in ``baselines``.
+    """Copy every case into ``out``, with the checks of all shards, which together must have
+    compared all of the contract in ``baselines``; ``out`` appears when whole.
     """
     shards = {folder: read_shard(folder) for folder in folders}
     if len({folder.resolve() for folder in folders}) < len(folders):

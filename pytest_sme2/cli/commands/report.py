@@ -92,9 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _rewrite(
     pairs: Sequence[tuple[Path, CaseRecord]], rules: Sequence[Rule], *, elsewhere: bool
 ) -> bool:
-    """Make the files of every case again; whether that was possible.
-
-    A run directory that cannot be written can still be reported on, if the report goes elsewhere.
+    """Make the files of every case again, unless they are read-only and the report goes elsewhere;
+    whether they were made.
     """
     try:
         for folder, record in pairs:

@@ -75,9 +75,6 @@ def exit_code(result: SelfCheck) -> int:
     return 3 if 2 * result.count(Outcome.INCONCLUSIVE) >= len(result.measurements) else 0
 
 
-# --- printing -------------------------------------------------------------------------------------
-
-
 def _show_progress(number: int, line: str) -> None:
     terminal_line(sys.stderr)(f"measurement {number + 1}: {line}")
 

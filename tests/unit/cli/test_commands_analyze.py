@@ -187,9 +187,6 @@ def test_analysis_needs_neither_torch_nor_pandas() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=600)
 
 
-# --- sentences ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("calls", "said"),
     [
