@@ -243,17 +243,9 @@ def show_change(row: Row, number: int, out: Path, say: Say) -> Iterator[ShownCha
             yield ShownChange(session, cases[0])
 
 
-@dataclass(frozen=True)
-class Culprit:
-    """The first bad change, and the last good one before it."""
-
-    figure: str
-    border: Border
-
-
 @dataclass
 class Bisecting:
-    """One search: it ends with the culprit, or with None where nothing is worse."""
+    """One search: it ends with the border, or with None where nothing is worse."""
 
     row: Row
     out: Path
@@ -269,7 +261,7 @@ class Bisecting:
     def _last(self) -> int:
         return len(self.row.changes) - 1
 
-    def by_figure(self, asked: str | None) -> Culprit | None:
+    def by_figure(self, asked: str | None) -> Border | None:
         """By the exact figure that is asked for, else the first that is worse."""
         first = self._first()
         good, bad = (self._sure(self._probe(number)) for number in (first, self._last))
@@ -281,9 +273,9 @@ class Bisecting:
             measured = self._probe(number).measured
             return None if measured is None else FIGURES[name].is_bad(good, bad, measured)
 
-        return Culprit(name, find_border(self._last + 1, is_bad, first))
+        return replace(find_border(self._last + 1, is_bad, first), figure=name)
 
-    def by_latency(self) -> Culprit | None:
+    def by_latency(self) -> Border | None:
         """By pairs with the good end, on a device whose time means something."""
         first = self._first()
         self._sure(self._probe(first))
@@ -309,7 +301,7 @@ class Bisecting:
             found = self._probe(number).latency
             return None if found is None else is_slower(found)
 
-        return Culprit(LATENCY, find_border(self._last + 1, is_bad, first))
+        return replace(find_border(self._last + 1, is_bad, first), figure=LATENCY)
 
     def _first(self) -> int:
         """The good end: the first change from there on that has the model."""

@@ -44,6 +44,8 @@ class Border:
 
     last_good: int
     first_bad: int
+    figure: str = ""
+    """What tells them apart."""
 
     @property
     def doubtful(self) -> int:

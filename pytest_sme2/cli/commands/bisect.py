@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
-from pytest_sme2.bisect.bisecting import (
-    EMULATED,
-    FIGURES,
-    LATENCY,
-    Bisecting,
-    Culprit,
-    Probe,
-    is_slower,
-)
+from pytest_sme2.bisect.bisecting import EMULATED, FIGURES, LATENCY, Bisecting, Probe, is_slower
 from pytest_sme2.bisect.row import EXECUTORCH, PACKAGES, Border, open_row
 from pytest_sme2.cli.commands.models import DEFAULT_FOLDER
 from pytest_sme2.cli.options import VARIANT, Arguments, chosen, progress, shared, show
@@ -89,63 +81,61 @@ def run(arguments: argparse.Namespace) -> int:
     versions, keep_runner = arguments.versions, arguments.keep_runner
     with progress() as say, open_row(*ends, settings, versions, keep_runner, say) as row:
         search = Bisecting(row, arguments.out.resolve(), say)
-        culprit = search.by_latency() if asked == LATENCY else search.by_figure(asked)
+        border = search.by_latency() if asked == LATENCY else search.by_figure(asked)
         name = arguments.model if program else f"{arguments.model}-{arguments.variant}"
         command = shlex.join(["sme2", "run", arguments.model, "--device", settings.device])
         if not program:
             case = Case(arguments.model, settings.variants[0])
             command = run_command(case, settings, settings.device)
-        told = lines(search, culprit, name, asked, command)
-    show(arguments, document(search, culprit), map(plain, told))
-    return 0 if culprit is None else 1
+        told = lines(search, border, name, asked, command)
+    show(arguments, document(search, border), map(plain, told))
+    return 0 if border is None else 1
 
 
 _SHOWN = 12
 
 
 def lines(
-    search: Bisecting, culprit: Culprit | None, case: str, asked: str | None, run: str
+    search: Bisecting, border: Border | None, case: str, asked: str | None, run: str
 ) -> list[str]:
     """A sentence, a table and the commands that show it; ``run`` is what runs the case."""
     row, probes = search.row, search.probes
     table = [f"{count(len(probes), row.noun)} of {len(row.changes)} measured:"]
-    rows = [_cells(number, probes[number], culprit) for number in sorted(probes)]
+    rows = [_cells(number, probes[number], border) for number in sorted(probes)]
     widths = [max(len(cells[column]) for cells in rows) for column in range(3)]
     table += [
         f"  {name:{widths[0]}}  {value:>{widths[1]}}  {side:{widths[2]}}  {subject}".rstrip()
         for name, value, side, subject in rows
     ]
-    if culprit is None:
+    if border is None:
         what = asked or ", ".join(FIGURES)
         good, bad = row.changes[0].short, row.changes[-1].short
         return [f"{case}: nothing is worse at {bad} than at {good} ({what}).", "", *table]
-    border = culprit.border
     change = row.changes[border.first_bad]
     what = f"{change.short} made {case} worse"
     if row.backwards:
         fine = row.changes[border.last_good].short
         what = f"{case} is worse up to {change.short}, and fine from {fine} on"
-    told = [f"{what}: {_change(probes, culprit)}"]
+    before, here = (probes[number] for number in (border.last_good, border.first_bad))
+    old, new = (cast(CaseResult, probe.measured) for probe in (before, here))
+    told = [f"{what}: {_change(border.figure, here.latency, old, new)}"]
     if change.subject:
         told.append(f"  {change.subject}")
     if border.doubtful:
-        told.append(
-            f"  {count(border.doubtful, row.noun)} between could not be judged: it may be one of "
-            "them."
-        )
-    told += _causes(*_sides(probes, border))
+        doubtful = count(border.doubtful, row.noun)
+        told.append(f"  {doubtful} between could not be judged: it may be one of them.")
+    told += _causes(old, new)
     return [*told, "", *table, "", *row.commands(border, run)]
 
 
-def _change(probes: Mapping[int, Probe], culprit: Culprit) -> str:
-    check, sides = probes[culprit.border.first_bad].latency, _sides(probes, culprit.border)
+def _change(name: str, check: Check | None, before: CaseResult, here: CaseResult) -> str:
     if check is not None:
         # In pairs with the good end, whichever change comes before this one.
         old, new = ((value or 0.0) / 1e6 for value in (check.old, check.new))
         growth = f"{_growth(check)}, against {reference_of(check.metric)}"
-        return f"latency with SME2 {sides[1].arm} {old:.3f} ms -> {new:.3f} ms ({growth})"
-    figure = FIGURES[culprit.figure]
-    old, new = (figure.value(side) or 0.0 for side in sides)
+        return f"latency with SME2 {here.arm} {old:.3f} ms -> {new:.3f} ms ({growth})"
+    figure = FIGURES[name]
+    old, new = (figure.value(side) or 0.0 for side in (before, here))
     percent = f" ({(new / old - 1) * 100:+.2f} %)" if old else ""
     return f"{figure.what} {old:,.0f} -> {new:,.0f}{percent}"
 
@@ -158,11 +148,6 @@ def _growth(check: Check) -> str:
         return f"{(check.new / check.old - 1) * 100:+.1f} %"
     low, high = ((end - 1) * 100 for end in check.interval)
     return f"{low:+.1f} % to {high:+.1f} %"
-
-
-def _sides(probes: Mapping[int, Probe], border: Border) -> list[CaseResult]:
-    sides = [probes[number].measured for number in (border.last_good, border.first_bad)]
-    return [side for side in sides if side is not None]
 
 
 def _causes(old: CaseResult, new: CaseResult) -> list[str]:
@@ -179,7 +164,7 @@ def _causes(old: CaseResult, new: CaseResult) -> list[str]:
     return told
 
 
-def _cells(number: int, probe: Probe, culprit: Culprit | None) -> tuple[str, str, str, str]:
+def _cells(number: int, probe: Probe, border: Border | None) -> tuple[str, str, str, str]:
     change = probe.change
     if probe.measured is None:
         return change.short, "-", "skip", f"cannot be measured: {probe.problem.splitlines()[0]}"
@@ -189,22 +174,22 @@ def _cells(number: int, probe: Probe, culprit: Culprit | None) -> tuple[str, str
         reason = f"cannot tell: {probe.latency.message}" if slower is None else change.subject
         return change.short, _growth(probe.latency), side, reason
     # The figure that was searched by, else the one that is looked at first.
-    figure = FIGURES.get(next(iter(FIGURES)) if culprit is None else culprit.figure)
+    figure = FIGURES.get(next(iter(FIGURES)) if border is None else border.figure)
     value = None if figure is None else figure.value(probe.measured)
-    bad = culprit is not None and number >= culprit.border.first_bad
+    bad = border is not None and number >= border.first_bad
     told = "-" if value is None else f"{value:,.0f}"
     return change.short, told, "bad" if bad else "good", change.subject
 
 
-def document(search: Bisecting, culprit: Culprit | None) -> dict[str, object]:
+def document(search: Bisecting, border: Border | None) -> dict[str, object]:
     row, probes = search.row, search.probes
     return {
         "kind": row.noun,
         "changes": len(row.changes),
-        "figure": culprit and culprit.figure,
-        "first_bad": culprit and row.changes[culprit.border.first_bad].key,
-        "last_good": culprit and row.changes[culprit.border.last_good].key,
-        "doubtful": culprit and culprit.border.doubtful,
+        "figure": border and border.figure,
+        "first_bad": border and row.changes[border.first_bad].key,
+        "last_good": border and row.changes[border.last_good].key,
+        "doubtful": border and border.doubtful,
         "probes": [_probe_document(probes[number]) for number in sorted(probes)],
     }
 

@@ -18,7 +18,6 @@ from pytest_sme2.bisect import row as rows
 from pytest_sme2.bisect.bisecting import (
     FIGURES,
     Bisecting,
-    Culprit,
     decided,
     halfway,
     is_slower,
@@ -113,7 +112,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     monkeypatch.setattr(bisecting, "show_change", show_change)
 
-    def run(*ratios: float | Exception | Outcome) -> tuple[Culprit | None, Bisecting]:
+    def run(*ratios: float | Exception | Outcome) -> tuple[Border | None, Bisecting]:
         found = Bisecting(PlayedRow(ratios), Path("unused"), lambda line: None)  # type: ignore[arg-type]
         return found.by_latency(), found
 
@@ -121,25 +120,25 @@ def search(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_step_is_found_and_a_small_one_before_it_is_not_taken_for_it(search: Any) -> None:
-    culprit, found = search(1.0, 1.01, 1.05, 1.05, 1.5, 1.51)
-    assert culprit.border == Border(3, 4)
+    border, found = search(1.0, 1.01, 1.05, 1.05, 1.5, 1.51)
+    assert border == Border(3, 4, "latency")
     # The bad end by what is tolerated; the others by half of what it is sure to have.
     assert found.row.asked[0] == (5, Limits().max_regression)
     assert all(threshold == pytest.approx(0.245) for _, threshold in found.row.asked[1:])
 
 
 def test_what_runs_the_same_program_is_not_measured_again(search: Any) -> None:
-    culprit, found = search(*[1.0] * 40, *[2.0] * 24)
-    assert culprit.border == Border(39, 40)
+    border, found = search(*[1.0] * 40, *[2.0] * 24)
+    assert border == Border(39, 40, "latency")
     assert [number for number, _ in found.row.asked] == [63]
-    printed = "\n".join(lines(found, culprit, "m-fp32", "latency", "sme2 run m"))
+    printed = "\n".join(lines(found, border, "m-fp32", "latency", "sme2 run m"))
     assert printed.startswith("torch==2.40 made m-fp32 worse: latency with SME2 on 1.000 ms -> 2.")
     assert "(+98.0 % to +102.0 %, against torch==2.0)" in printed
     assert "torch==2.39" in printed
     assert "the same" in printed
     assert printed.endswith("See it run: sme2 run m")
     found.row.backwards = True
-    first, *_ = lines(found, culprit, "m-fp32", "latency", "sme2 run m")
+    first, *_ = lines(found, border, "m-fp32", "latency", "sme2 run m")
     assert first.startswith("m-fp32 is worse up to torch==2.40, and fine from torch==2.39 on: ")
 
 
@@ -147,13 +146,13 @@ def test_what_runs_the_same_program_is_not_measured_again(search: Any) -> None:
 def test_pairs_that_cannot_tell_make_a_change_neither_good_nor_bad(
     search: Any, unsure: Outcome
 ) -> None:
-    culprit, found = search(1.0, 1.001, unsure, ModelError("it\nfails"), 1.5)
-    assert (culprit.border, culprit.border.doubtful) == (Border(1, 4), 2)
-    printed = "\n".join(lines(found, culprit, "m-fp32", "latency", "sme2 run m"))
+    border, found = search(1.0, 1.001, unsure, ModelError("it\nfails"), 1.5)
+    assert (border, border.doubtful) == (Border(1, 4, "latency"), 2)
+    printed = "\n".join(lines(found, border, "m-fp32", "latency", "sme2 run m"))
     assert "2 versions between could not be judged" in printed
     assert "cannot tell: Too noisy." in printed
     assert "cannot be measured: it" in printed
-    verdicts = [probe["figures"].get("latency") for probe in document(found, culprit)["probes"]]  # type: ignore[attr-defined]
+    verdicts = [probe["figures"].get("latency") for probe in document(found, border)["probes"]]  # type: ignore[attr-defined]
     assert [v and v["verdict"] for v in verdicts] == [
         *(None, "PASS", str(unsure)),
         *(None, "REGRESSED"),
@@ -161,10 +160,10 @@ def test_pairs_that_cannot_tell_make_a_change_neither_good_nor_bad(
 
 
 def test_nothing_is_worse_where_the_bad_end_is_not_slower(search: Any) -> None:
-    culprit, found = search(1.0, 3.0, 1.001)
-    assert culprit is None
+    border, found = search(1.0, 3.0, 1.001)
+    assert border is None
     assert len(found.row.asked) == 1
-    told = lines(found, culprit, "m-fp32", "latency", "sme2 run m")
+    told = lines(found, border, "m-fp32", "latency", "sme2 run m")
     assert told[0] == "m-fp32: nothing is worse at torch==2.2 than at torch==2.0 (latency)."
 
 
