@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pytest_sme2.cli.options import chosen, opened, show
 from pytest_sme2.errors import RunError, UsageError
 from pytest_sme2.report.text import printable
-from pytest_sme2.results import DECODE, PHASES, Arm, Estimate, Outcome, PhaseRatio
+from pytest_sme2.results import DECODE, PHASES, PREFILL, Arm, Estimate, Outcome, PhaseRatio
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.wording import count
 from pytest_sme2.timing.phases import estimate_of
@@ -22,8 +22,7 @@ from pytest_sme2.verdict.generation import check_against
 from pytest_sme2.verdict.limits import default_limits
 
 NAMES = ("A", "B")
-_ALPHA = FALSE_ALARM_RATE / 2
-"""Of one phase: there are two."""
+_ALPHA = FALSE_ALARM_RATE / len(PHASES)
 _Observed = Sequence[ObservedGeneration]
 
 
@@ -48,19 +47,14 @@ def run_commands(arguments: argparse.Namespace) -> int:
         side: [one_generation(run.log) for run in of[1:] if run.log] for side, of in runs.items()
     }
     lines = observed_lines(found)
-    lines += [
-        f"{side} is {command}" for side, command in zip(found, arguments.command, strict=True)
-    ]
+    lines += map(" is ".join, zip(found, arguments.command, strict=True))
     checks = []
     if len(found) > 1:
         checks = check_against(_phases(*found.values()), 0, default_limits(), NAMES[0], None)
     lines += [f"{check.metric}: {check.verdict}. {check.message}" for check in checks]
-    document = {
-        "generations": {side: [vars(one) for one in of] for side, of in found.items()},
-        "checks": [
-            {"metric": one.metric, "verdict": one.verdict, "new": one.new} for one in checks
-        ],
-    }
+    judged = [{"metric": one.metric, "verdict": one.verdict, "new": one.new} for one in checks]
+    told = {side: [vars(one) for one in of] for side, of in found.items()}
+    document = {"generations": told, "checks": judged}
     show(arguments, document, [*lines, UNTOLD, f"files: {folder}"])
     return 1 if any(check.verdict is Outcome.REGRESSED for check in checks) else 0
 
@@ -76,13 +70,9 @@ def _phases(before: _Observed, after: _Observed) -> list[PhaseRatio]:
             "of new tokens that ends them."
         )
     ((prompt, new),) = sizes
+    contexts = {PREFILL: (prompt, prompt), DECODE: (prompt + 1, prompt + new)}
     ratios = compare_observed(after, before)
-    return [
-        PhaseRatio(phase, prompt + 1, prompt + new, ratio)
-        if phase == DECODE
-        else PhaseRatio(phase, prompt, prompt, ratio)
-        for phase, ratio in ratios.items()
-    ]
+    return [PhaseRatio(phase, *contexts[phase], ratio) for phase, ratio in ratios.items()]
 
 
 def compare_observed(before: _Observed, after: _Observed) -> dict[str, Estimate]:

@@ -1,8 +1,7 @@
 """The values that pass between the stages: frozen dataclasses, and nothing that computes.
 
-One file per stage. A stage knows the one before it only through these values, so each stage can
-be tested, cached and run again alone. Nothing heavy is imported here: arrays are named in
-annotations only. What computes, reads or prints does not live here.
+A stage knows the one before it only through these values, so each can be tested, cached and run
+again alone. Nothing heavy is imported here: arrays are named in annotations only.
 """
 
 from pytest_sme2.results.case import (

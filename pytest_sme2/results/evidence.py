@@ -206,9 +206,8 @@ class CountedInference:
 
 @dataclass(frozen=True)
 class Toolchain:
-    """What of a runner came with the compiler that built it, and not with ExecuTorch.
-
-    Another compiler brings other C and C++ libraries, whose code counts differently.
+    """What of a runner came with the compiler that built it, and not with ExecuTorch: C and C++
+    libraries, whose code counts differently.
     """
 
     files: frozenset[str] = frozenset()
@@ -290,7 +289,6 @@ class StoredOperator:
     kernel: str
     """The one with most of the instructions."""
     system: int = 0
-    """Of the instructions, those in files of the toolchain."""
 
 
 @dataclass(frozen=True)
@@ -309,4 +307,3 @@ class StoredCost:
     toolchain: str = ""
     """Empty where it was not stored."""
     system: int = 0
-    """Of all instructions, those in files of the toolchain."""

@@ -223,9 +223,8 @@ class OperatorChange:
     @property
     def ratio(self) -> float | None:
         """How many times faster it became; None where it is on one side or took no time."""
-        if self.before is None or self.after is None or not self.after.time_ns:
-            return None
-        return self.before.time_ns / self.after.time_ns
+        before, after = self.before, self.after
+        return before.time_ns / after.time_ns if before and after and after.time_ns else None
 
 
 @dataclass(frozen=True)
@@ -258,8 +257,8 @@ class Comparison:
     @property
     def shifted(self) -> bool:
         """Whether the bottleneck moved to another category."""
-        before, after = self.largest_before, self.largest_after
-        return before is not None and after is not None and before is not after
+        sides = {self.largest_before, self.largest_after}
+        return len(sides) > 1 and None not in sides
 
 
 class Topic(Word):

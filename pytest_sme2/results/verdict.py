@@ -15,7 +15,7 @@ from pytest_sme2.results.timing import Estimate, Outcome
 
 @dataclass(frozen=True)
 class BaselineSession:
-    """The latencies of one run that was accepted into a baseline."""
+    """The latencies of one run that was accepted into a baseline; more of it is in CaseResult."""
 
     session: str
     recorded: str
@@ -28,17 +28,13 @@ class BaselineSession:
     medians_ns: Mapping[Arm, tuple[float, ...]]
     loads_ns: Mapping[Arm, tuple[float, ...]]
     phases_ns: Mapping[str, Mapping[Arm, tuple[float, ...]]] = field(default_factory=dict)
-    """Of a model that generates: by phase, its usual step in each process."""
+    """Of a model that generates."""
     yardstick_ns: float | None = None
-    """What a program that never changes took meanwhile; None where it was not taken."""
     program: str = ""
     """The SHA-256 of the ``.pte`` that ran."""
     inputs: str = ""
-    """The SHA-256 of all that it was given."""
     runtime: str = ""
-    """The SHA-256 of the runner that ran it, libraries included."""
     conditions: Mapping[str, str] = field(default_factory=dict)
-    """What else may change the speed of the machine: kernel, governor, clock, temperature."""
     interference: float | None = None
     """Wall time over CPU time, less 1, where it was stored although the machine was too busy."""
 

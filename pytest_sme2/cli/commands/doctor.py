@@ -129,12 +129,16 @@ def run(arguments: argparse.Namespace) -> int:
         heading: [fact._asdict() for fact in facts] for heading, facts in found.items()
     }
     report |= {"cache": str(find_cache()), "usable": usable}
-    if not arguments.json:
-        for heading, facts in found.items():
-            print(heading)
-            for fact in facts:
-                print(f"  {'ok' if fact.ok else 'no':2}  {fact.what}: {fact.detail}")
-        print(f"cache\n      {find_cache()}", flush=True)
+
+    def tell(text: str) -> None:
+        if not arguments.json:
+            print(text, flush=True)
+
+    for heading, facts in found.items():
+        tell(heading)
+        for fact in facts:
+            tell(f"  {'ok' if fact.ok else 'no':2}  {fact.what}: {fact.detail}")
+    tell(f"cache\n      {find_cache()}")
     if usable and device in TRIED_OUT:
         # A machine on which it fails is the one whose file is wanted most.
         try:
@@ -149,9 +153,7 @@ def run(arguments: argparse.Namespace) -> int:
         # The report is made to be sent, so it must not name the user.
         text = json.dumps(report, indent=2).replace(str(Path.home()), "~")
         write_text(out, text + "\n")
-        if not arguments.json:
-            print(told)
-            print(f"\nAll of this is in {out}. Please send it in if anything looks wrong.")
+        tell(f"{told}\n\nAll of this is in {out}. Please send it in if anything looks wrong.")
     if arguments.json:
         print(json.dumps(report, indent=2))
     return 0 if usable else 1
