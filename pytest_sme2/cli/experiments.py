@@ -110,36 +110,24 @@ def run_plan(
             say(f"each experiment runs 1 inference: on {target} no time is taken")
             chosen = tuple(replace(experiment, runs=1, warmup=0) for experiment in chosen)
         done = {experiment.key: _run(session, case, experiment) for experiment in chosen}
-        cases = [
-            _written(session, case, number, arms, done, command)
-            for number, arms in enumerate(_pairs(plan, done))
-        ]
+        cases: list[tuple[Path, CaseRecord]] = []
+        for arms in _pairs(plan, done):
+            if cases:
+                names = "_".join(found.experiment.name for found in arms.values())
+                threads = next(iter(arms.values())).experiment.threads
+                case = replace(case, label=names if threads == 1 else f"{names}_t{threads}")
+            session.add(case, arms, done)
+            folder = session.keep(case, session.measured(case, timed=False), ())
+            record = replace(read_record(folder), reproduce=command)
+            write_record(folder, record)
+            write_case(folder, record)
+            cases.append((folder, record))
         if cases:
             results = [_result(session.out, found) for found in done.values()]
             config = None if plan.file is None else str(plan.file)
             _extend(session.out / METRICS, {"results": results, "config": config})
             rewrite_experiments(session.out, cases)
         return cases
-
-
-def _written(
-    session: ExperimentSession,
-    case: Case,
-    number: int,
-    arms: Mapping[Arm, Done],
-    done: Mapping[Key, Done],
-    command: str,
-) -> tuple[Path, CaseRecord]:
-    if number:
-        names = "_".join(found.experiment.name for found in arms.values())
-        threads = next(iter(arms.values())).experiment.threads
-        case = replace(case, label=names if threads == 1 else f"{names}_t{threads}")
-    session.add(case, arms, done)
-    folder = session.keep(case, session.measured(case, timed=False), ())
-    record = replace(read_record(folder), reproduce=command)
-    write_record(folder, record)
-    write_case(folder, record)
-    return folder, record
 
 
 def _inside(folder: Path, etdump: Path) -> Path:
@@ -196,30 +184,24 @@ def _run(session: Session, case: Case, experiment: Experiment) -> Done:
     etdump = traced.etdump and traced.etdump.replace(folder / f"{stem}{SUFFIX}")
     log = traced.log and traced.log.replace(folder / f"{stem}.log")
     traced = replace(traced, etdump=etdump, log=log)
-    if traced.etdump is not None:
-        keep_shapes(traced.etdump, artifact.pte, session.say, artifact.method or FORWARD)
-    untraced = None
-    if bench.timed:
-        # A stock runner always traces, so its one process has to do for both.
-        bare = replace(request, traced=False, keep_outputs=False)
-        always = runner.traces(bare)
-        untraced = traced if always else bench.run(bare, place / "untraced", runner)
-    return Done(experiment, runner, traced, untraced)
+    if etdump is not None:
+        keep_shapes(etdump, artifact.pte, session.say, artifact.method or FORWARD)
+    bare = replace(request, traced=False, keep_outputs=False)
+    # A stock runner always traces, so its one process has to do for both.
+    if not bench.timed or runner.traces(bare):
+        return Done(experiment, runner, traced, traced if bench.timed else None)
+    return Done(experiment, runner, traced, bench.run(bare, place / "untraced", runner))
 
 
 def _pairs(plan: ExperimentPlan, done: Mapping[Key, Done]) -> list[dict[Arm, Done]]:
     """What belongs together: the pairs to compare, else every experiment on its own."""
-    pairs = []
-    for before, after in plan.compare:
-        sides = [done[key] for key in (before, after)]
-        arms = {side.experiment.arm: side for side in sides if side.traced is not None}
-        if len(arms) == len(PAIR):
-            pairs.append(arms)
-    taken = {found.experiment.key for arms in pairs for found in arms.values()}
-    for found in done.values():
-        if found.traced is not None and found.experiment.key not in taken:
-            pairs.append({found.experiment.arm: found})
-    return pairs
+    traced = {key: found for key, found in done.items() if found.traced is not None}
+    sides = ([traced[key] for key in pair if key in traced] for pair in plan.compare)
+    arms = ({side.experiment.arm: side for side in both} for both in sides)
+    pairs = [both for both in arms if len(both) == len(PAIR)]
+    taken = {found.experiment.key for both in pairs for found in both.values()}
+    alone = (found for key, found in traced.items() if key not in taken)
+    return [*pairs, *({found.experiment.arm: found} for found in alone)]
 
 
 def rewrite_experiments(root: Path, cases: Sequence[tuple[Path, CaseRecord]]) -> None:
