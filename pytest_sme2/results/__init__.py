@@ -64,16 +64,24 @@ from pytest_sme2.results.run import (
     SME1_ONLY,
     Arm,
     Artifact,
+    Attribution,
     Capabilities,
+    Columns,
     CoreUse,
     FarmDevice,
     Fingerprint,
     GenerationPlan,
+    MethodOutline,
+    MethodShapes,
+    OperatorShapes,
+    Origin,
     Output,
     Run,
     RunRequest,
+    Shape,
     TensorSpec,
     Turn,
+    shape_text,
 )
 from pytest_sme2.results.timing import (
     BLIND_MARGIN,
@@ -89,16 +97,6 @@ from pytest_sme2.results.timing import (
     PairedTiming,
     PairSample,
     Ship,
-)
-from pytest_sme2.results.trace import (
-    Attribution,
-    Columns,
-    MethodOutline,
-    MethodShapes,
-    OperatorShapes,
-    Origin,
-    Shape,
-    shape_text,
 )
 from pytest_sme2.results.verdict import (
     Baseline,

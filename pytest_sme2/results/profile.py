@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pytest_sme2.results.run import Word
-from pytest_sme2.results.trace import OperatorShapes, Origin
+from pytest_sme2.results.run import OperatorShapes, Origin, Word
 
 
 class Category(Word):
@@ -110,10 +109,8 @@ class RobustStats:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of the matrix work ran on SME2 kernels.
-
-    Depthwise convolutions are left out of the count: there is no SME2 kernel for them in any data
-    type, so with them no model could ever be covered. Their cost is given separately.
+    """How much of the matrix work ran on SME2 kernels, without depthwise convolutions: no data type
+    has an SME2 kernel for them, so that no model could ever be covered.
     """
 
     matrix_operators: int

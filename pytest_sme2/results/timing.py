@@ -91,8 +91,7 @@ class PairSample:
     preempted: bool = False
     """Whether others had the core in nearly every round: then ``log_ratio`` is of CPU time."""
     efficiency_share: float | None = None
-    """The part of CPU time on efficiency cores, of the process that had more of it; None where the
-    system does not tell."""
+    """Of CPU time, on efficiency cores, of the process that had more; None: the system hides it."""
     clocks_ghz: tuple[float, float] | None = None
     """The mean clock of the reference and of the candidate; None where cycles are not counted."""
     energy_nj: tuple[float, float] | None = None
@@ -243,9 +242,8 @@ class Ship(Word):
 
 @dataclass(frozen=True)
 class Frontier:
-    """Every arm with every number of threads, measured in shared rounds, and the best of each arm.
-
-    One half of the rounds chose them. The other half says how they compare.
+    """Every arm with every number of threads, measured in shared rounds, and the best of each arm:
+    one half of the rounds chose them, and the other half says how they compare.
     """
 
     cells: tuple[FrontierCell, ...]

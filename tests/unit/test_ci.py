@@ -144,7 +144,7 @@ def test_what_uses_a_dependency_is_run_with_its_oldest_version() -> None:
     assert {path for path in named_after if path.exists()} <= {*files}, "name them under [lowest]"
     reached = {name for path in files for name in imported(path)}
     # These are started whole: by a pytest in tests/plugin, by `main`, and by the reader of traces.
-    whole = ("pytest_sme2.plugin.", "pytest_sme2.cli.commands.", "pytest_sme2.results.trace")
+    whole = ("pytest_sme2.plugin.", "pytest_sme2.cli.commands.", "pytest_sme2.results.run")
     missed = {name for name in users - reached if not name.startswith(whole)}
     assert not missed, "name a test of each under [lowest] in tox.ini"
 
