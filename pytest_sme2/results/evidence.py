@@ -255,8 +255,8 @@ class InferenceCost:
     runtime: Counts
     """Outside of operators: calling kernels and delegates."""
     setup: Counts
-    """Before a delegate's first operator. Only the first inference plans memory there: no part of
-    the total."""
+    """What a delegate does before its first operator. The first inference plans its memory there,
+    later ones do not, so it is not part of the total."""
     toolchain: str = ""
     runtime_system: int = 0
     """Of the runtime's instructions, those in files of the toolchain."""

@@ -106,14 +106,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _earlier(folder: Path, model: str) -> tuple[dict[str, Ran], bool]:
-    records = _records(folder)
-    measured = [
-        record.measured
-        for record in records
-        if record.measured.model == model and Arm.ON in record.measured.profiles
-    ]
+    every = [record.measured for record in _records(folder)]
+    measured = [entry for entry in every if entry.model == model and Arm.ON in entry.profiles]
     if not measured:
-        held = ", ".join(sorted({record.measured.model for record in records})) or "none"
+        held = ", ".join(sorted({entry.model for entry in every})) or "none"
         raise UsageError(
             f"{str(folder)!r} holds no run of {model!r} with SME2 on. It holds: {held}."
         )
@@ -262,11 +258,7 @@ def _document(model: str, variants: _Variants, trials: _Trials, timed: bool) -> 
 
 
 def _lines(
-    command: str,
-    variants: _Variants,
-    trials: _Trials,
-    problems: Mapping[str, str],
-    timed: bool,
+    command: str, variants: _Variants, trials: _Trials, problems: Mapping[str, str], timed: bool
 ) -> Iterator[str]:
     failed = [bullet(f"{name} could not be run: {problem}") for name, problem in problems.items()]
     if not variants:
@@ -296,9 +288,8 @@ def _lines(
         )
     yield bullet(_best(variants, "is fastest" if timed else "takes the fewest instructions"))
     saved: dict[str, dict[str, Trial]] = {}
-    for name, tried in trials.items():
-        for trial in tried:
-            saved.setdefault(" and ".join(trial.rewrites), {})[name] = trial
+    for name, trial in ((name, trial) for name, tried in trials.items() for trial in tried):
+        saved.setdefault(" and ".join(trial.rewrites), {})[name] = trial
 
     def worth(entry: Advice) -> float:
         """What is saved is measured, and what an operator takes is not all to be gained."""
@@ -330,27 +321,23 @@ def _order(ran: Ran) -> tuple[float, float]:
 
 def _best(variants: _Variants, best: str) -> str:
     """Which variant to take. Coverage is not a gain in itself, so what it costs comes first."""
-    first = next(iter(variants))
-    if variants[first].amount is not None:
-        said = f"{first} {best}"
-    else:
-        said = f"{first} has the best SME2 coverage, and nothing was counted"
-    coverage = variants[first].profile.coverage.operators
+    first, ran = next(iter(variants.items()))
+    if ran.amount is None:
+        best = "has the best SME2 coverage, and nothing was counted"
+    coverage = ran.profile.coverage.operators
     share = "" if coverage is None else f", with {coverage:.0%} of its matrix operators on SME2"
-    single = any(found.topic is Topic.SINGLE_ROW for found in variants[first].findings)
+    single = any(found.topic is Topic.SINGLE_ROW for found in ran.findings)
     measure = " Some of them multiply a single row: measure those." if single else ""
-    return f"{said}{share}.{measure}"
+    return f"{first} {best}{share}.{measure}"
 
 
 def _notes(variants: _Variants) -> Iterator[str]:
     notes: dict[str, list[str]] = {}
     for variant, ran in variants.items():
-        for finding in ran.findings:
-            if finding.topic is Topic.NOTE:
-                text = f"{finding.what}: {finding.remedy}" if finding.remedy else finding.what
-                notes.setdefault(text, []).append(variant)
-        if ran.outputs:
-            notes.setdefault(ran.outputs, []).append(variant)
+        found = (finding for finding in ran.findings if finding.topic is Topic.NOTE)
+        told = [": ".join(filter(None, (finding.what, finding.remedy))) for finding in found]
+        for text in filter(None, (*told, ran.outputs)):
+            notes.setdefault(text, []).append(variant)
     if notes:
         yield ""
     for text, names in notes.items():

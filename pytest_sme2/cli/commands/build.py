@@ -67,8 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         families = runner.families and sorted(family.value for family in runner.families)
         known = "not to be seen in the binary" if families is None else ", ".join(families)
         lines.append(f"SME2 {runner.arm}: {runner.binary} (kernels: {known})")
-        made = {"sme2": str(runner.arm), "binary": str(runner.binary), "kernels": families}
-        document.append(made)
+        document.append({"sme2": runner.arm, "binary": str(runner.binary), "kernels": families})
     lines.append(source_plan.usage_line(request, source_plan.plan(request, tools)))
     return show(arguments, document, lines)
 

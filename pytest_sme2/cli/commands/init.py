@@ -78,6 +78,5 @@ def example(name: str) -> str:
     installed = importlib.resources.files("pytest_sme2") / "examples" / name
     if installed.is_file():
         return installed.read_text(encoding="utf-8")
-    source = Path(__file__).parents[3]
-    places = {"toy_cnn/model.py": "models/toy_cnn/model.py"}
-    return (source / places.get(name, f"docs/ci/{name}")).read_text(encoding="utf-8")
+    folder = "docs/ci" if name.endswith(".yml") else "models"
+    return (Path(__file__).parents[3] / folder / name).read_text(encoding="utf-8")

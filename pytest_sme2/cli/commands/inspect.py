@@ -51,18 +51,13 @@ def run(arguments: argparse.Namespace) -> int:
 def _group(architecture: str, platform: str, libraries: Sequence[Library]) -> dict[str, Any]:
     """The libraries for one CPU and one system: at run time they are together."""
     # Where nothing names them, XNNPACK and KleidiAI may be in any library.
-    carriers = [
-        library for library in libraries if library.xnnpack or library.kleidiai
-    ] or libraries
+    carriers = [one for one in libraries if one.xnnpack or one.kleidiai] or libraries
     cpuinfo = any(library.cpuinfo for library in libraries)
+    elsewhere = not cpuinfo and any(library.uses_other_cpuinfo for library in carriers)
+    check = "elsewhere" if elsewhere else "nowhere"
     # Others may ask for purposes of their own: Rust's standard library does.
-    if any(
-        library.asks_for_sme2 for library in libraries if library in carriers or library.cpuinfo
-    ):
+    if any(one.asks_for_sme2 for one in libraries if one in carriers or one.cpuinfo):
         check = "here"
-    else:
-        others = any(library.uses_other_cpuinfo for library in carriers)
-        check = "elsewhere" if others and not cpuinfo else "nowhere"
     return {
         "architecture": architecture,
         "platform": platform,

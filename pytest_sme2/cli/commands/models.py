@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from pytest_sme2.cli.options import FOLDERS, Arguments, show
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.discovery import discover
-from pytest_sme2.export.registry import EXECUTORCH_PREFIX, ModelEntry, Registry, executorch_models
+from pytest_sme2.export.registry import EXECUTORCH_PREFIX, Registry, executorch_models
 from pytest_sme2.report.text import aligned
 
 EXAMPLE = "sme2 models --models-folder models --json"
@@ -47,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     entries = list(registry.entries)
     if arguments.executorch:
         entries += [registry.get(EXECUTORCH_PREFIX + name) for name in sorted(executorch_models())]
-    models = [
+    models: list[dict[str, Any]] = [
         {
             "name": entry.name,
             "variants": [str(variant) for variant in entry.variants],
@@ -58,16 +59,16 @@ def run(arguments: argparse.Namespace) -> int:
         for entry in entries
     ]
     problems = [asdict(problem) for problem in registry.problems]
-    show(arguments, {"models": models, "problems": problems}, _lines(entries, registry))
+    show(arguments, {"models": models, "problems": problems}, _lines(models, registry))
     return 1 if registry.problems else 0
 
 
-def _lines(entries: list[ModelEntry], registry: Registry) -> Iterator[str]:
+def _lines(models: Sequence[dict[str, Any]], registry: Registry) -> Iterator[str]:
     rows = [("MODEL", "VARIANTS", "ON THE EMULATOR", "SOURCE")]
-    for entry in entries:
-        emulated = ",".join(map(str, entry.defaults(emulated=True))) or "none"
-        rows.append((entry.name, ",".join(map(str, entry.variants)), emulated, entry.source))
-    if entries:
+    for entry in models:
+        variants, emulated = (",".join(entry[name]) or "none" for name in ("variants", "emulated"))
+        rows.append((entry["name"], variants, emulated, entry["source"]))
+    if models:
         yield from aligned(rows)
     else:
         yield "No model was found. Name a folder with --models-folder; see docs/models.md."

@@ -175,8 +175,7 @@ def run_on_every_cpu(arguments: argparse.Namespace) -> int:
         found = summarize(measured, ())
         counted = (found.counted_off, found.counted_on, found.gain)
         rows.append((str(cpu), str(cpu.vector_bits), found.sme2, *counted))
-    keys = rows[0]
-    cpus = [dict(zip(keys, row, strict=True)) for row in rows[1:]]
+    cpus = [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
     show(arguments, {"cpus": cpus, "problems": problems}, [*aligned(rows), *problems])
     return 1 if problems else 0
 

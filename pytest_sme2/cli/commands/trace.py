@@ -28,13 +28,10 @@ def run(arguments: argparse.Namespace) -> int:
     tracks = read_tracks(arguments.path)
     document = trace_document(tracks)
     write_text(arguments.out, json.dumps(document, separators=(",", ":")))
-    number = len(document["traceEvents"])
-    names = [track.name for track in tracks]
-    line = (
-        f"{arguments.out}: {count(number, 'event')} in {count(len(tracks), 'track')}. Open it in "
-        "Perfetto or chrome://tracing."
-    )
-    made = {"file": str(arguments.out), "events": number, "tracks": names}
+    names, events = [track.name for track in tracks], len(document["traceEvents"])
+    held = f"{count(events, 'event')} in {count(len(names), 'track')}"
+    line = f"{arguments.out}: {held}. Open it in Perfetto or chrome://tracing."
+    made = {"file": str(arguments.out), "events": events, "tracks": names}
     return show(arguments, made, [line])
 
 
