@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -147,15 +148,18 @@ def all_blocks() -> list[Block]:
     return [block for page in PAGES for block in blocks(page)]
 
 
+def typed(page: Path) -> Iterator[tuple[Block, list[str]]]:
+    """The commands of a page's blocks."""
+    for block in blocks(page):
+        if block.language in SHELLS:
+            for line in shell_lines(block):
+                yield from ((block, words) for words in commands(line))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_and_options_exist(page: Path) -> None:
     problems = [
-        f"{block}: {problem}"
-        for block in blocks(page)
-        if block.language in SHELLS
-        for line in shell_lines(block)
-        for words in commands(line)
-        if (problem := problem_of(words))
+        f"{block}: {problem}" for block, words in typed(page) if (problem := problem_of(words))
     ]
     problems += [
         f"{' '.join(words)!r}: {problem}"
@@ -167,14 +171,7 @@ def test_commands_and_options_exist(page: Path) -> None:
 
 def test_enough_is_checked() -> None:
     """A change of the pages' form must not leave these tests with nothing to look at."""
-    named = {
-        words[1]
-        for block in all_blocks()
-        if block.language in SHELLS
-        for line in shell_lines(block)
-        for words in commands(line)
-        if words[0] == "sme2"
-    }
+    named = {words[1] for page in PAGES for _, words in typed(page) if words[0] == "sme2"}
     assert named >= {"doctor", "export", "run", "report", "build"}
     assert sum("run" in block.flags for block in all_blocks()) >= 10
 

@@ -12,10 +12,14 @@ import pytest
 
 from pytest_sme2.cli.main import COMMANDS, EXIT_CODES, build_parser, main, module_of
 from pytest_sme2.system import provision
-from pytest_sme2.system.terminal import Say
 from tests.support import Command
 
 ROOT = Path(__file__).parents[3]
+PROCESS = (
+    sys.executable,
+    "-c",
+    "import sys; from pytest_sme2.cli.main import main; sys.exit(main())",
+)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -31,16 +35,11 @@ def test_every_command_has_help_an_example_and_exit_codes(
     assert COMMANDS[command] in flat
     assert f"example: {' '.join(module.EXAMPLE.split())}" in flat
     assert EXIT_CODES in flat
-    assert module.EXAMPLE.startswith(f"sme2 {command}")
     assert "--json" in text
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_example_is_understood(command: str) -> None:
-    module = module_of(command)
+    # The example is understood.
+    assert module.EXAMPLE.startswith(f"sme2 {command}")
     words = shlex.split(module.EXAMPLE)[1 + len(command.split()) :]
-    arguments = build_parser((command,)).parse_args([command, *words])
-    assert arguments.run is module.run
+    assert build_parser((command,)).parse_args([command, *words]).run is module.run
 
 
 def test_there_are_few_commands() -> None:
@@ -70,24 +69,14 @@ def test_completion_knows_every_command(shell: str, sme2: Command, tmp_path: Pat
 
 
 def test_a_browser_is_only_looked_for_when_testing(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def found(say: Say, check: bool) -> provision.Provided:
-        asked.append("chromium")
-        return provision.Provided("Chromium", "/usr/bin/chromium")
-
-    monkeypatch.setattr(provision, "chromium", found)
-    provision.provision(lambda line: None, check=True)
-    assert asked == []
-    names = [
-        part.name for part in provision.provision(lambda line: None, check=True, purpose="tests")
-    ]
-    assert asked == ["chromium"]
-    assert "Chromium" in names
-    # Where it is missing, the way to get it is said.
-    monkeypatch.undo()
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    part = provision.chromium(lambda line: None, True)
+    using, testing = (
+        {part.name: part for part in provision.provision(print, check=True, purpose=purpose)}
+        for purpose in provision.PURPOSES
+    )
+    assert testing.keys() - using.keys() == {"Chromium"}
+    # Where it is missing, the way to get it is said.
+    part = testing["Chromium"]
     assert (part.found, part.action) == (None, "missing")
     assert "apt-get install chromium" in part.remedy
 
@@ -109,9 +98,8 @@ def test_a_folder_whose_name_is_not_text_can_be_printed(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     (folder / "models" / "broken").mkdir(parents=True)
     (folder / "models" / "broken" / "model.py").write_text("not python(")
-    script = "import sys; from pytest_sme2.cli.main import main; sys.exit(main())"
     done = subprocess.run(
-        [sys.executable, "-c", script, "models", "--models-folder", str(folder / "models")],
+        [*PROCESS, "models", "--models-folder", str(folder / "models")],
         env={**os.environ, "LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "utf-8:strict"},
         capture_output=True,
         check=False,
@@ -129,13 +117,18 @@ def test_the_exit_code_does_not_depend_on_who_reads(
     tmp_path: Path, words: str, code: int, output: str
 ) -> None:
     """Without any tool on PATH something is missing, whoever hears of it."""
-    script = "import sys; from pytest_sme2.cli.main import main; sys.exit(main())"
-    command = [sys.executable, "-c", script, *words.format(tmp_path).split()]
     reading, writing = os.pipe()
     os.close(reading)
     redirected = {"closed": ">&-", "nobody reads": "", "full": ">/dev/full"}[output]
     done = subprocess.run(
-        ["/bin/sh", "-c", f'exec "$@" {redirected}', "-", *command],
+        [
+            "/bin/sh",
+            "-c",
+            f'exec "$@" {redirected}',
+            "-",
+            *PROCESS,
+            *words.format(tmp_path).split(),
+        ],
         stdout=writing,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,4 +1,4 @@
-"""Exporting the programs of the matrix: what is made is kept, and a crash takes one sheet."""
+"""The programs of the matrix: what is made is kept, and a crash takes one sheet."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.profile.kernel_matrix import shipped_matrix, shipped_versions
 from tools import many_exports
+from tools.matrix.__main__ import main
 from tools.matrix.cells import (
     DATA_TYPES,
     OPERATORS,
@@ -74,6 +75,13 @@ def test_a_damaged_record_is_an_error_that_names_it(made: Programs) -> None:
     record.write_text(json.dumps({"inputs": "many"}))
     with pytest.raises(Sme2Error, match=r"export\.json"):
         made.program(SHEETS[0])
+
+
+def test_a_pattern_that_fits_no_cell_shows_what_an_id_looks_like(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--out", "x.json", "--only", "softmax*"]) == 2
+    assert "No cell fits 'softmax*'. A cell's id: linear-" in capsys.readouterr().err
 
 
 def test_every_operator_data_type_and_number_of_rows_is_asked_for() -> None:
