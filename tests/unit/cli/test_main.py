@@ -15,11 +15,8 @@ from pytest_sme2.system import provision
 from tests.support import Command
 
 ROOT = Path(__file__).parents[3]
-PROCESS = (
-    sys.executable,
-    "-c",
-    "import sys; from pytest_sme2.cli.main import main; sys.exit(main())",
-)
+SCRIPT = "import sys; from pytest_sme2.cli.main import main; sys.exit(main())"
+PROCESS = (sys.executable, "-c", SCRIPT)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -117,18 +114,12 @@ def test_the_exit_code_does_not_depend_on_who_reads(
     tmp_path: Path, words: str, code: int, output: str
 ) -> None:
     """Without any tool on PATH something is missing, whoever hears of it."""
+    command = [*PROCESS, *words.format(tmp_path).split()]
     reading, writing = os.pipe()
     os.close(reading)
     redirected = {"closed": ">&-", "nobody reads": "", "full": ">/dev/full"}[output]
     done = subprocess.run(
-        [
-            "/bin/sh",
-            "-c",
-            f'exec "$@" {redirected}',
-            "-",
-            *PROCESS,
-            *words.format(tmp_path).split(),
-        ],
+        ["/bin/sh", "-c", f'exec "$@" {redirected}', "-", *command],
         stdout=writing,
         stderr=subprocess.PIPE,
         text=True,
