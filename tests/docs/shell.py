@@ -70,11 +70,7 @@ def make_programs(folder: Path) -> Path:
     """``sme2``, ``pytest`` and ``python`` of the Python that runs these tests."""
     folder.mkdir()
     entry = "import sys; from pytest_sme2.cli.main import main; sys.exit(main())"
-    for name, arguments in {
-        "python": "",
-        "sme2": f"-c '{entry}'",
-        "pytest": "-m pytest",
-    }.items():
+    for name, arguments in {"python": "", "sme2": f"-c '{entry}'", "pytest": "-m pytest"}.items():
         path = folder / name
         path.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n', encoding="utf-8")
         path.chmod(0o755)

@@ -40,6 +40,7 @@ class Forge(BaseHTTPRequestHandler):
     def answer(self) -> None:
         server: Any = self.server
         path = urlsplit(self.path)
+        first = "page=1" in path.query.split("&")
         length = int(self.headers.get("Content-Length") or 0)
         body: Any = json.loads(self.rfile.read(length)) if length else None
         token = self.headers.get("Authorization") or self.headers.get("PRIVATE-TOKEN")
@@ -51,17 +52,15 @@ class Forge(BaseHTTPRequestHandler):
             reply = {"id": "me"}
         elif path.path.endswith("/jobs"):
             made = [{"id": 1, "name": "other"}, {"id": 44, "name": "performance measure"}]
-            reply = made if "page=1" in path.query.split("&") else []
+            reply = made if first else []
         elif path.path.endswith("/files"):
-            patch = {"filename": "models/net/model.py", "patch": PATCH}
-            reply = [patch] if "page=1" in path.query.split("&") else []
+            reply = [{"filename": "models/net/model.py", "patch": PATCH}] if first else []
         elif path.path.endswith("/pulls/5/comments"):
             if body:
                 server.suggested.append(body)
-            first = "page=1" in path.query.split("&")
             reply = server.suggested if self.command == "GET" and first else []
         elif self.command == "GET":
-            reply = server.comments if "page=1" in path.query.split("&") else []
+            reply = server.comments if first else []
         elif self.command == "POST":
             server.comments.append({"id": 7, "body": body["body"], **ME})
         else:
@@ -80,8 +79,8 @@ class Forge(BaseHTTPRequestHandler):
 @pytest.fixture
 def forge() -> Iterator[Any]:
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Forge)
-    server.suggested = []
-    server.calls, server.comments = [], [dict(entry) for entry in OTHERS]
+    server.calls, server.suggested = [], []
+    server.comments = [dict(entry) for entry in OTHERS]
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield server
@@ -157,9 +156,8 @@ def test_a_hostile_comment_is_only_text(kind: str, forge: Any, tmp_path: Path) -
     assert not re.search(alive, text)
     assert text.replace("\u200b", "").startswith(f"{TEXT}Ask @everyone, see https://evil.example")
     # Once more changes nothing: what is plain already stays.
-    before = text
     assert post(kind, forge, text.encode(), tmp_path).returncode == 0
-    assert forge.comments[2]["body"] == before
+    assert forge.comments[2]["body"] == text
 
 
 PATCH = """\
@@ -220,7 +218,7 @@ def test_a_block_that_ends_early_hides_nothing(block: str, forge: Any, tmp_path:
         (f"{MARK}\nHello\n".encode(), "not a comment"),
     ],
 )
-def test_what_is_no_comment_of_ours_is_not_posted(
+def test_what_is_not_a_comment_of_ours_is_not_posted(
     kind: str, data: bytes, said: str, forge: Any, tmp_path: Path
 ) -> None:
     done = post(kind, forge, data, tmp_path)
@@ -238,9 +236,8 @@ def test_names_mention_nobody(tmp_path: Path) -> None:
     assert not re.search(r"@\w|://|www\.|#\d", text)
 
 
-def jobs(name: str) -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((CI / name).read_text())
-    return document
+def jobs(name: str) -> Any:
+    return yaml.safe_load((CI / name).read_text())
 
 
 def test_no_job_has_both_a_token_and_code_of_the_branch() -> None:

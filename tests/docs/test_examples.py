@@ -36,10 +36,7 @@ def test_it_imports_what_exists(block: Block) -> None:
 
 @pytest.mark.parametrize("page", ["reading.md", "reference.md"])
 def test_it_runs(
-    page: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, arm in (("on", "on"), ("off", "off"), ("model", "on")):
         shutil.copy(SAMPLE / f"emulated_sme2_{arm}" / "run.etdump", tmp_path / f"{name}.etdump")
