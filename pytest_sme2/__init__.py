@@ -68,7 +68,7 @@ __all__ = [
     "profile_frames", "read_etdump", "register_model", "settle_batch_norms", "wheel_runner",
 ]  # fmt: skip
 
-# Where names live that are no values of ``results``.
+# Where names live that are not values of ``results``.
 _MODULES = {
     "errors": "Sme2Error Sme2Warning",
     "export.imports": "import_torchvision",

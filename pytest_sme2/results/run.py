@@ -93,7 +93,7 @@ class Artifact:
     tokens: int | None = None
     """How many tokens the measured inference takes; None where the model does not say."""
     generation: GenerationPlan | None = None
-    """None where the model is no decoder, or does not say so."""
+    """None where the model is not a decoder, or does not say so."""
 
     @property
     def generation_files(self) -> tuple[tuple[Path, ...], tuple[Path | int, ...]]:
