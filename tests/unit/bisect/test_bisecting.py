@@ -15,30 +15,8 @@ import pytest
 
 from pytest_sme2.bisect import bisecting
 from pytest_sme2.bisect import row as rows
-from pytest_sme2.bisect.bisecting import (
-    FIGURES,
-    Bisecting,
-    decided,
-    halfway,
-    is_slower,
-    looks_needed,
-    same_as_good,
-    worse_figure,
-)
-from pytest_sme2.bisect.row import (
-    Border,
-    Change,
-    CommitRow,
-    ReleaseRow,
-    check_ends,
-    commits_between,
-    find_border,
-    installed_pin,
-    parse_release,
-    releases_between,
-    repository_of,
-    work_tree,
-)
+from pytest_sme2.bisect.bisecting import FIGURES, Bisecting, halfway, is_slower, worse_figure
+from pytest_sme2.bisect.row import Border, Change, ReleaseRow, commits_between, parse_release
 from pytest_sme2.cli.commands.bisect import document, lines
 from pytest_sme2.errors import ModelError, RunError, TargetError, UsageError
 from pytest_sme2.export.variant import parse_variant
@@ -187,7 +165,7 @@ def check(verdict: Outcome, interval: tuple[float, float] | None = None) -> Chec
 def test_only_what_is_sure_is_good_or_bad(verdict: Outcome) -> None:
     sure = {Outcome.REGRESSED: True, Outcome.PASS: False, Outcome.IMPROVED: False}
     assert is_slower(check(verdict)) is sure.get(verdict)
-    assert is_slower(same_as_good("a")) is False
+    assert is_slower(bisecting.same_as_good("a")) is False
 
 
 def test_the_border_lies_halfway_to_what_the_bad_end_is_sure_to_have() -> None:
@@ -200,7 +178,7 @@ def test_the_border_lies_halfway_to_what_the_bad_end_is_sure_to_have() -> None:
 
 @pytest.mark.parametrize(("changes", "looks"), [(2, 1), (3, 2), (9, 4), (64, 7), (65, 7)])
 def test_how_many_verdicts_a_search_gives(changes: int, looks: int) -> None:
-    assert looks_needed(changes) == looks
+    assert bisecting.looks_needed(changes) == looks
     assert looks <= 1 + math.ceil(math.log2(changes))
 
 
@@ -210,10 +188,10 @@ def test_earlier_pairs_count_if_they_decided_the_same_question() -> None:
         for verdict in (Outcome.INCONCLUSIVE, Outcome.PASS)
         for limit in (0.1, 0.2)
     ]
-    assert decided(told, "a", 0.2) is told[3]
-    assert decided(told, "a", 0.3) is None
-    assert decided(told, "b", 0.2) is None
-    assert decided(told[:2], "a", 0.2) is None
+    assert bisecting.decided(told, "a", 0.2) is told[3]
+    assert bisecting.decided(told, "a", 0.3) is None
+    assert bisecting.decided(told, "b", 0.2) is None
+    assert bisecting.decided(told[:2], "a", 0.2) is None
 
 
 def case(*, operators: int = 3, size: int | None = 1000) -> CaseResult:
@@ -268,7 +246,7 @@ BUILDS = ("2.13.0+cpu", "2.13.0", "2.12.1", "2.12.1+cpu", "2.12.0+cu130")
 )
 def test_versions_are_in_order_with_both_ends(known: tuple[str, ...], found: list[str]) -> None:
     good, bad = Pin("torch", found[0]), Pin("torch", found[-1])
-    assert [pin.version for pin in releases_between(good, bad, known)] == found
+    assert [pin.version for pin in rows.releases_between(good, bad, known)] == found
 
 
 def test_a_row_knows_whether_it_goes_back_in_time() -> None:
@@ -296,7 +274,7 @@ def test_only_packages_that_change_something_are_taken() -> None:
 )
 def test_what_is_searched_lies_between_two_ends(bad: Pin, named: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        check_ends(Pin("torch", "2.13.0"), bad, named)
+        rows.check_ends(Pin("torch", "2.13.0"), bad, named)
 
 
 def test_a_package_that_is_not_installed_needs_a_bad_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,7 +283,7 @@ def test_a_package_that_is_not_installed_needs_a_bad_end(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
     with pytest.raises(UsageError, match="torch is not installed"):
-        installed_pin("torch")
+        rows.installed_pin("torch")
 
 
 def test_another_version_goes_before_the_installed_one(
@@ -356,7 +334,7 @@ def test_every_step_is_found_in_few_looks(changes: int) -> None:
             asked.append(number)
             return number >= step
 
-        assert find_border(changes, is_bad) == Border(step - 1, step)
+        assert rows.find_border(changes, is_bad) == Border(step - 1, step)
         assert len(asked) <= math.ceil(math.log2(changes - 1)) if changes > 2 else not asked
         assert len(set(asked)) == len(asked)
 
@@ -366,7 +344,7 @@ def test_what_cannot_be_judged_is_passed_over(
     step: int, border: tuple[int, int], doubtful: int
 ) -> None:
     """Where the border is among them, that is said."""
-    found = find_border(11, lambda number: None if number in {4, 5, 6} else number >= step)
+    found = rows.find_border(11, lambda number: None if number in {4, 5, 6} else number >= step)
     assert (found, found.doubtful) == (Border(*border), doubtful)
 
 
@@ -403,7 +381,7 @@ def test_names_of_commits_are_checked(repository: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="are the same commit"):
         commits_between(repository, "HEAD", "main")
     with pytest.raises(UsageError, match="is not in a git repository"):
-        repository_of(tmp_path)
+        rows.repository_of(tmp_path)
 
 
 def test_the_users_own_work_tree_stays_as_it_is(repository: Path, tmp_path: Path) -> None:
@@ -412,9 +390,9 @@ def test_the_users_own_work_tree_stays_as_it_is(repository: Path, tmp_path: Path
     hook.write_text(f"#!/bin/sh\ntouch '{tmp_path}/hook-ran'\n")
     hook.chmod(0o755)
     commits = commits_between(repository, "HEAD~3", "HEAD")
-    with work_tree(repository, commits[0]) as tree:
+    with rows.work_tree(repository, commits[0]) as tree:
         (tree / "left behind").write_text("")
-        row = CommitRow(tree, commits, Settings(model_folders=(Path("models"),)))
+        row = rows.CommitRow(tree, commits, Settings(model_folders=(Path("models"),)))
         for number, commit in enumerate(commits):
             with row.shown(number) as settings:
                 assert settings.model_folders == (tree / "models",)
