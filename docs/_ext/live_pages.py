@@ -19,10 +19,16 @@ from pytest_sme2.profile.kernel_matrix import shipped_matrix, shipped_versions
 from pytest_sme2.report.html import matrix_page
 
 
-def write_samples(app: Sphinx, error: Exception | None) -> None:
+def finish(app: Sphinx, error: Exception | None) -> None:
+    if error is None and app.builder.format == "html":
+        write_samples(app)
+        shown = [shipped_matrix(version) for version in shipped_versions()]
+        (Path(app.outdir) / "kernel-matrix.html").write_text(matrix_page(shown), encoding="utf-8")
+        check_links(app)
+
+
+def write_samples(app: Sphinx) -> None:
     """Beside the page that links to them."""
-    if error is not None or app.builder.format != "html":
-        return
     out = Path(app.outdir) / "sample"
     out.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
@@ -45,20 +51,11 @@ def write_samples(app: Sphinx, error: Exception | None) -> None:
         raise ExtensionError(f"the sample report was not made: {done.stderr}")
 
 
-def write_matrix_page(app: Sphinx, error: Exception | None) -> None:
-    """Beside the page that links to it."""
-    if error is None and app.builder.format == "html":
-        shown = [shipped_matrix(version) for version in shipped_versions()]
-        (Path(app.outdir) / "kernel-matrix.html").write_text(matrix_page(shown), encoding="utf-8")
-
-
 CLICKS = 2
 
 
-def check_links(app: Sphinx, error: Exception | None) -> None:
+def check_links(app: Sphinx) -> None:
     """Every page and every live page is within two clicks of the first one."""
-    if error is not None or app.builder.format != "html":
-        return
     out = Path(app.outdir)
     seen = near = {out / "index.html"}
     for _ in range(CLICKS):
@@ -81,7 +78,6 @@ def _targets(page: Path) -> set[Path]:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    app.connect("build-finished", write_samples)
-    app.connect("build-finished", write_matrix_page)
-    app.connect("build-finished", check_links, priority=900)
+    # After all that others write then.
+    app.connect("build-finished", finish, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
