@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from pytest_sme2 import __version__
 from pytest_sme2.cli.options import Arguments, chosen, shared
 from pytest_sme2.errors import Sme2Error, plain
+from pytest_sme2.export.registry import EXTRA_OF_PACKAGE
 from pytest_sme2.session.bench import Bench, sme_word
 from pytest_sme2.session.device import choose_target
 from pytest_sme2.session.machine_check import MachineCheck, check_phone, check_this_machine
@@ -41,7 +42,6 @@ EXAMPLE = "sme2 doctor --device emulated"
 # The devices that are run, not only looked for.
 TRIED_OUT = ("mac", "linux", "android")
 
-PACKAGES = ("executorch", "torch", "torchao", "torchvision", "timm", "transformers")
 ARGUMENTS: Arguments = {
     "--out FILE": (
         "with --device mac, linux or android, which are tried out: where the result goes "
@@ -64,11 +64,10 @@ def _fact(what: str, look: Callable[[], str]) -> Fact:
         return Fact(what, False, str(error))
 
 
-def _package(name: str) -> Fact:
+def _package(name: str, extra: str) -> Fact:
     try:
         return Fact(name, True, importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
-        extra = "export" if name in ("executorch", "torch", "torchao") else "models"
         return Fact(name, False, f"not installed; pip install 'pytest-sme2[{extra}]'")
 
 
@@ -108,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
         "installed": [
             Fact("pytest-sme2", True, __version__),
             Fact("Python", True, f"{platform.python_version()}, {platform.platform()}"),
-            *map(_package, PACKAGES),
+            *(_package(*known) for known in EXTRA_OF_PACKAGE.items()),
         ],
         "tools": [
             *tools,
