@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pytest_sme2.cli.main import exit_code
 from pytest_sme2.cli.options import Arguments, add_arguments
 from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.kernel_matrix import read_matrix, write_matrix
-from pytest_sme2.results import KernelMatrix
+from pytest_sme2.results import CellAnswer
 from pytest_sme2.runners.sdk import executorch_python, sdk_version
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.system.qemu import find_qemu
@@ -45,14 +46,15 @@ def make(arguments: argparse.Namespace) -> int:
     target = EmulatedTarget(find_qemu(arguments.qemu))
     runner = wheel_runner(target.platform, executorch=version, progress=say)
     programs = Programs(versions_of(version), executorch_python(version, progress=say), say)
-    before = empty_matrix(programs, target, runner)
+    before = empty = empty_matrix(programs, target, runner)
     if arguments.out.is_file():
-        before = merged(read_matrix(arguments.out), before, all_cells())
+        before = merged(read_matrix(arguments.out), empty, all_cells())
 
-    def keep(part: KernelMatrix) -> None:
-        write_matrix(merged(before, part, all_cells()), arguments.out)
+    def keep(answers: Iterable[CellAnswer]) -> None:
+        made = replace(empty, answers=tuple(answers))
+        write_matrix(merged(before, made, all_cells()), arguments.out)
 
-    make_matrix(programs, target, runner, cells, say, keep, before.by_cell)
+    make_matrix(programs, target, runner, cells, say, before.by_cell, keep)
     matrix = read_matrix(arguments.out)
     problems = sum(bool(answer.problem) for answer in matrix.answers)
     say(

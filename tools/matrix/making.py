@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -66,21 +66,13 @@ def make_matrix(
     runner: Runner,
     cells: Sequence[Cell],
     say: Say,
-    keep: Callable[[KernelMatrix], None] = lambda matrix: None,
-    known: Mapping[Cell, CellAnswer] | None = None,
-) -> KernelMatrix:
-    """The answers to all of these cells; ``keep`` gets what is there after each sheet.
-
-    What is ``known`` is not asked again.
+    known: Mapping[Cell, CellAnswer],
+    keep: Callable[[Iterable[CellAnswer]], None],
+) -> None:
+    """``keep`` gets the answers to all of these cells that are there after each sheet. What is
+    ``known`` is not asked again.
     """
-    found: _Answers = {cell: (known or {})[cell] for cell in cells if cell in (known or {})}
-
-    def so_far() -> KernelMatrix:
-        return replace(
-            empty_matrix(programs, target, runner),
-            answers=tuple(found[cell] for cell in cells if cell in found),
-            missing=tuple(cell for cell in cells if cell not in found),
-        )
+    found: _Answers = {cell: known[cell] for cell in cells if cell in known}
 
     def answer(wanted: Sequence[Sheet], arm: Arm) -> list[Sheet]:
         """The sheets that must be taken apart."""
@@ -92,7 +84,7 @@ def make_matrix(
             else:
                 for cell, new in answers.items():
                     found[cell] = new if arm is Arm.ON else with_sme1(found[cell], new)
-                keep(so_far())
+                keep(found.values())
             if number % _SAY_EVERY == 0:
                 say(f"made and ran {number} of {count(len(wanted), 'program')}")
         return apart
@@ -106,7 +98,6 @@ def make_matrix(
                 answer(list(itertools.chain.from_iterable(each.alone() for each in apart)), arm)
     finally:
         programs.close()
-    return so_far()
 
 
 def _is_open(answer: CellAnswer | None, arm: Arm) -> bool:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.cli.main import main
 from pytest_sme2.errors import UsageError
 from pytest_sme2.trace.observer import UNTOLD, read_observed
+from tests.support import Command
 
 
 def line(prefill: int = 164, decode: int = 1025, **changes: Any) -> str:
@@ -60,16 +60,13 @@ def test_a_line_that_cannot_be_is_refused(
         read_observed(written(tmp_path / "a.log", line(**changes)))
 
 
-def test_two_logs_are_compared_phase_by_phase(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_logs_are_compared_phase_by_phase(tmp_path: Path, sme2: Command) -> None:
     off = written(tmp_path / "off.log", *(line(400, 1000 + at) for at in range(10)))
     on = written(tmp_path / "on.log", *(line(100, 1100 + at) for at in range(10)))
-    assert main(["report", "compare", str(off), str(on), "--names", "off", "on"]) == 0
-    printed = capsys.readouterr().out
+    printed = sme2("report", "compare", off, on, "--names", "off", "on").out
     assert "off: 10 generations, load 2277 ms, first token 400 ms, prefill 35.0 tokens/s" in printed
     assert "prefill: on is 4.00x [4.00, 4.00] as fast" in printed
     assert "decode: on is 0.91x [0.91, 0.91] as fast" in printed
     assert UNTOLD in printed
-    assert main(["report", "compare", str(off), str(on), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["speedups"]["prefill"]["pairs"] == 10
+    found = json.loads(sme2("report", "compare", off, on, "--json").out)
+    assert found["speedups"]["prefill"]["pairs"] == 10
