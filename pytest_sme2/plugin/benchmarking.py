@@ -81,11 +81,7 @@ def sme2_clock(
 
 @pytest.fixture
 def sme2_benchmark(
-    sme2_clock: DeviceClock,
-    sme2_session: Session,
-    sme2_model: Case,
-    sme2_arm: Arm,
-    benchmark: Any,
+    sme2_clock: DeviceClock, sme2_session: Session, sme2_model: Case, sme2_arm: Arm, benchmark: Any
 ) -> None:
     """Feed the process medians of one arm into pytest-benchmark, one round per process."""
     arm = sme2_arm

@@ -83,8 +83,7 @@ def deciding(checks: Sequence[Check]) -> Check | None:
 
 def _order(check: Check) -> tuple[bool, bool, bool, int, bool]:
     place = next(
-        (number for number, name in enumerate(_FIRST) if check.metric.startswith(name)),
-        len(_FIRST),
+        (number for number, name in enumerate(_FIRST) if check.metric.startswith(name)), len(_FIRST)
     )
     # A wrong answer is worse than a slow one. What was compared says more than what was only
     # looked at; SME2 on comes before off.

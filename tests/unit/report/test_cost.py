@@ -30,12 +30,7 @@ from pytest_sme2.report.html import report_document
 from pytest_sme2.report.markdown import latency_lines
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.writing import write_case
-from pytest_sme2.results import (
-    Arm,
-    CaseResult,
-    Fingerprint,
-    Topic,
-)
+from pytest_sme2.results import Arm, CaseResult, Fingerprint, Topic
 from pytest_sme2.session.run_directory import CaseRecord, read_record, write_record
 from tests.support.records import cost_of, toy_run
 

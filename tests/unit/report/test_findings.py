@@ -120,10 +120,7 @@ def test_advice_is_given_once_for_a_model_and_the_costliest_first() -> None:
     )
     cheap = Finding(Topic.LAYOUT, "between A and B", Cost(1, 0.0001, "time"))
     missed = Finding(Topic.MISSED, "Conv", Cost(2, 0.5, "time"), "no kernel")
-    findings = {
-        "fp16": (silu, cheap, missed),
-        "int8": (replace(silu, cost=Cost(2, 0.1, "time")),),
-    }
+    findings = {"fp16": (silu, cheap, missed), "int8": (replace(silu, cost=Cost(2, 0.1, "time")),)}
     first, second = advice(findings)
     assert first.what == "not on SME2: Conv"
     assert (second.rewrite, list(second.costs)) == ("silu", ["fp16", "int8"])

@@ -64,11 +64,7 @@ def test_ten_times_one_percent_is_told_as_one_sum() -> None:
 
 def test_what_did_not_change_says_so_and_few_runs_are_not_judged() -> None:
     runs = [
-        run(
-            number,
-            1e6,
-            {"latency (on)": (1.0 + number, 0.5 + number, 1.5 + number)},
-        )
+        run(number, 1e6, {"latency (on)": (1.0 + number, 0.5 + number, 1.5 + number)})
         for number in range(3)
     ]
     assert lines(runs)[1:] == [

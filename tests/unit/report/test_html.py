@@ -72,11 +72,7 @@ def test_no_text_of_a_matrix_ends_the_script_that_holds_it() -> None:
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_the_cases_are_a_list_however_many_there_are(count: int) -> None:
     shown = {"before": [], "cases": iter([{"id": "a"}] * count), "after": {"x": 1}}
-    assert data_of(page(shown)) == {
-        "before": [],
-        "cases": [{"id": "a"}] * count,
-        "after": {"x": 1},
-    }
+    assert data_of(page(shown)) == {"before": [], "cases": [{"id": "a"}] * count, "after": {"x": 1}}
 
 
 def test_an_emulated_case_holds_no_time_at_all(tmp_path: Path) -> None:

@@ -8,12 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_sme2.report.case_summary import Noise, noise_of, overall
-from pytest_sme2.report.markdown import (
-    case_report,
-    pipeline_markdown,
-    run_report,
-    step_summary,
-)
+from pytest_sme2.report.markdown import case_report, pipeline_markdown, run_report, step_summary
 from pytest_sme2.report.text import code, prose, table
 from pytest_sme2.results import Arm, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record

@@ -16,12 +16,7 @@ import pytest
 from pytest_sme2.cli.main import main
 from pytest_sme2.profile.operators import select
 from pytest_sme2.report.perfetto import Track, trace_document
-from pytest_sme2.results import (
-    Arm,
-    Category,
-    Columns,
-    OperatorShapes,
-)
+from pytest_sme2.results import Arm, Category, Columns, OperatorShapes
 from pytest_sme2.session.run_directory import CaseRecord, find_records, read_record
 from pytest_sme2.trace.etdump import read_etdump
 from tests.support import ETDUMPS
