@@ -170,7 +170,7 @@ def end_test(item: pytest.Item, error: BaseException | None = None) -> None:
 
 def _failure(item: pytest.Item, gate: Gate) -> str:
     """What the failed checks say together, in a message that is enough to start fixing."""
-    from pytest_sme2.report.versus_baseline import failure_text, reproduce
+    from pytest_sme2.report.versus_baseline import failure_text
     from pytest_sme2.session.gate import failing
 
     checks = gate.take_checks()
@@ -179,7 +179,7 @@ def _failure(item: pytest.Item, gate: Gate) -> str:
         return ""
     text = failure_text(
         gate.verdict(checks),
-        command=reproduce(_test_words(item, gate.session.bench.target.name)),
+        arguments=_test_words(item, gate.session.bench.target.name),
         growth=gate.growth() if any(check.unit == "ns" for check in bad) else None,
         shown=tuple({check.verdict for check in bad}),
         width=item.config.stash[WIDTH],

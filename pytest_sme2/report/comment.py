@@ -15,16 +15,13 @@ from typing import Any, NamedTuple
 from pytest_sme2.export.rewrites import REWRITES
 from pytest_sme2.export.variant import precision_of
 from pytest_sme2.report.findings import trial_text
-from pytest_sme2.report.text import code, document, prose, table
+from pytest_sme2.report.text import NOTHING, code, document, prose, table
 from pytest_sme2.report.versus_baseline import (
-    change_text,
+    check_cells,
     count_cases,
     deciding,
     headline,
-    interval_text,
-    limit_text,
     outcome_of,
-    value_text,
     worst_first,
 )
 from pytest_sme2.results import Arm, CaseResult, Check, Executor, Outcome
@@ -127,18 +124,11 @@ def _sign(outcome: Outcome | None) -> str:
 def _row(record: CaseRecord) -> list[str]:
     check = deciding(record.checks)
     if check is None:
-        return [code(record.id), "-", "-", "-", "-", "-", "-"]
-    interval = interval_text(check)
-    change = change_text(check) + (f" {interval}" if interval else "")
-    return [
-        code(record.id),
-        _words(check.metric),
-        value_text(check.old, check.unit, check.metric),
-        value_text(check.new, check.unit, check.metric),
-        _words(change),
-        limit_text(check) or "-",
-        f"{_sign(check.verdict)} {check.verdict}",
-    ]
+        return [code(record.id), *[NOTHING] * 6]
+    old, new, change, interval, limit = check_cells(check)
+    change = _words(change if interval == NOTHING else f"{change} {interval}")
+    verdict = f"{_sign(check.verdict)} {check.verdict}"
+    return [code(record.id), _words(check.metric), old, new, change, limit, verdict]
 
 
 def _failure(record: CaseRecord, check: Check) -> str:

@@ -31,6 +31,7 @@ from pytest_sme2.profile.operators import (
 )
 from pytest_sme2.profile.splits import transposes
 from pytest_sme2.report.findings import comparison_findings, profile_findings
+from pytest_sme2.report.text import few
 from pytest_sme2.results import Change, Comparison, Operator, OperatorProfile, Profile, RobustStats
 from pytest_sme2.session.analysis import Analysis, on_off_pairs
 from pytest_sme2.system.files import write_text
@@ -374,9 +375,7 @@ def _operator_summary(member: OperatorProfile, sme2: bool | None) -> dict[str, A
 
 def _few(names: Iterable[str]) -> list[str]:
     """Each name once, and not all: every operator of a delegate call has all names of the call."""
-    different = list(dict.fromkeys(names))
-    more = len(different) - _MOST_NAMES
-    return [*different[:_MOST_NAMES], f"and {more} more"] if more > 0 else different
+    return few(list(dict.fromkeys(names)), _MOST_NAMES)
 
 
 def comparison_summary(comparison: Comparison, *, timed: bool = True) -> dict[str, Any]:

@@ -6,7 +6,7 @@ The verdict is the last word of a row, so that the caller can colour it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_sme2.report.case_summary import noise_of, notes, overall, summarize
 from pytest_sme2.report.cost import instructions_per_token, tokens_per_second
@@ -14,16 +14,13 @@ from pytest_sme2.report.findings import RunFinding, next_step, run_findings
 from pytest_sme2.report.tables import frontier_lines
 from pytest_sme2.report.text import NOTHING, WIDTH, bullet, clipped, printable
 from pytest_sme2.report.versus_baseline import (
-    change_text,
+    check_cells,
     deciding,
-    interval_text,
-    limit_text,
     outcome_of,
     summary,
-    value_text,
     worst_first,
 )
-from pytest_sme2.results import AS_EXPORTED, Check, Outcome, Topic
+from pytest_sme2.results import AS_EXPORTED, Outcome, Topic
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.generation import sentence
@@ -66,28 +63,27 @@ def run_lines(records: Sequence[CaseRecord], verbosity: int = 0, width: int = WI
     if not records or verbosity < -1:
         return []
     failed = [record for record in worst_first(records) if outcome_of(record.checks) in FAILING]
-    lines = [*_failures(failed)]
-    body = [_row(record) for record in records]
-    lines += _table(records, tuple(_COLUMNS), [[row] for row in body], width)
-    compared = [*_comparison(records, verbosity, width)]
-    lines += ["", *compared] if compared else []
+    blocks: list[Iterable[str]] = [
+        _failures(failed),
+        _table(tuple(_COLUMNS), [(record, [_row(record)]) for record in records], width),
+        _comparison(records, verbosity, width),
+    ]
     for record in records:
         if record.measured.frontier is not None:
-            lines += ["", f"{printable(record.id)}:", *_wrapped(record, width)]
+            blocks.append([f"{printable(record.id)}:", *_wrapped(record, width)])
     said = [(one, sentence(g)) for one in records if (g := one.measured.generation)]
-    lines += [""] * any(text for _, text in said)
-    lines += [f"{printable(record.id)}: {text}" for record, text in said if text]
-    if verbosity < 0:
-        return lines
-    found, left = _chosen(records, {record.measured.model for record in failed}, verbosity)
-    told = [*_told(records, found, verbosity, width)]
-    # A long run has many findings: the command is about what failed, or what costs most.
-    command = next_step(failed or records)
-    lines += ["", *told] if told else []
-    known = [*_notes(records, verbosity)]
-    if left:
-        known.append(f"{count(left, 'more finding')} with -v, and in report.md")
-    lines += ["", "Good to know:", *(bullet(text, width=width) for text in known)] if known else []
+    blocks.append(f"{printable(record.id)}: {text}" for record, text in said if text)
+    command = ""
+    if verbosity >= 0:
+        found, left = _chosen(records, {record.measured.model for record in failed}, verbosity)
+        known = [*_notes(records, verbosity)]
+        if left:
+            known.append(f"{count(left, 'more finding')} with -v, and in report.md")
+        notes = ["Good to know:", *(bullet(text, width=width) for text in known)] if known else []
+        blocks += [_told(records, found, verbosity, width), notes]
+        # A long run has many findings: the command is about what failed, or what costs most.
+        command = next_step(failed or records)
+    lines = [line for block in map(list, blocks) if block for line in ("", *block)][1:]
     return [*lines, bullet(command, "Next: ", width)] if command else lines
 
 
@@ -103,8 +99,6 @@ def _failures(failed: Sequence[CaseRecord]) -> Iterator[str]:
         yield printable(f"{_name(record)}: {summary(record.checks)}")
     if len(failed) > MOST_FAILURES:
         yield f"and {len(failed) - MOST_FAILURES} more, in the table"
-    if failed:
-        yield ""
 
 
 def split_verdict(line: str) -> tuple[str, Outcome | None]:
@@ -119,20 +113,19 @@ def split_verdict(line: str) -> tuple[str, Outcome | None]:
 
 
 def _table(
-    records: Sequence[CaseRecord],
     headings: Sequence[str],
-    body: Sequence[Sequence[Sequence[str]]],
+    body: Sequence[tuple[CaseRecord, Sequence[Sequence[str]]]],
     width: int,
 ) -> Iterator[str]:
-    """``body`` holds the rows of each record."""
-    devices = [record.measured.device for record in records]
-    several = len(set(devices)) > 1
+    """``body`` holds each record with its rows."""
+    device = body[0][0].measured.device
+    several = any(record.measured.device != device for record, _ in body)
     rows = [
-        [_name(record), device if several else NOTHING, *row]
-        for record, device, found in zip(records, devices, body, strict=True)
+        [_name(record), record.measured.device if several else NOTHING, *row]
+        for record, found in body
         for row in found
     ]
-    title = f"case on {devices[0]}"
+    title = f"case on {device}"
     # The device has no column of its own where all share one.
     known = several or len(title) > max(len(row[0]) for row in rows)
     titles = ("case" if known else title, "device", *headings)
@@ -161,27 +154,15 @@ def _table(
 
 def _comparison(records: Sequence[CaseRecord], verbosity: int, width: int) -> Iterator[str]:
     """What changed most in each case that did not just pass; with -v every check that was made."""
-    judged = [record for record in records if record.checks]
-    if verbosity > 0:
-        rows = [[_check_row(check) for check in record.checks] for record in judged]
-    else:
-        news = (*FAILING, *WARNING, Outcome.IMPROVED)
-        judged = [record for record in judged if outcome_of(record.checks) in news]
-        rows = [[_check_row(check) for check in (deciding(r.checks),) if check] for r in judged]
-    if judged:
-        yield from _table(judged, _COMPARED, rows, width)
-
-
-def _check_row(check: Check) -> tuple[str, ...]:
-    return (
-        check.metric,
-        value_text(check.old, check.unit, check.metric),
-        value_text(check.new, check.unit, check.metric),
-        change_text(check),
-        interval_text(check) or NOTHING,
-        limit_text(check) or NOTHING,
-        str(check.verdict),
-    )
+    body = []
+    for record in records:
+        most = deciding(record.checks)
+        if most and (verbosity > 0 or most.verdict in (*FAILING, *WARNING, Outcome.IMPROVED)):
+            checks = record.checks if verbosity > 0 else (most,)
+            rows = [(each.metric, *check_cells(each), str(each.verdict)) for each in checks]
+            body.append((record, rows))
+    if body:
+        yield from _table(_COMPARED, body, width)
 
 
 def _name(record: CaseRecord) -> str:

@@ -55,6 +55,12 @@ def bullet(sentence: str, indent: str = "- ", width: int = WIDTH, hang: int = 0)
     )  # fmt: skip
 
 
+def few(lines: Sequence[str], most: int, indent: str = "") -> list[str]:
+    """The first of them, and how many more there are."""
+    left = len(lines) - most
+    return [*lines[:most], *([f"{indent}and {left} more"] if left > 0 else [])]
+
+
 def as_sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}." if text else ""
 

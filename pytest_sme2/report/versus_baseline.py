@@ -8,7 +8,16 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 
-from pytest_sme2.report.text import bullet, clipped, duration, percent, printable, times
+from pytest_sme2.report.text import (
+    NOTHING,
+    bullet,
+    clipped,
+    duration,
+    few,
+    percent,
+    printable,
+    times,
+)
 from pytest_sme2.results import Change, Check, Outcome, Verdict
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
@@ -159,6 +168,13 @@ def limit_text(check: Check) -> str:
     return value_text(limit, check.unit, check.metric)
 
 
+def check_cells(check: Check) -> tuple[str, ...]:
+    """Old, new, the change, its interval and the limit; a dash for what there is not."""
+    old, new = (value_text(value, check.unit, check.metric) for value in (check.old, check.new))
+    rest = (change_text(check), interval_text(check), limit_text(check))
+    return old, new, *(text or NOTHING for text in rest)
+
+
 def effect(check: Check) -> str:
     """One check in a few words, as a person feels it: ``28x more instructions``."""
     change, limit = change_text(check), limit_text(check)
@@ -180,8 +196,7 @@ def effect(check: Check) -> str:
     elif check.unit == "share":
         text = f"{check.metric} {change}"
     else:
-        old, new = (value_text(value, check.unit, check.metric) for value in (check.old, check.new))
-        text = f"{check.metric} {old} -> {new}"
+        text = f"{check.metric} {' -> '.join(check_cells(check)[:2])}"
     return f"{text}, limit {limit}" if limit else text
 
 
@@ -218,27 +233,17 @@ NEGLIGIBLE = 0.01
 """What grew by less than this part of end-to-end time is not worth a line."""
 
 
-def reproduce(words: Sequence[str]) -> str:
-    """The command that runs one test again, as it can be pasted into a shell."""
-    return shlex.join(("pytest", *words))
-
-
 def failure_text(
     verdict: Verdict,
     *,
-    command: str,
+    arguments: Sequence[str] = (),
     growth: Growth | None = None,
     shown: Collection[Outcome] = FAILING,
     width: int = WIDTH,
 ) -> str:
-    """What a failed test says.
+    """What a failed test says: checks with the outcomes ``shown`` are explained, others counted.
 
-    Args:
-        verdict: the checks and what they come to.
-        command: how to see it again, as ``reproduce`` makes it.
-        growth: where the time went, where times were measured.
-        shown: the outcomes that are explained; the rest is counted.
-        width: of the terminal.
+    ``arguments`` are those of the pytest that runs it again; ``growth`` is where the time went.
     """
     explained = [check for check in verdict.checks if check.verdict in shown]
     # pytest's summary shows the first line only, and cuts it: what got worse comes first.
@@ -255,7 +260,7 @@ def failure_text(
         told = ", ".join(f"{number} {outcome}" for outcome, number in others.items())
         lines += ["", f"{count(others.total(), 'other check')}: {told}."]
     # The command is kept whole, however long: it is there to be copied.
-    lines += ["", f"Reproduce: {printable(command)}"]
+    lines += ["", f"Reproduce: {printable(shlex.join(('pytest', *arguments)))}"]
     return "\n".join(lines)
 
 
@@ -267,13 +272,10 @@ def _check_lines(alike: Sequence[Check], width: int, said: str) -> Iterator[str]
     yield bullet(check.message, "    ", width)
     if check.where not in ("", said):
         yield bullet(f"In the model: {check.where}", "    ", width, hang=2)
-    yield from _few([bullet(line, "      ", width, hang=2) for line in check.details], "      ")
-
-
-def _few(lines: Sequence[str], indent: str) -> list[str]:
-    """The first of them, and how many more there are."""
-    left = len(lines) - MOST_LINES
-    return [*lines[:MOST_LINES], *([f"{indent}and {left} more"] if left > 0 else [])]
+    indent = "      "
+    yield from few(
+        [bullet(line, indent, width, hang=2) for line in check.details], MOST_LINES, indent
+    )
 
 
 def _values(check: Check) -> str:
@@ -301,17 +303,18 @@ def _growth_lines(growth: Growth, width: int) -> list[str]:
     lines = []
     if growth.structure:
         lines += ["", f"  Operators added (+) or removed (-) since {since}:"]
-        lines += _few([f"    {clipped(line, width - 4)}" for line in growth.structure], "    ")
+        named = [f"    {clipped(line, width - 4)}" for line in growth.structure]
+        lines += few(named, MOST_LINES, "    ")
     least = NEGLIGIBLE * max(growth.end_to_end.before_ns, growth.end_to_end.after_ns)
-    named = False
+    told = False
     for title, changes in (("Categories", growth.categories), ("Operators", growth.operators)):
         grown = [change for change in changes if change.delta_ns > least]
         grown.sort(key=lambda change: -change.delta_ns)
         if grown:
-            named = True
+            told = True
             lines += ["", f"  {title} that take longer since {since} (traced runs):"]
-            lines += _few([_growth_line(change, width) for change in grown], "    ")
-    if not named:
+            lines += few([_growth_line(change, width) for change in grown], MOST_LINES, "    ")
+    if not told:
         lines += ["", f"  No operator takes significantly longer since {since} (traced runs)."]
     return lines
 

@@ -22,7 +22,6 @@ from pytest_sme2.report.versus_baseline import (
     headline,
     interval_text,
     limit_text,
-    reproduce,
     summary,
     worst_first,
 )
@@ -155,7 +154,6 @@ def test_cases_are_counted_and_failing_ones_come_first(tmp_path: Path) -> None:
     assert worst_first([failed, worse]) == [worse, failed]
 
 
-COMMAND = "pytest --device=linux 'tests/performance/test_latency.py::test_latency[toy_cnn-fp16]'"
 LIMITS = default_limits()
 
 
@@ -186,7 +184,13 @@ def slowed() -> str:
     assert known is not None
     checks = check_all(after, known, LIMITS)
     growth = growth_since(known, after)
-    return failure_text(judging.verdict(after, checks), command=COMMAND, growth=growth)
+    return failure_text(judging.verdict(after, checks), arguments=["it's; rm.py"], growth=growth)
+
+
+def text_of(*checks: Check, **facts: Any) -> str:
+    """The text of these checks; without any, of a regression."""
+    outcome = checks[0].verdict if checks else Outcome.REGRESSED
+    return failure_text(Verdict("toy", "fp16", "linux", outcome, checks), **facts)
 
 
 def test_the_text_is_enough_to_start_fixing(slowed: str) -> None:
@@ -202,7 +206,7 @@ def test_the_text_is_enough_to_start_fixing(slowed: str) -> None:
     assert "Categories that take longer since the baseline (traced runs):" in slowed
     assert "DATA_MOVEMENT  200.0 us -> 400.0 us, +200.0 us (+100.0 %)" in slowed
     assert f"{TRANSPOSE}  200.0 us -> 400.0 us, +200.0 us (+100.0 %)" in slowed
-    assert slowed.endswith(f"Reproduce: {COMMAND}")
+    assert shlex.split(slowed.splitlines()[-1]) == ["Reproduce:", "pytest", "it's; rm.py"]
     # What did not grow is not named as having grown.
     assert slowed.count(CONV_ON) == 0
 
@@ -216,7 +220,7 @@ def test_it_fits_and_what_passed_is_only_counted(slowed: str) -> None:
 def test_structure_alone_names_the_operators() -> None:
     now = emulated(structures={Arm.ON: structure({CONV_ON: 4, TRANSPOSE: 4})})
     verdict = judging.verdict(now, check_all(now, baseline(), LIMITS))
-    text = failure_text(verdict, command="pytest", growth=growth_since(baseline(), now))
+    text = failure_text(verdict, growth=growth_since(baseline(), now))
     assert f"+2 {TRANSPOSE}" in text
     assert "longer" not in text
 
@@ -228,11 +232,7 @@ def test_what_both_arms_say_is_said_once() -> None:
         )
         for arm, more in (("on", ("+2 Add",)), ("off", ("+2 Add",)), ("third", ("+2 Clamp",)))
     ]
-    text = failure_text(
-        Verdict("toy", "fp16", "linux", Outcome.REGRESSED, tuple(alike)), command="pytest"
-    )
-    assert (
-        """
+    assert """
   operators (on): REGRESSED  3 -> 5, limit 3
   operators (off): REGRESSED  3 -> 5, limit 3
     More of them.
@@ -241,24 +241,19 @@ def test_what_both_arms_say_is_said_once() -> None:
   operators (third): REGRESSED  3 -> 5, limit 3
     More of them.
       +2 Clamp
-"""
-        in text
-    )
+""" in text_of(*alike)
 
 
 def test_growth_between_two_measured_sides() -> None:
     before, after = program(transposes=2), program(transposes=2, transpose_ns=300_000)
-    growth = growth_of([(before, after)] * TRACED_PAIRS, "executorch 1.5.0")
-    verdict = Verdict("toy", "fp16", "linux", Outcome.REGRESSED, ())
-    text = failure_text(verdict, command="pytest", growth=growth)
+    text = text_of(growth=growth_of([(before, after)] * TRACED_PAIRS, "executorch 1.5.0"))
     assert "Operators that take longer since executorch 1.5.0 (traced runs):" in text
     assert f"{TRANSPOSE}  200.0 us -> 600.0 us, +400.0 us (+200.0 %)" in text
 
 
 def test_what_is_new_is_called_new() -> None:
     pairs = [(program(transposes=0), program(transposes=1))] * TRACED_PAIRS
-    verdict = Verdict("toy", "fp16", "linux", Outcome.REGRESSED, ())
-    text = failure_text(verdict, command="pytest", growth=growth_of(pairs, "the baseline"))
+    text = text_of(growth=growth_of(pairs, "the baseline"))
     assert "+100.0 us (new)" in text
     assert f"    +1 {TRANSPOSE} (DATA_MOVEMENT, transpose, delegated)" in text
     # The exact answer comes first.
@@ -268,9 +263,7 @@ def test_what_is_new_is_called_new() -> None:
 def test_only_the_largest_growths_are_listed() -> None:
     names = [f"Kernel {number} (NC, F32)" for number in range(MOST_LINES + 3)]
     before, after = (profile_of([(name, time) for name in names]) for time in (10_000, 20_000))
-    sides = before, after
-    verdict = Verdict("toy", "fp16", "linux", Outcome.REGRESSED, ())
-    text = failure_text(verdict, command="pytest", growth=growth_of([sides] * TRACED_PAIRS, "x"))
+    text = text_of(growth=growth_of([(before, after)] * TRACED_PAIRS, "x"))
     operators = text.partition("Operators that take longer")[2]
     assert operators.count("+10.0 us (+100.0 %)") == MOST_LINES
     assert "    and 3 more\n" in operators
@@ -292,8 +285,7 @@ def test_what_is_not_significant_is_not_named() -> None:
     ):
         growth = growth_of(pairs, "the baseline")
         assert (growth.structure, growth.categories, growth.operators) == ((), (), ())
-        verdict = Verdict("toy", "fp16", "linux", Outcome.REGRESSED, ())
-        text = failure_text(verdict, command="pytest", growth=growth)
+        text = text_of(growth=growth)
         assert TRANSPOSE not in text
         assert "No operator takes significantly longer since the baseline (traced runs)." in text
 
@@ -315,8 +307,7 @@ def test_growth_needs_two_timed_sides() -> None:
 
 
 def test_long_lists_are_cut_and_counted() -> None:
-    check = Check("x", Outcome.REGRESSED, "y", details=tuple(str(n) for n in range(25)))
-    text = failure_text(Verdict("m", "fp16", "linux", check.verdict, (check,)), command="pytest")
+    text = text_of(Check("x", Outcome.REGRESSED, "y", details=tuple(map(str, range(25)))))
     assert "and 15 more" in text
     assert "\n      24" not in text
 
@@ -325,7 +316,7 @@ def test_hostile_names_neither_break_lines_nor_move_the_cursor() -> None:
     name = "evil\n\x1b[2Jname" + "x" * 300
     check = Check(f"share of {name}", Outcome.INVALID, f"{name} is wrong.", details=(name,))
     verdict = Verdict(name, "fp16", "linux", Outcome.INVALID, (check,))
-    text = failure_text(verdict, command=reproduce([f"test.py::test[{name}]"]))
+    text = failure_text(verdict, arguments=[f"test.py::test[{name}]"])
     assert "\x1b" not in text
     *lines, last = text.splitlines()
     assert all(len(line) <= WIDTH or "x" * 300 in line for line in lines)
@@ -349,12 +340,5 @@ def test_hostile_names_neither_break_lines_nor_move_the_cursor() -> None:
     ],
 )
 def test_values_carry_their_units(values: tuple[Any, ...], expected: str) -> None:
-    check = Check("x", Outcome.REGRESSED, "y", *values)
-    text = failure_text(Verdict("m", "fp16", "t", check.verdict, (check,)), command="pytest")
+    text = text_of(Check("x", Outcome.REGRESSED, "y", *values))
     assert f"x: REGRESSED  {expected}\n" in text
-
-
-def test_a_command_can_be_pasted() -> None:
-    node = "tests/a b.py::test[it's; rm -rf ~]"
-    command = reproduce(["--device=linux", "--models", "a b", node])
-    assert shlex.split(command) == ["pytest", "--device=linux", "--models", "a b", node]
