@@ -221,7 +221,8 @@ def metrics(chance: Random, folder: Path) -> None:
         run_report([record])
         write_html(folder / "report.html", [(case, record)])
         with contextlib.suppress(Sme2Error):
-            update_lines([update_baseline(folder / "baselines", record, Settings())], str(folder))
+            settings = Settings(baseline_dir=folder / "baselines")
+            update_lines([update_baseline(record, settings)], str(folder))
 
     read_within_bounds(read, METRICS)
 

@@ -11,7 +11,7 @@ from typing import Any
 from pytest_sme2.errors import BaselineError, Sme2Error
 from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.report.baseline_update import Update, unaccepted, update_lines
-from pytest_sme2.report.comment import bencher_metric_format, comment_text, github_action_benchmark
+from pytest_sme2.report.comment import FORMATS
 from pytest_sme2.report.history import write_history
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.text import WIDTH
@@ -44,14 +44,18 @@ def conclude_run(
     stored: dict[Path, CaseRecord] = {}
     for case, name in folders.items():
         folder = Path(name)
-        made = tuple(decode(check, Check, folder) for check in checks.get(case, ()))
+        made = [decode(check, Check, folder) for check in checks.get(case, ())]
         try:
-            record = replace(read_record(folder, rules=settings.rules), checks=made)
-            if settings.update_baselines:
-                before = len(updates)
-                record = _stored(record, settings, updates, problems)
-                if len(updates) > before and updates[-1].stored and not settings.dry_run:
-                    stored[folder] = record
+            record = read_record(folder, rules=settings.rules)
+            outcome = None
+            if settings.update_baselines and record.measured.structures:
+                outcome, message = _update(record, settings, updates, problems)
+                for place, check in enumerate(made):
+                    if check.verdict is Outcome.NO_BASELINE:
+                        made[place] = replace(check, verdict=outcome, message=message)
+            record = replace(record, checks=tuple(made))
+            if outcome is Outcome.STORED:
+                stored[folder] = record
             write_record(folder, record)
             write_case(folder, record, rules=settings.rules, command=command)
         except (Sme2Error, OSError) as error:
@@ -78,41 +82,26 @@ def conclude_run(
     return [*lines, *problems], refused or bool(problems)
 
 
-def _stored(
+def _update(
     record: CaseRecord, settings: Settings, updates: list[Update], problems: list[str]
-) -> CaseRecord:
-    """Store the case's baseline; its checks then say what became of that, not NO_BASELINE."""
-    if not record.measured.structures:
-        return record  # it could not be exported
+) -> tuple[Outcome, str]:
+    """Store the case's baseline: what its checks that had none say then, and why."""
     try:
-        root = settings.baseline_folder
-        updates.append(update_baseline(root, record, settings))
+        updates.append(update_baseline(record, settings))
     except (BaselineError, OSError) as error:
         problems.append(f"{record.id}: the baseline was not written: {error}")
-        return _without_baseline(record, Outcome.NOT_STORED, str(error))
+        return Outcome.NOT_STORED, str(error)
+    if updates[-1].stored and not settings.dry_run:
+        return Outcome.STORED, "It is stored in the baseline."
+    why = "a change matches no pattern of --update-baselines."
     if settings.dry_run:
-        message = "It was not stored: --update-baselines=dry only says what would change."
-        return _without_baseline(record, Outcome.NOT_STORED, message)
-    if not updates[-1].stored:
-        message = "It was not stored: a change matches no pattern of --update-baselines."
-        return _without_baseline(record, Outcome.NOT_STORED, message)
-    return _without_baseline(record, Outcome.STORED, "It is stored in the baseline.")
+        why = "--update-baselines=dry only says what would change."
+    return Outcome.NOT_STORED, f"It was not stored: {why}"
 
 
-def _without_baseline(record: CaseRecord, outcome: Outcome, message: str) -> CaseRecord:
-    """The record whose checks without a baseline say ``outcome`` instead."""
-    checks = tuple(
-        replace(check, verdict=outcome, message=message)
-        if check.verdict is Outcome.NO_BASELINE
-        else check
-        for check in record.checks
-    )
-    return replace(record, checks=checks)
-
-
-def update_baseline(root: Path, record: CaseRecord, settings: Settings) -> Update:
+def update_baseline(record: CaseRecord, settings: Settings) -> Update:
     """Store one case's baseline, unless it is a dry run or not accepted; what that changed."""
-    measured = record.measured
+    root, measured = settings.baseline_folder, record.measured
     path = baselines.baseline_path(root, measured.model, measured.variant, measured.fingerprint)
     new = not path.exists()
 
@@ -162,21 +151,16 @@ def _write_reports(
     if settings.report is not None:
         from pytest_sme2.report.html import write_html
 
-        path = settings.report.resolve()
-        write_html(path, list(records.items()))
-        written.append(path)
-    for chosen, export in (
-        (settings.github_benchmark_json, github_action_benchmark),
-        (settings.bencher_json, bencher_metric_format),
+        written.append(settings.report.resolve())
+        write_html(written[-1], list(records.items()))
+    for form, chosen in (
+        ("github", settings.github_benchmark_json),
+        ("bencher", settings.bencher_json),
+        ("comment", settings.comment),
     ):
         if chosen is not None:
-            path = chosen.resolve()
-            write_text(path, export([record.measured for record in records.values()]))
-            written.append(path)
-    if settings.comment is not None:
-        path = settings.comment.resolve()
-        write_text(path, comment_text(list(records.values())))
-        written.append(path)
+            written.append(chosen.resolve())
+            write_text(written[-1], FORMATS[form](list(records.values())))
     lines = [f"report: {path}" for path in written]
     if settings.history is not None:
         added = write_history(settings.history.resolve(), list(records.values()))

@@ -123,13 +123,13 @@ class RunWatch:
     def conclude(
         self,
         settings: Settings,
-        root: Path,
         found: Mapping[Path, CaseRecord],
         stored: Mapping[Path, CaseRecord],
     ) -> tuple[list[str], list[str]]:
         """What to say, and what is wrong."""
         from pytest_sme2.verdict import contract
 
+        root = settings.baseline_folder
         strict = settings.strict and (self.asked or bool(self.config.getoption("sme2_strict")))
         try:
             if settings.update_baselines:

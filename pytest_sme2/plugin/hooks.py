@@ -430,7 +430,7 @@ class Collector:
             verbosity=self.config.get_verbosity(),
             width=self.config.stash[WIDTH],
             command=("pytest", *map(str, self.config.invocation_params.args)),
-            judge=functools.partial(self.watch.conclude, chosen, chosen.baseline_folder),
+            judge=functools.partial(self.watch.conclude, chosen),
         )
         if self.run_lock is not None:
             self.run_lock.leave()

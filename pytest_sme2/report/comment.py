@@ -6,16 +6,15 @@ workflow finds the comment again and replaces it.
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pytest_sme2.export.rewrites import REWRITES
 from pytest_sme2.export.variant import precision_of
 from pytest_sme2.report.findings import trial_text
-from pytest_sme2.report.text import NOTHING, code, document, prose, table
+from pytest_sme2.report.text import NOTHING, code, document, json_text, prose, table
 from pytest_sme2.report.versus_baseline import (
     check_cells,
     count_cases,
@@ -186,38 +185,34 @@ def _name(measured: CaseResult) -> str:
     return f"{measured.model}-{measured.variant} on {measured.fingerprint.target}{threads}"
 
 
-def _json(document: object, **choices: Any) -> str:
-    return json.dumps(document, indent=2, allow_nan=False, **choices) + "\n"
-
-
-def github_action_benchmark(results: Sequence[CaseResult]) -> str:
+def github_action_benchmark(records: Sequence[CaseRecord]) -> str:
     """The JSON of github-action-benchmark's tool ``customSmallerIsBetter``."""
     entries: list[dict[str, Any]] = []
-    for measured in results:
+    for measured in (record.measured for record in records):
         versions = "\n".join(f"{name} {text}" for name, text in sorted(measured.versions.items()))
         for measure, unit, value, bounds in metrics(measured):
             entry = {"name": f"{_name(measured)}: {measure}", "unit": unit, "value": value}
             if bounds is not None:
                 entry["range"] = f"{bounds[0]:g} to {bounds[1]:g}"
             entries.append({**entry, "extra": versions})
-    return _json(entries)
+    return json_text(entries)
 
 
-def bencher_metric_format(results: Sequence[CaseResult]) -> str:
+def bencher_metric_format(records: Sequence[CaseRecord]) -> str:
     """The JSON of Bencher's Metric Format: benchmark, then measure, then value and bounds."""
     found: dict[str, dict[str, dict[str, float]]] = {}
-    for measured in results:
+    for measured in (record.measured for record in records):
         measures = found.setdefault(_name(measured), {})
         for measure, _, value, bounds in metrics(measured):
             ends = zip(("lower_value", "upper_value"), bounds or (), strict=False)
             measures[measure] = {"value": value, **dict(ends)}
-    return _json(found, sort_keys=True)
+    return json_text(found, sort_keys=True)
 
 
-def pytorch_benchmark(results: Sequence[CaseResult]) -> str:
+def pytorch_benchmark(records: Sequence[CaseRecord]) -> str:
     """The JSON of PyTorch's benchmark database, version 3; what is extra is text there."""
     entries: list[dict[str, Any]] = []
-    for measured in results:
+    for measured in (record.measured for record in records):
         device = measured.fingerprint
         of = {
             "benchmark": {
@@ -247,4 +242,12 @@ def pytorch_benchmark(results: Sequence[CaseResult]) -> str:
                 "extra_info": {name: f"{end:g}" for name, end in ends},
             }
             entries.append({**of, "metric": metric})
-    return _json(entries)
+    return json_text(entries)
+
+
+FORMATS: Mapping[str, Callable[[Sequence[CaseRecord]], str]] = {
+    "comment": comment_text,
+    "github": github_action_benchmark,
+    "bencher": bencher_metric_format,
+    "pytorch": pytorch_benchmark,
+}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -31,7 +30,7 @@ from pytest_sme2.profile.operators import (
 )
 from pytest_sme2.profile.splits import transposes
 from pytest_sme2.report.findings import comparison_findings, profile_findings
-from pytest_sme2.report.text import few
+from pytest_sme2.report.text import few, json_text
 from pytest_sme2.results import Change, Comparison, Operator, OperatorProfile, Profile, RobustStats
 from pytest_sme2.session.analysis import Analysis, on_off_pairs
 from pytest_sme2.system.files import write_text
@@ -76,10 +75,6 @@ def _cell(value: object) -> object:
     if isinstance(value, str) and _FORMULA.match(value):
         return f"'{value}"
     return value
-
-
-def json_text(document: object) -> str:
-    return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
 # --- one experiment -------------------------------------------------------------------------------

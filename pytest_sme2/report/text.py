@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -59,6 +60,10 @@ def few(lines: Sequence[str], most: int, indent: str = "") -> list[str]:
     """The first of them, and how many more there are."""
     left = len(lines) - most
     return [*lines[:most], *([f"{indent}and {left} more"] if left > 0 else [])]
+
+
+def json_text(value: object, *, sort_keys: bool = False) -> str:
+    return json.dumps(value, indent=2, allow_nan=False, sort_keys=sort_keys) + "\n"
 
 
 def as_sentence(text: str) -> str:

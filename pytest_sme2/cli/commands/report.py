@@ -5,19 +5,14 @@ from __future__ import annotations
 import argparse
 import errno
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_sme2.cli.experiments import rewrite_experiments
 from pytest_sme2.cli.options import RULES, Arguments, show
 from pytest_sme2.errors import StorageError, UsageError
 from pytest_sme2.profile.categories import Rule, parse_rules
-from pytest_sme2.report.comment import (
-    bencher_metric_format,
-    comment_text,
-    github_action_benchmark,
-    pytorch_benchmark,
-)
+from pytest_sme2.report.comment import FORMATS
 from pytest_sme2.report.markdown import run_report
 from pytest_sme2.report.writing import REPORT, write_case
 from pytest_sme2.session.run_directory import METRICS, CaseRecord, find_records, read_record
@@ -25,12 +20,6 @@ from pytest_sme2.session.settings import parse_report
 from pytest_sme2.system.files import write_text
 
 EXAMPLE = "sme2 report sme2-out --html report.html"
-FORMATS: Mapping[str, Callable[[Sequence[CaseRecord]], str]] = {
-    "comment": comment_text,
-    "github": lambda records: github_action_benchmark([record.measured for record in records]),
-    "bencher": lambda records: bencher_metric_format([record.measured for record in records]),
-    "pytorch": lambda records: pytorch_benchmark([record.measured for record in records]),
-}
 ARGUMENTS: Arguments = {
     "run_dir RUN_DIR+": "a run directory; several share one report",
     "--html FILE": "write the HTML report to this file",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pytest_sme2.report.comment import (
     MARK,
@@ -17,7 +19,7 @@ from pytest_sme2.report.comment import (
     pytorch_benchmark,
 )
 from pytest_sme2.results import Arm, CaseResult, Check, Estimate, Outcome
-from pytest_sme2.session.run_directory import read_record
+from pytest_sme2.session.run_directory import CaseRecord, read_record
 from tests.support.gate_examples import CONV_OFF, CONV_ON, PORTABLE, emulated, measured, structure
 from tests.support.records import HOSTILE, stored_dumps, toy_run, write_case
 
@@ -75,8 +77,12 @@ def test_many_cases_and_hostile_names_stay_a_small_table(tmp_path: Path) -> None
     assert comment_text([]).splitlines()[1] == "**SME2: nothing was measured**"
 
 
+def read(form: Callable[[Sequence[CaseRecord]], str], *results: CaseResult) -> Any:
+    return json.loads(form([CaseRecord(2, "case", each, None, (), {}) for each in results]))
+
+
 def test_github_action_benchmark() -> None:
-    entries = json.loads(github_action_benchmark([measured(), emulated(model="other")]))
+    entries = read(github_action_benchmark, measured(), emulated(model="other"))
     assert all({"name", "unit", "value"} <= entry.keys() for entry in entries)
     assert all(isinstance(entry["value"], (int, float)) for entry in entries)
     by_name = {entry["name"]: entry for entry in entries}
@@ -90,7 +96,7 @@ def test_github_action_benchmark() -> None:
 
 
 def test_bencher() -> None:
-    document = json.loads(bencher_metric_format([measured(), measured(threads=4)]))
+    document = read(bencher_metric_format, measured(), measured(threads=4))
     assert set(document) == {"toy_cnn-fp16 on linux", "toy_cnn-fp16 on linux (4 threads)"}
     measures = document["toy_cnn-fp16 on linux"]
     assert measures["latency-off"]["value"] == 20e6
@@ -106,7 +112,7 @@ def values(result: CaseResult) -> dict[str, float]:
 
 def test_pytorchs_database() -> None:
     """As its schema has it: records with these parts, and text in all that is extra."""
-    entries = json.loads(pytorch_benchmark([measured(), emulated()]))
+    entries = read(pytorch_benchmark, measured(), emulated())
     for entry in entries:
         assert set(entry) == {"benchmark", "model", "metric", "runners", "dependencies"}
         assert set(entry["metric"]) == {"name", "benchmark_values", "target_value", "extra_info"}
@@ -149,6 +155,5 @@ def test_what_is_not_known_is_not_exported() -> None:
 
 def test_hostile_names_stay_names() -> None:
     name = '"; DROP <script>\n'
-    document = json.loads(bencher_metric_format([measured(model=name)]))
-    assert list(document) == [f"{name}-fp16 on linux"]
-    assert json.loads(github_action_benchmark([])) == []
+    assert list(read(bencher_metric_format, measured(model=name))) == [f"{name}-fp16 on linux"]
+    assert read(github_action_benchmark) == []
