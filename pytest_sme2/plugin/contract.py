@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_sme2.errors import Sme2Error, plain
-from pytest_sme2.plugin.state import session_of
+from pytest_sme2.plugin.state import case_of, parameters, session_of
 
 if TYPE_CHECKING:
     from pytest_sme2.results import Check
@@ -83,7 +83,7 @@ class RunWatch:
         if not self._any_option(_CHOOSING):
             self.nodeids = [item.nodeid for item in items]
         self.found = set(_about_cases(items))
-        self.asked = any(_has_case(item) for item in items)
+        self.asked = any("sme2_model" in parameters(item) for item in items)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self.left = self.found - set(_about_cases(session.items))
@@ -93,8 +93,7 @@ class RunWatch:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        seen = getattr(node, "workeroutput", {}).get(SEEN_KEY, ([], False, ()))
-        nodeids, asked, left = seen
+        nodeids, asked, left = getattr(node, "workeroutput", {}).get(SEEN_KEY, ([], False, ()))
         self.nodeids = self.nodeids or nodeids
         self.asked |= asked
         self.left |= {(test, case) for test, case in left}
@@ -139,33 +138,16 @@ class RunWatch:
             if not strict and (promised is None or not self.asked):
                 return [], []
             records = list(found.values())
-            self.part = self._part(records, settings, promised)
+            part = self.part = self._part(records, settings, promised)
             problems = self._empty(records) if strict else []
             if promised is None:
-                return [], problems + ([_NO_CONTRACT.format(root)] if strict else [])
-            return self._judged(promised, problems, binding=strict or bool(os.environ.get("CI")))
+                return [], [*problems, _NO_CONTRACT.format(root)]
+            told, wrong = _judged(promised, part)
+            if strict or os.environ.get("CI"):
+                return told, [*problems, *wrong]
+            return [*told, *wrong], problems
         except (Sme2Error, OSError) as error:
             return [], [f"the contract: {error}"]
-
-    def _judged(
-        self, promised: Contract, problems: list[str], *, binding: bool
-    ) -> tuple[list[str], list[str]]:
-        from pytest_sme2.verdict import contract
-
-        assert self.part is not None  # noqa: S101  (conclude made it)
-        found = contract.gaps(promised, self.part)
-        asked = contract.rows(contract.lines_for(promised, self.part))
-        lines = [row for row in asked if row[0] in self.part.devices]
-        opened = sum(len(gap.figures) for gap in found)
-        told = [f"contract: {len(lines) - opened} of {len(lines)} lines compared"] if lines else []
-        left = [str(gap) for gap in found if gap.reason == contract.DESELECTED]
-        wrong = [str(gap) for gap in found if gap.reason != contract.DESELECTED]
-        if left:
-            told.append("left to other runs (sme2 merge judges them together):")
-            told += [f"  {line}" for line in left]
-        if not binding:
-            return [*told, *wrong], problems
-        return told, [*problems, *wrong]
 
     def _empty(self, records: Sequence[CaseRecord]) -> list[str]:
         """With ``--sme2-strict`` a run that compared nothing is not green."""
@@ -244,8 +226,19 @@ class RunWatch:
             store(root, Contract(checks, facts))
 
 
-def _has_case(item: pytest.Item) -> bool:
-    return "sme2_model" in getattr(getattr(item, "callspec", None), "params", {})
+def _judged(promised: Contract, part: Part) -> tuple[list[str], list[str]]:
+    """What was compared or left to other runs, and what is missing."""
+    from pytest_sme2.verdict import contract
+
+    found = contract.gaps(promised, part)
+    asked = contract.rows(contract.lines_for(promised, part))
+    lines = sum(row[0] in part.devices for row in asked)
+    opened = sum(len(gap.figures) for gap in found)
+    told = [f"contract: {lines - opened} of {lines} lines compared"] if lines else []
+    left = [f"  {gap}" for gap in found if gap.reason == contract.DESELECTED]
+    if left:
+        told += ["left to other runs (sme2 merge judges them together):", *left]
+    return told, [str(gap) for gap in found if gap.reason != contract.DESELECTED]
 
 
 def marked(item: pytest.Item, word: str) -> object:
@@ -255,14 +248,14 @@ def marked(item: pytest.Item, word: str) -> object:
 
 
 def _about_cases(items: Sequence[pytest.Item]) -> list[tuple[str, str]]:
-    cases = [(item, item.callspec.params["sme2_model"]) for item in items if _has_case(item)]  # type: ignore[attr-defined]
+    cases = ((item, case_of(item)) for item in items)
     return [(test_of(item.nodeid), _key(case)) for item, case in cases if case is not None]
 
 
 def _key(case: Case) -> str:
-    from pytest_sme2.verdict.contract import case_of
+    from pytest_sme2.verdict import contract
 
-    return case_of(case.model, case.variant_name, case.threads)
+    return contract.case_of(case.model, case.variant_name, case.threads)
 
 
 def _may_be(device: str, chosen: str) -> bool:

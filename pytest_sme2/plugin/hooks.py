@@ -25,7 +25,7 @@ from pytest_sme2.errors import (
     UsageError,
     plain,
 )
-from pytest_sme2.plugin import fixtures, hookspecs, missing_device, options
+from pytest_sme2.plugin import fixtures, hookspecs, options, state
 from pytest_sme2.plugin.contract import RunWatch, every_case, marked
 from pytest_sme2.plugin.state import CHECKS, GATE, PROBLEMS, SESSION, WIDTH, case_of, session_of
 
@@ -270,12 +270,12 @@ def _translate_errors(item: pytest.Item, *, setup: bool = False) -> Generator[No
     try:
         if setup:
             _ask_for_device(item)
-            missing_device.skip_without_device(item)
+            state.skip_without_device(item)
         return (yield)
     except Sme2Error as error:
         if isinstance(error, NotMeasurableError):
             raise pytest.skip.Exception(str(error)) from None
-        missing_device.skip_same(item, error)
+        state.skip_same(item, error)
         if isinstance(error, (ModelError, ExportError)):
             _keep_failed(item, error)
         raise pytest.fail.Exception(str(error), pytrace=False) from None
@@ -327,8 +327,7 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    parameters = getattr(getattr(item, "callspec", None), "params", {})
-    if call.when == "setup" and parameters.get("sme2_model", item) is None:
+    if call.when == "setup" and state.parameters(item).get("sme2_model", item) is None:
         reason = plain(str(call.excinfo and call.excinfo.value))
         report.__dict__["sme2_empty"] = None if reason == LEFT_OUT else reason
     if call.when == "teardown" and GATE in item.stash:

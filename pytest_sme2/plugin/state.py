@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_sme2.errors import Sme2Error
+from pytest_sme2.errors import LASTING, Sme2Error
 from pytest_sme2.plugin import options
 
 if TYPE_CHECKING:
@@ -24,14 +25,20 @@ GATE: pytest.StashKey[Gate] = pytest.StashKey()
 """Of an item: its gate, if it asked for one."""
 PROBLEMS: pytest.StashKey[list[str]] = pytest.StashKey()
 """Of the run: devices that could not be put back."""
+FIRST: pytest.StashKey[dict[tuple[str | None, str], str]] = pytest.StashKey()
+"""By the case, or the chip that was asked for, and what was wrong: the test that failed with it."""
 WIDTH: pytest.StashKey[int] = pytest.StashKey()
 """Of the run: how wide the terminal is. Unknown while a test runs: its output is captured."""
 
 
+def parameters(item: pytest.Item) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    return found
+
+
 def case_of(item: pytest.Item) -> Case | None:
     """What the test is run for; None if that is no model."""
-    case: Case | None = getattr(getattr(item, "callspec", None), "params", {}).get("sme2_model")
-    return case
+    return parameters(item).get("sme2_model")
 
 
 class _HookFarm:
@@ -75,3 +82,40 @@ def session_of(config: pytest.Config) -> Session:
             settings, say=say, identity=worker.get("testrunuid"), farm=farm
         )
     return config.stash[SESSION]
+
+
+# --- what fails for many tests alike is one failure: of the first, and the others are skipped -----
+
+_NO_DEVICE = "there is no device:"
+
+
+def skip_without_device(item: pytest.Item) -> None:
+    """Skip a test that would only say the same again, perhaps after another long wait."""
+    session = item.config.stash.get(SESSION, None)
+    names = getattr(item, "fixturenames", ())
+    if session is None or not any(name.startswith("sme2_") for name in names):
+        return
+    first = item.config.stash.get(FIRST, {}).get((session.bench.device.soc, _NO_DEVICE))
+    _skip(item, first, _NO_DEVICE)
+
+
+def skip_same(item: pytest.Item, error: Sme2Error) -> None:
+    """Skip a test that would only repeat what another one says, and else remember it.
+
+    That is a missing device, and what cannot be exported, built or run of one case.
+    """
+    session, case = item.config.stash.get(SESSION, None), case_of(item)
+    if session is not None and session.bench.device.missing is error:
+        key, why = (session.bench.device.soc, _NO_DEVICE), _NO_DEVICE
+    elif case is not None and isinstance(error, LASTING):
+        # Another run of the same has another log.
+        key, why = (case.id, str(error).partition(" Its log is ")[0]), "it does not run:"
+    else:
+        return
+    _skip(item, item.config.stash.setdefault(FIRST, {}).setdefault(key, item.nodeid), why)
+
+
+def _skip(item: pytest.Item, first: str | None, why: str) -> None:
+    # The first one itself may be run again, and must not become a skipped test.
+    if first is not None and first != item.nodeid:
+        raise pytest.skip.Exception(f"{why} {first} says why")
