@@ -7,6 +7,7 @@ such lines to the standard error that it shares with the process that started it
 
 from __future__ import annotations
 
+import io
 import os
 import statistics
 import sys
@@ -134,15 +135,13 @@ class LogProgress(Progress):
 
     def __init__(
         self,
-        write: Callable[[str], None],
+        stream: TextIO,
         column: Callable[[], int],
         done: Callable[[], str],
-        *,
         clock: Callable[[], float] = time.monotonic,
-        close: Callable[[], None] = lambda: None,
     ) -> None:
-        self._write = write
-        self._close = close
+        """``stream`` is its own: it closes it."""
+        self._stream = stream
         self._column = column
         self._done = done
         self._clock = clock
@@ -175,7 +174,7 @@ class LogProgress(Progress):
         self._over.set()
         with self._lock:
             self._line = ""
-            self._close()
+            self._stream.close()
 
     def tick(self) -> None:
         """Say it if it is time to."""
@@ -188,7 +187,8 @@ class LogProgress(Progress):
             # Some say themselves how long they have been at it.
             told = now - self._since < 1 or self._line.endswith(" s)")
             took = "" if told else f" ({now - self._since:.0f} s)"
-            self._write(f"{apart}sme2: {self._done()}: {self._line}{took}\n")
+            self._stream.write(f"{apart}sme2: {self._done()}: {self._line}{took}\n")
+            self._stream.flush()
             self._ours = True
 
     def _watch(self) -> None:
@@ -268,9 +268,8 @@ def _progress(config: pytest.Config, how_far: Callable[[], str]) -> Progress:
     if hasattr(config, "workerinput"):
         worker = str(config.workerinput["workerid"])
         with capture.global_and_fixture_disabled():
-            write, close = _written_past_capture(2)
-        # The other workers' dots may stand before it on the line.
-        return LogProgress(write, lambda: 1, lambda: worker, close=close)
+            # The other workers' dots may stand before it on the line.
+            return LogProgress(_past_capture(2), lambda: 1, lambda: worker)
     if reporter is None:
         return Progress()
     writer = config.get_terminal_writer()
@@ -283,22 +282,13 @@ def _progress(config: pytest.Config, how_far: Callable[[], str]) -> Progress:
         stream = sys.stdout
         if stream is not None and stream.isatty():
             return TerminalProgress(stream, column, writer.fullwidth, how_far, uncaptured)
-        write, close = _written_past_capture(1)
-        return LogProgress(write, column, how_far, close=close)
+        return LogProgress(_past_capture(1), column, how_far)
 
 
-def _written_past_capture(stream_number: int) -> tuple[Callable[[str], None], Callable[[], None]]:
-    """What writes to a copy of a standard stream, which pytest redirects while a test runs, and
-    what closes it.
-    """
+def _past_capture(stream_number: int) -> TextIO:
+    """A copy of a standard stream, which pytest redirects while a test runs."""
     try:
         descriptor = os.dup(stream_number)
     except OSError:
-        return lambda text: None, lambda: None
-    stream = os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace")
-
-    def write(text: str) -> None:
-        stream.write(text)
-        stream.flush()
-
-    return write, stream.close
+        return io.StringIO()
+    return os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace")

@@ -59,19 +59,25 @@ def test_on_a_terminal_a_line_is_never_wider_than_it_and_never_two() -> None:
     assert screen(stream.getvalue()) == []
 
 
-class Log:
+class Log(io.StringIO):
     """A log, pytest's column in it and the clock."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.now = 0.0
         self.column = 0
         self.text = ""
         self.progress = LogProgress(
-            self.write, lambda: self.column, lambda: "3 of 9 tests done", clock=lambda: self.now
+            self, lambda: self.column, lambda: "3 of 9 tests done", lambda: self.now
         )
 
-    def write(self, text: str) -> None:
+    def write(self, text: str) -> int:
         self.text += text
+        return len(text)
+
+    def wait(self, seconds: float = EVERY_SECONDS) -> None:
+        self.now += seconds
+        self.progress.tick()
 
 
 def test_in_a_log_there_is_a_line_every_thirty_seconds() -> None:
@@ -79,8 +85,7 @@ def test_in_a_log_there_is_a_line_every_thirty_seconds() -> None:
     log.progress.say("toy: exporting")
     assert log.text == ""
     for _ in range(4):
-        log.now += EVERY_SECONDS / 2
-        log.progress.tick()
+        log.wait(EVERY_SECONDS / 2)
     log.progress.stop()
     assert log.text.splitlines() == [
         "sme2: 3 of 9 tests done: toy: exporting (30 s)",
@@ -91,8 +96,7 @@ def test_in_a_log_there_is_a_line_every_thirty_seconds() -> None:
 def test_a_line_that_tells_its_time_is_left_as_it_is() -> None:
     log = Log()
     log.progress.say("toy: lowering (12 s)")
-    log.now += EVERY_SECONDS
-    log.progress.tick()
+    log.wait()
     log.progress.stop()
     assert log.text == "sme2: 3 of 9 tests done: toy: lowering (12 s)\n"
 
@@ -102,15 +106,13 @@ def test_in_a_log_a_line_never_runs_into_the_dots() -> None:
     log.progress.say("toy: exporting")
     log.text, log.column = "test_a.py ..", 12
     for _ in range(2):
-        log.now += EVERY_SECONDS
-        log.progress.tick()
+        log.wait()
     assert log.text.splitlines()[0] == "test_a.py .."
     assert all(line.startswith("sme2: ") for line in log.text.splitlines()[1:])
     # pytest goes on in the same line, as it believes.
     log.progress.clear()
     log.text += "."
-    log.now += EVERY_SECONDS
-    log.progress.tick()
+    log.wait()
     log.progress.stop()
     assert log.text.splitlines()[3] == "."
 
@@ -119,8 +121,7 @@ def test_after_the_end_nothing_is_said() -> None:
     log = Log()
     log.progress.say("toy: exporting")
     log.progress.stop()
-    log.now += EVERY_SECONDS
-    log.progress.tick()
+    log.wait()
     assert log.text == ""
 
 
@@ -128,8 +129,7 @@ def test_what_is_done_is_not_said_any_more() -> None:
     log = Log()
     log.progress.say("toy: exporting")
     log.progress.rest()
-    log.now += EVERY_SECONDS
-    log.progress.tick()
+    log.wait()
     assert log.text == ""
     log.progress.say("toy: running")
     log.progress.stop()
