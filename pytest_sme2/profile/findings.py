@@ -30,7 +30,7 @@ from pytest_sme2.results import (
     Profile,
     Topic,
 )
-from pytest_sme2.system.wording import count, several
+from pytest_sme2.system.wording import count, several, some_of
 
 FEW_RUNS = 5
 LARGE_SPREAD = 0.10
@@ -359,11 +359,9 @@ def _proof(members: Sequence[OperatorProfile], cost_of: CostOf) -> str:
 
 def _unknown(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
     if profile.unknown:
-        names = sorted(profile.unknown)
-        left = len(names) - 3
         yield Finding(
             Topic.UNKNOWN,
-            ", ".join(map(repr, names[:3])) + (f" and {left} more" if left > 0 else ""),
+            some_of([*map(repr, sorted(profile.unknown))], 3),
             cost_of([member for member in profile.operators if not member.operator.known]),
             f"they are counted as {Category.OTHER}; place them with a rule: the ini value "
             "sme2_categories, or --rule",

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from pytest_sme2.report.text import WIDTH, bullet
 from pytest_sme2.results import BaselineChange
-from pytest_sme2.system.wording import count
+from pytest_sme2.system.wording import count, some_of
 
 MOST_CASES = 3
 """Of those that changed; the rest is counted."""
 MOST_CHANGES = 4
 MOST_KINDS = 6
+MOST_NAMED = 6
 _COUNTED = {
     "operator": ("operator", "operators"),
     "kernel": ("kernel", "kernels"),
@@ -104,16 +105,18 @@ def _summary(updates: Sequence[Update], root: str, width: int, dry_run: bool) ->
     counted = ", ".join(f"{number} {word}" for number, word in parts if number)
     yield bullet(f"baselines: {counted}, in {root}", "", width)
     if refused:
-        yield bullet(f"not stored: {_named(refused)}", "  ", width)
+        yield bullet(f"not stored: {some_of(refused, MOST_NAMED)}", "  ", width)
     if new:
-        yield bullet(f"new: {_named([update.case for update in new])}", "  ", width)
+        cases = some_of([update.case for update in new], MOST_NAMED)
+        yield bullet(f"new: {cases}", "  ", width)
         yield bullet(f"stored of them: {_kinds(new)}", "  ", width)
     if len(changed) > MOST_CASES:
         yield from (bullet(line, "  ", width) for line in _shared(changed))
     for update in changed[:MOST_CASES]:
         yield bullet(f"{update.case}: {_told(update.changes)}", "  ", width)
     if len(changed) > MOST_CASES:
-        yield bullet(f"changed, too: {_named([u.case for u in changed[MOST_CASES:]])}", "  ", width)
+        cases = some_of([update.case for update in changed[MOST_CASES:]], MOST_NAMED)
+        yield bullet(f"changed, too: {cases}", "  ", width)
     doubts = [f"{update.case}: {doubt}" for update in updates for doubt in update.doubts]
     if doubts:
         more = f" ({count(len(doubts) - 1, 'more warning')} with -v)" if len(doubts) > 1 else ""
@@ -148,11 +151,6 @@ def _kind(entry: BaselineChange) -> str:
     if word == "kernel":
         return f"{'no longer ' if entry.new == 'none' else ''}runs {name}"
     return f"other {entry.what}"
-
-
-def _named(cases: Sequence[str], most: int = 6) -> str:
-    left = len(cases) - most
-    return ", ".join(cases[:most]) + (f" and {left} more" if left > 0 else "")
 
 
 def _kinds(updates: Sequence[Update]) -> str:

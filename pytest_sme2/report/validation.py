@@ -17,7 +17,7 @@ from pytest_sme2.report.csv_files import CATEGORY_COLUMNS, OPERATOR_COLUMNS, TIM
 from pytest_sme2.session.analysis import SUFFIX
 from pytest_sme2.session.run_directory import MANIFEST, METRICS, find_records, read_record
 from pytest_sme2.system.files import file_sha256, inside
-from pytest_sme2.system.reading import read_json
+from pytest_sme2.system.reading import read_json, read_members
 from pytest_sme2.system.wording import count
 from pytest_sme2.trace.etdump import read_etdump
 
@@ -70,8 +70,9 @@ def validate_run(root: Path) -> list[FileCheck]:
 
 def _case(folder: Path) -> Iterator[FileCheck]:
     path = folder / METRICS
-    if _is_of_the_kit(path):
-        yield from _kit_run(folder)
+    document = read_members(path)
+    if "results" in document and "measured" not in document:
+        yield from _kit_run(folder, document["results"])
         return
     problem = _json_problem(path, _JSON_KEYS[METRICS])
     if problem:
@@ -81,7 +82,9 @@ def _case(folder: Path) -> Iterator[FileCheck]:
     try:
         etdumps = list(read_record(folder).etdumps.values())
     except Sme2Error as error:
-        etdumps = _named_dumps(path)
+        # The dumps it names, although it cannot be used as a whole.
+        named = document["etdumps"].values() if isinstance(document["etdumps"], dict) else ()
+        etdumps = [name for name in named if isinstance(name, str)]
         # A damaged dump is named below, once.
         if not (isinstance(error, EtdumpError) and etdumps):
             said = str(error).removeprefix(f"{path} ")
@@ -100,27 +103,18 @@ def _case(folder: Path) -> Iterator[FileCheck]:
             yield from _ending(dump.parent, ending)
 
 
-def _is_of_the_kit(path: Path) -> bool:
-    """Whether Arm's profiling kit wrote it: results, and nothing that this project adds."""
-    try:
-        document: Any = read_json(path, remedy="")
-    except Sme2Error:
-        return False
-    return isinstance(document, dict) and "results" in document and "measured" not in document
-
-
-def _kit_run(folder: Path) -> Iterator[FileCheck]:
-    """What the kit's own check asks for, and that its figures are whole."""
+def _kit_run(folder: Path, results: object) -> Iterator[FileCheck]:
+    """What Arm's profiling kit wrote: what its own check asks for, and that figures are whole."""
     path = folder / METRICS
-    results = read_json(path, remedy="")["results"]
-    problems = [_kit_problem(entry, number) for number, entry in enumerate(_listed(results))]
+    entries = results if isinstance(results, list) else []
+    metrics = [entry.get("metrics") if isinstance(entry, dict) else None for entry in entries]
+    problems = [_kit_problem(each, f"results[{number}]") for number, each in enumerate(metrics)]
     yield FileCheck(
         path, "; ".join(filter(None, problems)) or ("" if problems else "has no result")
     )
     yield FileCheck(folder / MANIFEST, _json_problem(folder / MANIFEST, ("model", "results")))
-    for entry in _listed(results):
-        metrics = entry.get("metrics") if isinstance(entry, dict) else None
-        name = metrics.get("etdump_rel", metrics.get("etdump")) if isinstance(metrics, dict) else 0
+    for each in metrics:
+        name = each.get("etdump_rel", each.get("etdump")) if isinstance(each, dict) else None
         if not isinstance(name, str):
             continue
         try:
@@ -131,44 +125,24 @@ def _kit_run(folder: Path) -> Iterator[FileCheck]:
         yield FileCheck(dump, _dump_problem(dump))
 
 
-def _listed(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _kit_problem(entry: object, number: int) -> str:
-    metrics = entry.get("metrics") if isinstance(entry, dict) else None
+def _kit_problem(metrics: object, where: str) -> str:
     if not isinstance(metrics, dict):
-        return f"results[{number}] has no metrics"
+        return f"{where} has no metrics"
     latency = metrics.get("latency_ms")
     if latency is None:
         return ""
-    numbers = [
-        value
-        for value in _listed(latency)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
-    ]
-    if not numbers or len(numbers) != len(_listed(latency)):
-        return f"results[{number}].latency_ms is not a list of times above 0"
-    for name, expected in (
-        ("median_ms", statistics.median(numbers)),
-        ("min_ms", min(numbers)),
-        ("max_ms", max(numbers)),
-    ):
-        said = metrics.get(name, expected)
+    if not isinstance(latency, list) or not latency or not all(map(_is_time, latency)):
+        return f"{where}.latency_ms is not a list of times above 0"
+    figures = {"median": statistics.median(latency), "min": min(latency), "max": max(latency)}
+    for name, expected in figures.items():
+        said = metrics.get(f"{name}_ms", expected)
         if not isinstance(said, (int, float)) or not math.isclose(said, expected, rel_tol=1e-6):
-            return f"results[{number}].{name} is {said!r}, but latency_ms gives {expected:g}"
+            return f"{where}.{name}_ms is {said!r}, but latency_ms gives {expected:g}"
     return ""
 
 
-def _named_dumps(path: Path) -> list[str]:
-    """The dumps a record names, where the record as a whole cannot be used."""
-    try:
-        document: Any = read_json(path, remedy="")
-    except Sme2Error:
-        return []
-    etdumps = document.get("etdumps") if isinstance(document, dict) else None
-    named = etdumps.values() if isinstance(etdumps, dict) else ()
-    return [name for name in named if isinstance(name, str)]
+def _is_time(value: object) -> bool:
+    return isinstance(value, (int, float)) and value is not True and 0 < value < math.inf
 
 
 def _ending(folder: Path, ending: str) -> Iterator[FileCheck]:
@@ -228,10 +202,10 @@ def _dump_problem(path: Path) -> str:
 
 def _changed(folder: Path, name: str) -> str:
     """Whether a dump has changed since the manifest was written."""
+    experiments = read_members(folder / MANIFEST).get("experiments")
     try:
-        document = read_json(folder / MANIFEST, remedy="")
-        hashes = {entry["etdump"]: entry["sha256"] for entry in document["experiments"].values()}
-    except (KeyError, TypeError, AttributeError, Sme2Error):
+        hashes = {entry["etdump"]: entry["sha256"] for entry in experiments.values()}
+    except (KeyError, TypeError, AttributeError):
         return ""
     if name not in hashes:
         return f"is not in {MANIFEST}"

@@ -9,13 +9,12 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pytest_sme2 import __version__
-from pytest_sme2.errors import Sme2Error
 from pytest_sme2.profile.build import robust_stats
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.compare import largest_category
@@ -38,7 +37,7 @@ from pytest_sme2.session.analysis import Analysis, analyze_file
 from pytest_sme2.session.reproduce import reproduce_command
 from pytest_sme2.session.run_directory import MANIFEST, CaseRecord
 from pytest_sme2.system.files import encode, file_sha256, safe_name, write_json, write_text
-from pytest_sme2.system.reading import read_json
+from pytest_sme2.system.reading import read_members
 from pytest_sme2.trace.etdump import read_etdump
 
 REPORT = "report.md"
@@ -194,22 +193,14 @@ def manifest(folder: Path, record: CaseRecord, command: Sequence[str] = ()) -> d
 
 def measured_commit(folder: Path) -> str:
     """The commit of the project that was measured, as the manifest has it."""
-    commit = _read_manifest(folder).get("commit")
+    # Where it cannot be read, `sme2 report validate` says what is wrong with it.
+    commit = read_members(folder / MANIFEST).get("commit")
     return commit if isinstance(commit, str) else ""
-
-
-def _read_manifest(folder: Path) -> Mapping[str, Any]:
-    """Empty where it cannot be read: `sme2 report validate` says what is wrong with it."""
-    try:
-        document = read_json(folder / MANIFEST, remedy="")
-    except Sme2Error:
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def _of_its_making(folder: Path, record: CaseRecord) -> dict[str, Any]:
     """What the manifest of the same run says already; a later report happens in another place."""
-    before = _read_manifest(folder)
+    before = read_members(folder / MANIFEST)
     if before.get("recorded") != record.measured.recorded:
         return {}
     kept = ("commit", "executorch", "versions", "host", "command")

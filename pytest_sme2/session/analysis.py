@@ -13,7 +13,7 @@ from pytest_sme2.profile.build import build_profiles, leave_out
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.results import Columns, KernelCensus, Profile
 from pytest_sme2.session.run_directory import METRICS
-from pytest_sme2.system.reading import read_json
+from pytest_sme2.system.reading import read_members
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.program import read_program
@@ -79,10 +79,8 @@ def was_emulated(path: Path) -> bool:
     for folder in list(path.absolute().parents)[:2]:
         record = folder / METRICS
         if record.is_file():
-            try:
-                return read_json(record, remedy="")["measured"]["emulated"] is True
-            except (KeyError, TypeError, Sme2Error):
-                return False
+            measured = read_members(record).get("measured")
+            return isinstance(measured, dict) and measured.get("emulated") is True
     return False
 
 

@@ -83,6 +83,15 @@ def read_json(
     return json_value(data, str(path), remedy=remedy, error=error, finite=finite)
 
 
+def read_members(path: Path) -> Mapping[str, Any]:
+    """The members of a JSON object; none where there is no such object to be read."""
+    try:
+        document = read_json(path, remedy="")
+    except Sme2Error:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
 def json_value(
     data: bytes | str,
     where: str,

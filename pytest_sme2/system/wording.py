@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pytest_sme2.errors import UsageError
 
@@ -18,6 +18,12 @@ def several(number: int, noun: str) -> str:
 def count(number: int, noun: str) -> str:
     """``1 operator``, ``3 operators``."""
     return f"{number} {several(number, noun)}"
+
+
+def some_of(names: Sequence[str], most: int) -> str:
+    """The first of them, and how many more there are: ``a, b and 3 more``."""
+    left = len(names) - most
+    return ", ".join(names[:most]) + (f" and {left} more" if left > 0 else "")
 
 
 def one_of(value: str, choices: Iterable[str], what: str) -> str:

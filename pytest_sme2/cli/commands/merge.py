@@ -24,7 +24,7 @@ from pytest_sme2.session.run_directory import CaseRecord, find_records, read_rec
 from pytest_sme2.session.settings import parse_report
 from pytest_sme2.session.shard import SCHEMA, RanTest, Shard, read_shard, write_shard
 from pytest_sme2.system.files import new_folder, write_text
-from pytest_sme2.system.wording import count
+from pytest_sme2.system.wording import count, some_of
 from pytest_sme2.verdict import contract
 from pytest_sme2.verdict.judging import FAILING
 
@@ -288,15 +288,11 @@ def _problems(shards: Mapping[Path, Shard], *, kin: bool) -> list[str]:
     found = {name for shard in shards.values() for name in shard.found}
     lost = sorted(found - set(ran))
     if lost:
-        problems.append(
-            f"{count(len(lost), 'test')} of {len(found)} ran in no shard: {_named(lost)}."
-        )
+        number = f"{count(len(lost), 'test')} of {len(found)}"
+        problems.append(f"{number} ran in no shard: {some_of(lost, MOST_NAMED)}.")
     twice = sorted(name for name, times in ran.items() if times > 1)
     if twice and not kin:
-        problems.append(f"{count(len(twice), 'test')} ran in more than one shard: {_named(twice)}.")
+        problems.append(
+            f"{count(len(twice), 'test')} ran in more than one shard: {some_of(twice, MOST_NAMED)}."
+        )
     return problems
-
-
-def _named(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
