@@ -139,11 +139,8 @@ def cost_lines(measured: CaseResult) -> Iterator[str]:
     costs = {arm: measured.costs[arm] for arm in arms}
     rows = [[name, *(cell(costs[arm]) for arm in arms)] for name, cell in _SUMMARY.items()]
     yield from table(["per inference", *(f"SME2 {measured.arm_name(arm)}" for arm in arms)], rows)
-    yield ""
     each = instructions_per_token(measured)
-    if each:
-        yield as_sentence(each)
-        yield ""
+    yield from ("", as_sentence(each), "") if each else ("",)
     yield from table(
         ["category", *(f"instructions {arm}" for arm in arms)],
         (

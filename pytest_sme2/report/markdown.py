@@ -195,35 +195,28 @@ def latency_lines(record: CaseRecord) -> Iterator[str]:
     yield from table(["arm", "processes", "median", "fastest", "slowest"], rows)
     rate = tokens_per_second(measured)
     if rate:
-        yield ""
-        yield as_sentence(rate)
+        yield from ("", as_sentence(rate))
     if measured.speedup is not None:
         found = measured.speedup
-        yield ""
         over = f"{count(found.pairs, 'pair')} of processes"
-        if math.isinf(found.high):
-            yield f"SME2 makes it **{found.value:.2f}x** as fast ({over}: too few for an interval)."
-        else:
-            yield (
-                f"SME2 makes it **{found.value:.2f}x** as fast, between {found.low:.2f}x and "
-                f"{found.high:.2f}x ({found.confidence:.1%} interval over {over})."
-            )
+        interval = f" ({over}: too few for an interval)"
+        if not math.isinf(found.high):
+            bounds = f"between {found.low:.2f}x and {found.high:.2f}x"
+            interval = f", {bounds} ({found.confidence:.1%} interval over {over})"
+        yield from ("", f"SME2 makes it **{found.value:.2f}x** as fast{interval}.")
     measured_to = noise_of(record)
     if measured_to is not None:
-        yield ""
-        yield f"Measured to: {measured_to}."
+        yield from ("", f"Measured to: {measured_to}.")
     notes = [*made_of(record), *(record.measurement.notes if record.measurement else ())]
     if notes:
-        yield ""
-        yield from (f"- {prose(note)}" for note in notes)
+        yield from ("", *(f"- {prose(note)}" for note in notes))
 
 
 def _threads(measured: CaseResult) -> Iterator[str]:
     found = measured.frontier
     if found is not None:
         yield from table(*frontier_rows(measured, found))
-        yield ""
-        yield from (f"- {prose(note)}" for note in frontier_notes(measured, found))
+        yield from ("", *(f"- {prose(note)}" for note in frontier_notes(measured, found)))
 
 
 def _generated(measured: CaseResult) -> Iterator[str]:
@@ -256,8 +249,7 @@ def _categories(measured: CaseResult, timed: bool) -> Iterator[str]:
         ratios = {each.name: each.ratio for each in (*comparison.categories, comparison.overhead)}
         rows = [[*row, times(ratios.get(row[0]))] for row in rows]
     yield from table(headings, rows)
-    yield ""
-    yield "These times are of traced runs, and tracing costs time. The latency is above."
+    yield from ("", "These times are of traced runs, and tracing costs time. The latency is above.")
 
 
 def _time_and_share(profile: Profile, ns: float, timed: bool) -> list[str]:
@@ -311,8 +303,7 @@ def _operators(measured: CaseResult, timed: bool) -> Iterator[str]:
     yield from table([*headings, "time", "share"], rows)
     left = len(profile.operators) - len(costliest)
     if left:
-        yield ""
-        yield f"and {count(left, 'operator')} more, in the operator statistics (CSV)."
+        yield from ("", f"and {count(left, 'operator')} more, in the operator statistics (CSV).")
 
 
 _PROOFS = {True: "yes", False: "no", "sme1": "SME1", "unproven": "unproven"}
@@ -336,8 +327,7 @@ def _executors(measured: CaseResult, timed: bool) -> Iterator[str]:
     )
     if portable:
         listed = ", ".join(f"{number} {code(name)}" for name, number in portable.most_common())
-        yield ""
-        yield f"Outside of the delegate: {listed}."
+        yield from ("", f"Outside of the delegate: {listed}.")
 
 
 def _kernels(measured: CaseResult) -> Iterator[str]:
@@ -352,9 +342,7 @@ def _kernels(measured: CaseResult) -> Iterator[str]:
     on = measured.kernels.get(Arm.ON)
     names = [kernel for kernel in (on.kernels if on else ()) if kernel.family is KernelFamily.SME2]
     if names:
-        yield ""
-        yield "SME2 kernels that ran with SME2 on:"
-        yield ""
+        yield from ("", "SME2 kernels that ran with SME2 on:", "")
         yield from (f"- {code(kernel.name)}" for kernel in names)
 
 
