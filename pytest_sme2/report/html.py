@@ -68,12 +68,10 @@ MOST_DETAILS = 5
 
 
 def write_html(path: Path, cases: Sequence[Case]) -> None:
-    """Write the report of these cases, each with its folder, over ``path``."""
     write_text(path, page(report_document(cases)))
 
 
 def page(document: Mapping[str, Any]) -> str:
-    """The whole page."""
     charts, script = page_part("plotly-basic.min.js"), page_part("report.js")
     policy = "; ".join(
         (
@@ -113,19 +111,11 @@ def script_hash(script: str) -> str:
 
 def _data(document: Mapping[str, Any]) -> Iterator[str]:
     """The document as JSON, in pieces. A large run's cases fill the memory, so each is one."""
-    before = "{"
-    for name, value in document.items():
-        yield f"{before}{embedded_json(name)}:"
-        before = ","
-        if isinstance(value, Iterator):
-            yield "["
-            for number, entry in enumerate(value):
-                yield "," if number else ""
-                yield embedded_json(entry)
-            yield "]"
-        else:
-            yield embedded_json(value)
-    yield "}"
+    others = {name: value for name, value in document.items() if name != "cases"}
+    yield embedded_json(others).removesuffix("}") + ',"cases":['
+    for number, case in enumerate(document["cases"]):
+        yield f"{',' if number else ''}{embedded_json(case)}"
+    yield "]}"
 
 
 def embedded_json(document: object) -> str:
@@ -292,36 +282,29 @@ def _generation(measured: CaseResult) -> dict[str, Any] | None:
     }
 
 
-# --- an arm ---------------------------------------------------------------------------------------
-
-
-def _number(names: dict[str, int], name: str) -> int:
+def _numbers(names: dict[str, int], found: Iterable[str]) -> list[int]:
     """Each name is stored once; elsewhere its number stands for it."""
-    return names.setdefault(name, len(names))
+    return [names.setdefault(name, len(names)) for name in found]
 
 
 def _arm(measured: CaseResult, arm: Arm) -> dict[str, Any]:
     profile = measured.profiles[arm]
     names: dict[str, int] = {}
     kinds: dict[str, int] = {}
-    categories = {category: number for number, category in enumerate(Category)}
     operators = profile.operators
     shown: dict[str, Any] = {
         "runs": profile.runs,
         "counts": [profile.category_counts[category] for category in Category],
-        "label": [_number(names, member.label) for member in operators],
-        "category": [categories[member.operator.category] for member in operators],
-        "kind": [_number(kinds, member.operator.kind) for member in operators],
+        "label": _numbers(names, (member.label for member in operators)),
+        "category": [[*Category].index(member.operator.category) for member in operators],
+        "kind": _numbers(kinds, (member.operator.kind for member in operators)),
         "portable": [int(member.operator.executor is Executor.PORTABLE) for member in operators],
         "sme2": [
             _PROOFS[member.operator.proof] if member.operator.matrix else 0 for member in operators
         ],
         "engine": engines_of(measured, arm),
-        "module": [_number(names, member.module) for member in operators],
-        "shapes": [
-            _number(names, "" if member.shapes is None else str(member.shapes))
-            for member in operators
-        ],
+        "module": _numbers(names, (member.module for member in operators)),
+        "shapes": _numbers(names, (str(member.shapes or "") for member in operators)),
         "call": [member.call for member in operators],
     }
     cost = measured.costs.get(arm)
@@ -370,9 +353,6 @@ def _cost(cost: InferenceCost) -> dict[str, Any]:
 _PROOFS = {True: 1, "sme1": 1, False: 2, "unproven": 3}
 
 
-# --- kernels, environment ---------------------------------------------------------------
-
-
 def _kernels(measured: CaseResult) -> dict[str, Any] | None:
     """Every kernel that ran on either arm, or what XNNPACK's log has instead."""
     censuses = measured.kernels
@@ -382,15 +362,9 @@ def _kernels(measured: CaseResult) -> dict[str, Any] | None:
     rows: dict[str, dict[str, Any]] = {}
     for arm, census in censuses.items():
         for kernel in census.kernels or census.operators:
-            row = rows.setdefault(
-                kernel.name,
-                {
-                    "name": kernel.name,
-                    "family": str(kernel.family),
-                    "operator": operators.get(kernel.name, ""),
-                },
-            )
-            row[str(arm)] = kernel.count
+            name, family = kernel.name, str(kernel.family)
+            row = {"name": name, "family": family, "operator": operators.get(name, "")}
+            rows.setdefault(name, row)[str(arm)] = kernel.count
     return {
         "source": next(iter(censuses.values())).source,
         "rows": sorted(rows.values(), key=lambda row: (row["family"] != "sme2", row["name"])),
