@@ -238,16 +238,16 @@ def next_step(records: Sequence[CaseRecord]) -> str:
 
     Empty where there is nothing to change, or only programs whose source is not known.
     """
-    best, command = (False, 0.0), ""
-    for record in records:
-        measured = record.measured
-        if measured.variant == AS_EXPORTED or not measured.profiles:
-            continue
-        for entry in advice({measured.variant: case_findings(measured)}):
-            if (bool(entry.rewrite), entry.share) > best:
-                best = (bool(entry.rewrite), entry.share)
-                command = advise_command(record, entry.rewrite)
-    return command
+    found = [
+        (entry, record)
+        for record in records
+        if record.measured.variant != AS_EXPORTED and record.measured.profiles
+        for entry in advice({record.measured.variant: case_findings(record.measured)})
+    ]
+    if not found:
+        return ""
+    entry, record = max(found, key=lambda each: (bool(each[0].rewrite), each[0].share))
+    return advise_command(record, entry.rewrite)
 
 
 def _merged(model: str, topic: Topic, members: Sequence[tuple[str, Finding]]) -> RunFinding:
@@ -258,11 +258,10 @@ def _merged(model: str, topic: Topic, members: Sequence[tuple[str, Finding]]) ->
         costs[label] = Cost(
             old.operators + finding.cost.operators, old.share + finding.cost.share, finding.cost.of
         )
-    heads: dict[str, list[str]] = {}
+    heads: dict[str, dict[str, None]] = {}
     for label, finding in members:
         head = str(costs[label].operators) if topic in _BY_NUMBER else finding.what
-        if label not in heads.setdefault(head, []):
-            heads[head].append(label)
+        heads.setdefault(head, {})[label] = None
     unit_said = False
     parts = []
     for head, labels in heads.items():

@@ -67,8 +67,7 @@ def _explain(slices: Sequence[dict[str, Any]], track: Track) -> None:
         # Another method, or control flow: then nothing is known of these.
         if track.profile is not None and len(found) == len(track.profile.operators):
             for details, member in zip(found, track.profile.operators, strict=True):
-                shapes = None if member.shapes is None else str(member.shapes)
-                details |= _known(module=member.module, shapes=shapes)
+                details |= _known(module=member.module, shapes=str(member.shapes or ""))
         if track.cost is not None and len(found) == len(track.cost.operators):
             total = track.cost.total.instructions
             for details, entry in zip(found, track.cost.operators, strict=True):
@@ -113,11 +112,11 @@ def _events(
     origin = int(columns.start[selection.execute].min())
 
     def event(
-        name: str, category: str, colour: str, start: int, length: int, details: dict[str, object]
+        name: str, kind: str, start: int, length: int, colour: str = _CALL_COLOUR, **details: object
     ) -> dict[str, Any]:
         return {
             "name": name,
-            "cat": category,
+            "cat": kind,
             "ph": "X",
             "pid": process,
             "tid": _THREAD,
@@ -130,35 +129,29 @@ def _events(
     lengths = durations(columns, selection.execute).tolist()
     starts = columns.start[selection.execute].tolist()
     for number, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-        yield event(f"run {number}", "run", _CALL_COLOUR, int(start), length, {"run": number})
+        yield event(f"run {number}", "run", int(start), length, run=number)
     for call, members in _calls(selection).items():
         start = int(columns.start[call])
         length = max(int(columns.end[call]) - start, 0)
         alone = len(members) == 1 and int(selection.rows[members[0]]) == call
         if not alone:
             name = columns.names[columns.name[call]]
-            instruction = int(columns.instruction[call])
-            yield event(name, "call", _CALL_COLOUR, start, length, {"instruction": instruction})
+            yield event(name, "call", start, length, instruction=int(columns.instruction[call]))
         for position, at, took in _placed(selection, members, start, start + length):
-            label = columns.names[columns.name[selection.rows[position]]]
             row = selection.rows[position]
+            label = columns.names[columns.name[row]]
             operator = known.get(
                 (label, int(columns.instruction[row])), selection.operators[columns.name[row]]
             )
-            yield event(
-                label,
-                str(operator.category),
-                _COLOURS[operator.category],
-                at,
-                took,
-                {
-                    "category": str(operator.category),
-                    "kind": operator.kind,
-                    "executor": str(operator.executor),
-                    "sme2": operator.proof,
-                    "run": int(selection.run[position]),
-                },
-            )
+            details = {
+                "category": str(operator.category),
+                "kind": operator.kind,
+                "executor": str(operator.executor),
+                "sme2": operator.proof,
+                "run": int(selection.run[position]),
+            }
+            colour = _COLOURS[operator.category]
+            yield event(label, str(operator.category), at, took, colour) | {"args": details}
 
 
 def _calls(selection: Selection) -> dict[int, list[int]]:
