@@ -84,9 +84,8 @@ def sme2_benchmark(
     sme2_clock: DeviceClock, sme2_session: Session, sme2_model: Case, sme2_arm: Arm, benchmark: Any
 ) -> None:
     """Feed the process medians of one arm into pytest-benchmark, one round per process."""
-    arm = sme2_arm
     measured = sme2_session.measured(sme2_model, timed=True)
-    medians = (measured.medians_ns or {})[arm]
+    medians = (measured.medians_ns or {})[sme2_arm]
     durations = iter(medians)
 
     def step() -> None:
@@ -97,7 +96,7 @@ def sme2_benchmark(
         "model": measured.model,
         "variant": measured.variant,
         "threads": measured.threads,
-        "sme2": str(arm),
+        "sme2": str(sme2_arm),
     }
     benchmark.extra_info.update(benchmark.params, device=measured.fingerprint.key)
     if measured.speedup is not None:

@@ -97,9 +97,6 @@ def sme2_gate(
 
     hook = request.config.hook
 
-    def conclude(checks: Sequence[Check]) -> None:
-        _warn(gate, checks)
-
     def override(case: Case, limits: Limits) -> Limits:
         changed = hook.pytest_sme2_limits(
             config=request.config, model=case.model, variant=case.variant_name, limits=limits
@@ -112,14 +109,13 @@ def sme2_gate(
         )
         return [check for checks in found for check in checks]
 
-    gate = Gate(sme2_session, sme2_model, conclude, override, custom)
+    gate = Gate(sme2_session, sme2_model, lambda checks: _warn(gate, checks), override, custom)
     request.node.stash[GATE] = gate
     yield gate
     # A case of which nothing could be measured has nothing to keep.
     if gate.measured_anything:
         request.node.stash[CHECKS] = (sme2_model.id, str(gate.keep()), gate.checks)
-        for name, value in junit_properties(gate):
-            request.node.user_properties.append((name, value))
+        request.node.user_properties.extend(junit_properties(gate))
 
 
 def junit_properties(gate: Gate) -> Iterator[tuple[str, str]]:
@@ -179,7 +175,7 @@ def _failure(item: pytest.Item, gate: Gate) -> str:
         return ""
     text = failure_text(
         gate.verdict(checks),
-        arguments=_test_words(item, gate.session.bench.target.name),
+        arguments=[*_arguments(item, gate.session.bench.target.name)],
         growth=gate.growth() if any(check.unit == "ns" for check in bad) else None,
         shown=tuple({check.verdict for check in bad}),
         width=item.config.stash[WIDTH],
@@ -187,31 +183,17 @@ def _failure(item: pytest.Item, gate: Gate) -> str:
     return plain(text)
 
 
-def _test_words(item: pytest.Item, device: str) -> list[str]:
-    """The command that runs one test again, from the folder where pytest was started, without the
-    word ``pytest``.
-    """
+def _arguments(item: pytest.Item, device: str) -> Iterator[str]:
+    """Those of the pytest that runs one test again, from the folder where it was started."""
     config = item.config
     taken = config.stash.get(TAKEN, ())
-    return [
-        *_ini_words(config),
-        f"{'--sme2-device' if '--device' in taken else '--device'}={device}",
-        *_typed(config),
-        *_place(item),
-    ]
-
-
-def _ini_words(config: pytest.Config) -> Iterator[str]:
     chosen = config.getoption("inifilename")
     if chosen:
         yield f"--config-file={chosen}"
     for text in config.getoption("override_ini") or ():
         yield f"--override-ini={text}"
-
-
-def _typed(config: pytest.Config) -> Iterator[str]:
-    """Our options as they were typed; those of the ini file are there again without a word."""
-    taken = config.stash.get(TAKEN, ())
+    yield f"{'--sme2-device' if '--device' in taken else '--device'}={device}"
+    # Our options as they were typed; those of the ini file are there again without a word.
     for option in OPTIONS:
         value = config.getoption(option.destination)
         if value is None or option.name in _OUTPUTS:
@@ -219,18 +201,14 @@ def _typed(config: pytest.Config) -> Iterator[str]:
         name = long_name(option.flag) if option.flag in taken else option.flag
         for each in value if isinstance(value, list) else [value]:
             yield name if each is True else f"{name}={each}"
-
-
-def _place(item: pytest.Item) -> Iterator[str]:
     inner = item.nodeid.partition("::")[2]
     path = item.path.resolve()
     if path.is_relative_to(_PACKAGE):
         # The suite that is installed with the package: its files are nowhere near the user's.
         module = ".".join(path.relative_to(_PACKAGE.parent).with_suffix("").parts)
-        yield "--pyargs"
-        yield f"{module}::{inner}"
+        yield from ("--pyargs", f"{module}::{inner}")
     else:
-        yield f"{os.path.relpath(path, item.config.invocation_params.dir)}::{inner}"
+        yield f"{os.path.relpath(path, config.invocation_params.dir)}::{inner}"
 
 
 def _strict(gate: Gate) -> bool:

@@ -166,13 +166,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     from pytest_sme2.session.cases import check_names, check_weights
 
     run = session_of(config)
-    flag = "--sme2-models"
-    try:
-        check_names(run.registry, run.programs, run.settings)
-        flag = "--sme2-weights"
-        check_weights(run.registry, run.programs, run.settings)
-    except Sme2Error as error:
-        raise pytest.UsageError(f"{flag}: {error}") from None
+    for flag, check in (("--sme2-models", check_names), ("--sme2-weights", check_weights)):
+        try:
+            check(run.registry, run.programs, run.settings)
+        except Sme2Error as error:
+            raise pytest.UsageError(f"{flag}: {error}") from None
 
 
 # --- which tests ----------------------------------------------------------------------------------

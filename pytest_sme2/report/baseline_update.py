@@ -17,12 +17,8 @@ MOST_CASES = 3
 MOST_CHANGES = 4
 MOST_KINDS = 6
 MOST_NAMED = 6
-_COUNTED = {
-    "operator": ("operator", "operators"),
-    "kernel": ("kernel", "kernels"),
-    "share": ("share of time", "shares of time"),
-    "version": ("version", "versions"),
-}
+# What is only counted, and what follows its name.
+_COUNTED = {"operator": "", "kernel": "", "share": " of time", "version": ""}
 # A kernel whose name the library does not keep: its place there says nothing to a reader.
 _UNNAMED = re.compile(r"kernel \S+\+0x[0-9a-f]+ ")
 
@@ -156,12 +152,11 @@ def _kind(entry: BaselineChange) -> str:
 def _kinds(updates: Sequence[Update]) -> str:
     """``operators, kernels, instructions (off), …``: each kind of value once."""
     found: dict[str, None] = {}
-    for update in updates:
-        for entry in update.changes:
-            word = entry.what.partition(" ")[0]
-            # What is in brackets is the arm or the number of threads.
-            plural = _COUNTED.get(word, ("", re.sub(r" \(.*", "", entry.what)))[1]
-            found[plural] = None
+    for entry in (entry for update in updates for entry in update.changes):
+        word = entry.what.partition(" ")[0]
+        # What is in brackets is the arm or the number of threads.
+        figure = re.sub(r" \(.*", "", entry.what)
+        found[f"{word}s{_COUNTED[word]}" if word in _COUNTED else figure] = None
     return ", ".join(found)
 
 
@@ -170,8 +165,6 @@ def _told(changes: Sequence[BaselineChange]) -> str:
     words = Counter(entry.what.partition(" ")[0] for entry in changes)
     figures = [entry for entry in changes if entry.what.partition(" ")[0] not in _COUNTED]
     parts = [f"{entry.what} {entry.old} → {entry.new}" for entry in figures[:MOST_CHANGES]]
-    for word, (one, several) in _COUNTED.items():
-        if words[word]:
-            parts.append(f"{words[word]} {one if words[word] == 1 else several}")
+    parts += [f"{count(words[word], word)}{rest}" for word, rest in _COUNTED.items() if words[word]]
     left = len(figures) - MOST_CHANGES
     return "; ".join(parts) + (f"; and {left} more" if left > 0 else "")

@@ -93,17 +93,12 @@ class Event:
 
 def only(found: Sequence[Event], figure: str, least: float) -> list[Event]:
     """What is left with the changes of these figures that are large enough."""
-    kept = (
-        [
-            change
-            for change in event.changes
-            if fnmatch.fnmatchcase(change.track.figure.name, figure) and change.share >= least
-        ]
-        for event in found
-    )
-    return [
-        replace(event, changes=tuple(each)) for event, each in zip(found, kept, strict=True) if each
-    ]
+
+    def chosen(change: Change) -> bool:
+        return fnmatch.fnmatchcase(change.track.figure.name, figure) and change.share >= least
+
+    kept = (replace(event, changes=tuple(filter(chosen, event.changes))) for event in found)
+    return [event for event in kept if event.changes]
 
 
 def size_of(series: Sequence[Series]) -> str:

@@ -42,15 +42,12 @@ MISSING = (
 )
 
 
-@dataclass(frozen=True)
-class ChangePoint:
-    """A change of level. Positions count from 0."""
+class ChangePoint(NamedTuple):
+    """A new level, which begins with one run most likely, and at 95 % between two others."""
 
     at: int
-    """The first run of the new level, most likely."""
     earliest: int
     latest: int
-    """Between these, at 95 %."""
     old: float
     new: float
 
@@ -252,15 +249,12 @@ def all_series(records: Sequence[HistoryRecord]) -> list[Series]:
 def _conditions(record: HistoryRecord) -> tuple[str, ...]:
     """Clock and temperature are left out: they are never the same twice."""
     governor = record.conditions.get("governor")
-    return tuple(
-        told
-        for told, apart in (
-            (f"{record.threads} threads", record.threads != 1),
-            (f"{record.runner} runner", record.runner not in ("", "wheel")),
-            (f"governor {governor}", governor),
-        )
-        if apart
-    )
+    known = {
+        f"{record.threads} threads": record.threads != 1,
+        f"{record.runner} runner": record.runner not in ("", "wheel"),
+        f"governor {governor}": governor,
+    }
+    return tuple(text for text, apart in known.items() if apart)
 
 
 def _tracks(runs: Sequence[HistoryRecord]) -> Iterator[FigureHistory]:
@@ -337,17 +331,10 @@ def latest(track: FigureHistory, window: int | None, since: str | None) -> Figur
     """
     start = max(0, len(track.points) - (window or len(track.points)))
     if since is not None:
-        ours = (
-            at
-            for at, point in enumerate(track.points)
-            if (point.run.commit or "").startswith(since)
-        )
-        start = max(start, next(ours, len(track.points)))
-    return replace(
-        track,
-        points=track.points[start:],
-        steps=tuple(step for step in track.steps if step.at > start),
-    )
+        ours = [(point.run.commit or "").startswith(since) for point in track.points]
+        start = max(start, [*ours, True].index(True))
+    steps = tuple(step for step in track.steps if step.at > start)
+    return replace(track, points=track.points[start:], steps=steps)
 
 
 def worsened(track: FigureHistory) -> float | None:
