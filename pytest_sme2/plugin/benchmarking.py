@@ -30,9 +30,7 @@ class DeviceClock:
 
 
 def benchmarked_arms(session: Session) -> tuple[Arm, ...]:
-    """The arms that get a benchmark of their own, as far as it is known while tests are collected;
-    empty where there is only one.
-    """
+    """Those with a benchmark of their own, as far as known at collection; none if there is one."""
     from pytest_sme2.errors import Sme2Error
     from pytest_sme2.results import PAIR
 

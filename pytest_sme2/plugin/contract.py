@@ -72,8 +72,6 @@ class RunWatch:
         """Whether there is any test about a model."""
         self.part: Part | None = None
 
-    # --- which tests there are ------------------------------------------------------------------
-
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Before all other plugins, which may deselect tests."""
@@ -116,8 +114,6 @@ class RunWatch:
         """Remember which test made which check."""
         for check in checks:
             self.tests[(folder, check["metric"])] = test_of(nodeid)
-
-    # --- how it ends ----------------------------------------------------------------------------
 
     def conclude(
         self,

@@ -252,9 +252,7 @@ class Hooks:
 def progress_of(
     config: pytest.Config, weights: Callable[[], Mapping[str, int]]
 ) -> Callable[[str], None]:
-    """Where the run says what it is doing; nowhere with ``-q``. ``weights`` compares how long
-    the cases take.
-    """
+    """Where the run says what it is doing; nowhere with ``-q``."""
     hooks = Hooks(config, weights)
     config.pluginmanager.register(hooks, "sme2-progress")
     return hooks.say

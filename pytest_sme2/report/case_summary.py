@@ -142,9 +142,6 @@ def facts(record: CaseRecord) -> list[tuple[str, str]]:
     return [(name, value) for name, value in known.items() if value is not None]
 
 
-# --- the summary ----------------------------------------------------------------------------------
-
-
 _WORDS = {
     Category.DATA_MOVEMENT: "packing and layout",
     Category.ELEMENTWISE: "elementwise operators",
@@ -241,9 +238,6 @@ def _largest(measured: CaseResult) -> str:
     if profile is None or category is None:
         return NOTHING
     return f"{category} {profile.share(profile.category_ns[category]):.0%}"
-
-
-# --- the three answers ----------------------------------------------------------------------------
 
 
 def answers(record: CaseRecord, summary: CaseSummary) -> list[tuple[str, str, str]]:

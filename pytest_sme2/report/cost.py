@@ -26,9 +26,7 @@ SME2, NEON, PORTABLE, SME1 = range(4)
 
 
 def engine_names(results: Sequence[CaseResult]) -> tuple[str, ...]:
-    """ENGINES, the last only where it ran; where a CPU is not an Arm, what is not SME2 is not NEON
-    either.
-    """
+    """ENGINES, the last only where it ran; where a CPU is not an Arm, nothing is called NEON."""
     foreign = any(
         "x86" in value
         for measured in results
@@ -54,10 +52,7 @@ def engines_of(measured: CaseResult, arm: Arm) -> list[int]:
 
 
 def engine_shares(measured: CaseResult) -> tuple[str, list[float]] | None:
-    """What the shares are of, and how much each of ENGINES has; None where nothing was traced.
-
-    The last has a share only where it ran.
-    """
+    """What the shares are of, and that of each of ENGINES, the last only where it ran."""
     arm = measured.arm
     profile = measured.profiles.get(arm)
     if profile is None or not profile.operators:
@@ -168,13 +163,8 @@ def cost_lines(measured: CaseResult) -> Iterator[str]:
     )
 
 
-def _optional(value: float | None) -> str:
-    return "-" if value is None else percent(value)
-
-
-def _per_mac(cost: InferenceCost) -> str:
-    found = instructions_per_mac(cost)
-    return "-" if found is None else f"{found:.4f}"
+def _optional(value: float | None, form: Callable[[float], str] = percent) -> str:
+    return "-" if value is None else form(value)
 
 
 _SUMMARY: Mapping[str, Callable[[InferenceCost], str]] = {
@@ -187,7 +177,9 @@ _SUMMARY: Mapping[str, Callable[[InferenceCost], str]] = {
     "bytes stored": lambda cost: f"{cost.total.stored_bytes:,}",
     "multiply-accumulates on SME2": lambda cost: _optional(work_coverage(cost)),
     "tile use": lambda cost: _optional(tile_use(cost)),
-    "instructions per multiply-accumulate": _per_mac,
+    "instructions per multiply-accumulate": lambda cost: _optional(
+        instructions_per_mac(cost), "{:.4f}".format
+    ),
     "packing and layout": lambda cost: percent(packing_share(cost)),
 }
 

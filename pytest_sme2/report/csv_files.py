@@ -77,9 +77,6 @@ def _cell(value: object) -> object:
     return value
 
 
-# --- one experiment -------------------------------------------------------------------------------
-
-
 def write_experiment(
     analysis: Analysis, folder: Path, *, stem: str | None = None
 ) -> tuple[Path, ...]:
@@ -96,12 +93,9 @@ def write_experiment(
         "category_summary.csv": csv_text(CATEGORY_COLUMNS, _category_rows(profile)),
         "robust_stats.json": json_text(robust_summary(profile, stats)),
     }
-    paths = []
     for ending, text in texts.items():
-        path = folder / f"{stem}_{ending}"
-        write_text(path, text)
-        paths.append(path)
-    return tuple(paths)
+        write_text(folder / f"{stem}_{ending}", text)
+    return tuple(folder / f"{stem}_{ending}" for ending in texts)
 
 
 def timeline_rows(selection: Selection, profile: Profile) -> list[tuple[object, ...]]:
@@ -171,7 +165,7 @@ def _operator_row(
         stats.outliers,
         " ".join(_few(member.aten)),
         " ".join(_few(member.modules)),
-        "" if member.shapes is None else str(member.shapes),
+        str(member.shapes or ""),
     )
 
 
@@ -191,10 +185,7 @@ def _category_rows(profile: Profile) -> Iterable[tuple[object, ...]]:
 
 
 def robust_summary(profile: Profile, stats: Sequence[RobustStats]) -> dict[str, Any]:
-    """Statistics over the runs, in nanoseconds: end to end, by category, by operator.
-
-    ``stats`` are those of the operators' samples.
-    """
+    """Statistics over the runs, in nanoseconds; ``stats`` are those of the operators' samples."""
     by_category: dict[str, Any] = {}
     for category in profile.category_ns:
         members = [
@@ -216,9 +207,6 @@ def robust_summary(profile: Profile, stats: Sequence[RobustStats]) -> dict[str, 
         ],
         "load": dict(profile.load_ns),
     }
-
-
-# --- a run directory ------------------------------------------------------------------------------
 
 
 def write_summary(analyses: Sequence[Analysis], folder: Path, *, timed: bool | None = None) -> Path:

@@ -234,10 +234,7 @@ def run_findings(records: Sequence[CaseRecord]) -> list[RunFinding]:
 
 
 def next_step(records: Sequence[CaseRecord]) -> str:
-    """The command for the most expensive finding, with a rewrite if there is one.
-
-    Empty where there is nothing to change, or only programs whose source is not known.
-    """
+    """The command for the costliest finding, with a rewrite if there is one; empty without any."""
     found = [
         (entry, record)
         for record in records

@@ -174,10 +174,7 @@ def _steps_and_drifts(track: FigureHistory) -> Iterator[tuple[str, Step]]:
 
 
 def _folded(changes: Sequence[Change]) -> Iterator[list[Change]]:
-    """Around the commits that most changes agree on; a narrow range says more than a wide one.
-
-    A change goes to one group only, so that none is told twice.
-    """
+    """Each once, around the commits that most agree on: a narrow range says more than a wide."""
     first, last = (
         np.array([getattr(change, name) for change in changes], dtype=int)
         for name in ("first", "last")

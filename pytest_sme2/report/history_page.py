@@ -130,9 +130,6 @@ def _event(event: Event, numbers: dict[int, int]) -> str:
     return _row(facts, _HEADINGS, cells)
 
 
-# --- each case ------------------------------------------------------------------------------------
-
-
 def _case(number: int, series: Series) -> str:
     """By the first figure that there is, which is the latency on hardware."""
     track = max(series.tracks, key=lambda track: track.figure.name.endswith("(on)"))

@@ -325,10 +325,7 @@ def _drift(points: Sequence[Point], steps: Sequence[Step]) -> Step | None:
 
 
 def latest(track: FigureHistory, window: int | None, since: str | None) -> FigureHistory:
-    """The part that a limit is about: the last runs, or those from a commit's first run on.
-
-    A figure that was not recorded at that commit has no such part.
-    """
+    """Its last runs, or those from a commit's first run on: none if it was not recorded there."""
     start = max(0, len(track.points) - (window or len(track.points)))
     if since is not None:
         ours = [(point.run.commit or "").startswith(since) for point in track.points]

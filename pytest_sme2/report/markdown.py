@@ -48,10 +48,7 @@ from pytest_sme2.verdict.judging import FAILING, WARNING
 
 
 def run_report(records: Sequence[CaseRecord], runs: Sequence[str] = ()) -> str:
-    """The overview, what follows from it, and every case in full.
-
-    Of several run directories, ``runs`` names that of each record.
-    """
+    """The overview, what follows, every case in full; ``runs`` names the run of each of several."""
     # The same case of several runs stands together.
     first = {record.id: place for place, record in reversed([*enumerate(records)])}
     names = runs or [""] * len(records)

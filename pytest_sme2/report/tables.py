@@ -39,14 +39,10 @@ def profile_text(name: str, profile: Profile, *, timed: bool = True) -> str:
     Without ``timed`` nothing but counts: the times of an emulated CPU would mislead.
     """
     latency = profile.end_to_end
-    heading = (
-        f"{count(profile.runs, 'run')} of {clipped(profile.method, 20)!r}"
-        + (
-            f": median {duration(latency.median)}, 5-95 % {duration(latency.p5)} to "
-            f"{duration(latency.p95)}"
-        )
-        * timed
-    )
+    heading = f"{count(profile.runs, 'run')} of {clipped(profile.method, 20)!r}"
+    if timed:
+        median, low, high = map(duration, (latency.median, latency.p5, latency.p95))
+        heading += f": median {median}, 5-95 % {low} to {high}"
     return "\n".join(
         [
             clipped(name, WIDTH),
@@ -103,10 +99,7 @@ def _costliest(profile: Profile) -> Iterator[str]:
 
 
 def comparison_text(comparison: Comparison, *, timed: bool = True, more: Sequence[str] = ()) -> str:
-    """Two profiles side by side: end to end, categories, operators that changed, findings.
-
-    ``more`` is what else was found.
-    """
+    """Two profiles side by side, and what was found, with ``more`` of that."""
     if not timed:
         findings = [*comparison_findings(comparison, timed=False), *more] or ["the same operators"]
         return "\n".join(bullet(line) for line in (UNTIMED, *findings))
@@ -171,9 +164,8 @@ def sme2_move_lines(comparison: Comparison, before: Profile, after: Profile) -> 
     """What moved to SME2, what left it, or that nothing is on it."""
     lines = []
     matrix = after.coverage.matrix_operators
-    for word, names in zip(
-        ("moved to", "left"), sme2_moves(comparison, before, after), strict=True
-    ):
+    moved, left = sme2_moves(comparison, before, after)
+    for word, names in (("moved to", moved), ("left", left)):
         if names:
             counted = Counter(names).most_common()
             shown = "; ".join(f"{many} x {name}" for name, many in counted)
@@ -181,9 +173,6 @@ def sme2_move_lines(comparison: Comparison, before: Profile, after: Profile) -> 
     if not before.coverage.sme2_operators and not after.coverage.sme2_operators:
         lines.append(f"on neither side is one of {count(matrix, 'matrix operator')} on SME2")
     return lines
-
-
-# --- numbers of threads --------------------------------------------------------------------------
 
 
 CHOSEN = "*"

@@ -109,9 +109,6 @@ def split_verdict(line: str) -> tuple[str, Outcome | None]:
     return line, None
 
 
-# --- the tables -----------------------------------------------------------------------------------
-
-
 def _table(
     headings: Sequence[str],
     body: Sequence[tuple[CaseRecord, Sequence[Sequence[str]]]],
@@ -176,9 +173,6 @@ def _row(record: CaseRecord) -> list[str]:
     for long, short in _SHORT:
         texts = [text.replace(long, short) for text in texts]
     return texts
-
-
-# --- the findings ---------------------------------------------------------------------------------
 
 
 def _chosen(

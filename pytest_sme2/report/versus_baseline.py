@@ -56,10 +56,7 @@ def outcome_of(checks: Sequence[Check]) -> Outcome | None:
 
 
 def count_cases(records: Sequence[CaseRecord]) -> dict[str, int]:
-    """How many cases there are of each kind: ``failed``, ``warned``, ``passed``, ``not checked``.
-
-    A case without a comparison counts as not checked.
-    """
+    """How many cases failed, warned or passed; one without a comparison was not checked."""
     found = [outcome_of(record.checks) for record in records]
     passing = (Outcome.PASS, Outcome.IMPROVED, Outcome.STORED)
     kinds = {"failed": FAILING, "warned": WARNING, "passed": passing}

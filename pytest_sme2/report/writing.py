@@ -1,7 +1,4 @@
-"""Writes what a run leaves behind: every case's tables and summaries, then the reports.
-
-What the files hold is decided by the modules beside this one.
-"""
+"""Writes what a run leaves behind: every case's tables and summaries, then the reports."""
 
 from __future__ import annotations
 
@@ -31,9 +28,9 @@ from pytest_sme2.report.history import project_commit
 from pytest_sme2.report.markdown import case_report, pipeline_markdown, run_report, step_summary
 from pytest_sme2.report.perfetto import Track, trace_document
 from pytest_sme2.report.versus_baseline import outcome_of
-from pytest_sme2.results import AS_EXPORTED, SHOWN, Arm
+from pytest_sme2.results import AS_EXPORTED, SHOWN
 from pytest_sme2.runners.sdk import executorch_commit
-from pytest_sme2.session.analysis import Analysis, analyze_file
+from pytest_sme2.session.analysis import analyze_file
 from pytest_sme2.session.reproduce import reproduce_command
 from pytest_sme2.session.run_directory import MANIFEST, CaseRecord
 from pytest_sme2.system.files import encode, file_sha256, safe_name, write_json, write_text
@@ -44,7 +41,6 @@ REPORT = "report.md"
 TRACE = "trace.json"
 PIPELINE_SCHEMA = 1
 MANIFEST_SCHEMA = 1
-STEP_SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
 def model_stem(record: CaseRecord) -> str:
@@ -60,11 +56,13 @@ def write_case(
 ) -> None:
     """Everything about one case that can be made from its ETDumps and its metrics."""
     timed = not record.measured.emulated
-    analyses = [_analysis(folder, record, arm, rules) for arm in record.etdumps]
-    for arm, analysis in zip(record.etdumps, analyses, strict=True):
-        place = analysis.path.parent
+    analyses = []
+    for arm, dump in record.etdumps.items():
+        name, census = Path(dump).with_suffix("").as_posix(), record.measured.kernels.get(arm)
+        analyses.append(analyze_file(folder / dump, name=name, rules=rules, census=census))
+        place = (folder / dump).parent
         stem = f"{model_stem(record)}_{place.name}_t{record.measured.threads}"
-        write_experiment(analysis, place, stem=stem)
+        write_experiment(analyses[-1], place, stem=stem)
         cost = record.measured.costs.get(arm)
         if cost is not None:
             write_text(place / f"{stem}_cost.csv", csv_text(COST_COLUMNS, operator_rows(cost)))
@@ -79,12 +77,6 @@ def write_case(
     write_text(folder / TRACE, json.dumps(trace, separators=(",", ":")))
     made = manifest(folder, record, command)
     write_json(folder / MANIFEST, {**made, **_of_its_making(folder, record)})
-
-
-def _analysis(folder: Path, record: CaseRecord, arm: Arm, rules: Sequence[Rule]) -> Analysis:
-    path = folder / record.etdumps[arm]
-    name = Path(record.etdumps[arm]).with_suffix("").as_posix()
-    return analyze_file(path, name=name, rules=rules, census=record.measured.kernels.get(arm))
 
 
 def record_tracks(folder: Path, record: CaseRecord, *, rules: Sequence[Rule] = ()) -> list[Track]:
@@ -211,7 +203,7 @@ def write_run(out: Path, records: Sequence[CaseRecord]) -> Path:
     """The report over all cases, and the CI's summary where there is one; returns the report."""
     report = out / REPORT
     write_text(report, run_report(records))
-    summary = os.environ.get(STEP_SUMMARY_VARIABLE)
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
         # Other steps of the same job write to this file, too.
         with Path(summary).open("a", encoding="utf-8") as stream:
