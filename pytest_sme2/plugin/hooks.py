@@ -455,14 +455,13 @@ class Collector:
         if self.lines:
             terminalreporter.section("sme2")
             from pytest_sme2.report.terminal import split_verdict
-            from pytest_sme2.verdict.judging import FAILING
+            from pytest_sme2.verdict.judging import FAILING, PASSING
 
-            green = ("PASS", "IMPROVED", "STORED")
             for line in self.lines:
                 head, verdict = split_verdict(line)
                 terminalreporter.write(plain(head))
                 if verdict is not None:
-                    bad, good = verdict in FAILING, str(verdict) in green
-                    colour = "red" if bad else "green" if good else "yellow"
+                    bad = verdict in FAILING
+                    colour = "red" if bad else "green" if verdict in PASSING else "yellow"
                     terminalreporter.write(str(verdict), **{colour: True, "bold": bad})
                 terminalreporter.line("")

@@ -28,15 +28,14 @@ from pytest_sme2.session.reproduce import advise_command
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.session.trials import Edit, Trial
 from pytest_sme2.system.wording import count
-from pytest_sme2.verdict.judging import FAILING, WARNING
+from pytest_sme2.verdict.judging import FAILING, PASSING, WARNING
 
 MARK = "<!-- pytest-sme2 -->"
 # A character of no width after it makes it plain text.
 _ALIVE = re.compile(r"@(?=\w)|:(?=//)|www(?=\.)|#(?=\d)", re.IGNORECASE)
 MOST_CASES = 20
 MOST_FAILURES = 5
-_SIGNS = {**dict.fromkeys(FAILING, "❌"), **dict.fromkeys(WARNING, "⚠️"), Outcome.PASS: "✅"}
-_SIGNS |= {Outcome.IMPROVED: "✅", Outcome.STORED: "✅"}
+_SIGNS = dict.fromkeys(FAILING, "❌") | dict.fromkeys(WARNING, "⚠️") | dict.fromkeys(PASSING, "✅")
 
 
 def comment_text(records: Sequence[CaseRecord]) -> str:

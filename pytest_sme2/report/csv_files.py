@@ -31,7 +31,7 @@ from pytest_sme2.profile.operators import (
 from pytest_sme2.profile.splits import transposes
 from pytest_sme2.report.findings import comparison_findings, profile_findings
 from pytest_sme2.report.text import few, json_text
-from pytest_sme2.results import Change, Comparison, Operator, OperatorProfile, Profile, RobustStats
+from pytest_sme2.results import Change, Comparison, OperatorProfile, Profile, RobustStats
 from pytest_sme2.session.analysis import Analysis, on_off_pairs
 from pytest_sme2.system.files import write_text
 
@@ -104,40 +104,21 @@ def timeline_rows(selection: Selection, profile: Profile) -> list[tuple[object, 
     rows = np.flatnonzero(selection.role != OUTSIDE)
     origin = np.zeros(max(columns.runs, 1), dtype=np.int64)
     origin[columns.run[selection.execute]] = columns.start[selection.execute].astype(np.int64)
-    start = (columns.start[rows].astype(np.int64) - origin[columns.run[rows]]) / 1e3
+    start = columns.start[rows].astype(np.int64) - origin[columns.run[rows]]
     known = settled_operators(profile)
-    nothing = ("", "", "", "", "")
-    return [
-        (
-            run,
-            columns.names[name],
-            ROLE_NAMES[role],
-            *(
-                _class(known.get((columns.names[name], instruction), selection.operators[name]))
-                if role == OPERATOR
-                else nothing
-            ),
-            instruction,
-            depth,
-            round(at, 3),
-            round(length, 3),
-        )
-        for run, name, role, instruction, depth, at, length in zip(
-            columns.run[rows].tolist(),
-            columns.name[rows].tolist(),
-            selection.role[rows].tolist(),
-            columns.instruction[rows].tolist(),
-            columns.depth[rows].tolist(),
-            start.tolist(),
-            (durations(columns, rows) / 1e3).tolist(),
-            strict=True,
-        )
-    ]
-
-
-def _class(operator: Operator) -> tuple[object, ...]:
-    category, executor = str(operator.category), str(operator.executor)
-    return operator.name, category, operator.kind, executor, operator.proof
+    found = (columns.run, columns.name, selection.role, columns.instruction, columns.depth)
+    lists = [each[rows].tolist() for each in found]
+    lists += [(each / 1e3).tolist() for each in (start, durations(columns, rows))]
+    made: list[tuple[object, ...]] = []
+    for run, name, role, instruction, depth, at, length in zip(*lists, strict=True):
+        label = columns.names[name]
+        kinds: tuple[object, ...] = ("",) * 5
+        if role == OPERATOR:
+            of = known.get((label, instruction), selection.operators[name])
+            kinds = (of.name, str(of.category), of.kind, str(of.executor), of.proof)
+        times = (round(at, 3), round(length, 3))
+        made.append((run, label, ROLE_NAMES[role], *kinds, instruction, depth, *times))
+    return made
 
 
 def _operator_row(

@@ -79,8 +79,9 @@ def run_lines(records: Sequence[CaseRecord], verbosity: int = 0, width: int = WI
         known = [*_notes(records, verbosity)]
         if left:
             known.append(f"{count(left, 'more finding')} with -v, and in report.md")
-        notes = ["Good to know:", *(bullet(text, width=width) for text in known)] if known else []
-        blocks += [_told(records, found, verbosity, width), notes]
+        blocks.append(_told(records, found, verbosity, width))
+        if known:
+            blocks.append(["Good to know:", *(bullet(text, width=width) for text in known)])
         # A long run has many findings: the command is about what failed, or what costs most.
         command = next_step(failed or records)
     lines = [line for block in map(list, blocks) if block for line in ("", *block)][1:]

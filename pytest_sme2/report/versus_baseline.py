@@ -22,7 +22,7 @@ from pytest_sme2.results import Change, Check, Outcome, Verdict
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.growth import Growth
-from pytest_sme2.verdict.judging import FAILING, WARNING, combine, reference_of
+from pytest_sme2.verdict.judging import FAILING, PASSING, WARNING, combine, reference_of
 
 # Of checks with the same verdict, the one a reader asks for first.
 _FIRST = (
@@ -58,8 +58,7 @@ def outcome_of(checks: Sequence[Check]) -> Outcome | None:
 def count_cases(records: Sequence[CaseRecord]) -> dict[str, int]:
     """How many cases failed, warned or passed; one without a comparison was not checked."""
     found = [outcome_of(record.checks) for record in records]
-    passing = (Outcome.PASS, Outcome.IMPROVED, Outcome.STORED)
-    kinds = {"failed": FAILING, "warned": WARNING, "passed": passing}
+    kinds = {"failed": FAILING, "warned": WARNING, "passed": PASSING}
     counted = {word: sum(each in members for each in found) for word, members in kinds.items()}
     return {**counted, "not checked": len(found) - sum(counted.values())}
 

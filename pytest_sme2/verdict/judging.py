@@ -42,8 +42,7 @@ FAILING = (Outcome.INVALID, Outcome.REGRESSED, Outcome.FAILED, Outcome.SUSPECTED
 """These fail a test."""
 WARNING = (Outcome.INCONCLUSIVE, Outcome.MACHINE_CHANGED, Outcome.NOT_STORED)
 """These warn; with --sme2-strict they fail."""
-
-
+PASSING = (Outcome.PASS, Outcome.IMPROVED, Outcome.STORED)
 UNCHECKED = (Outcome.NO_BASELINE, Outcome.NOT_MEASURED)
 """These say nothing: a test that found nothing else is skipped."""
 
