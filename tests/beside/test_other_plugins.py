@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.cli.commands.merge import merge
-from tests.support.toy_project import add_toy_model
+from tests.support.toy_project import add_model
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = (
@@ -51,7 +51,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
         monkeypatch.delenv(name, raising=False)
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(TESTS)
-    add_toy_model(pytester.path)
+    add_model(pytester.path)
     return pytester
 
 

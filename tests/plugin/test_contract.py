@@ -17,6 +17,7 @@ import pytest
 
 from pytest_sme2.results import Arm
 from tests.support.pretended_device import PretendedDevice, pretend, program
+from tests.support.toy_project import add_model
 
 SUITE = """
 def test_latency(sme2_gate):
@@ -26,31 +27,15 @@ def test_structure(sme2_gate):
     sme2_gate.check_operators()
     sme2_gate.check_evidence()
 """
-MODEL = """
-from pytest_sme2 import register_model
-
-@register_model("{name}", variants=("fp32", "fp16"))
-class Toy:
-    def get_eager_model(self): ...
-    def get_example_inputs(self): ...
-"""
 PROGRAM, SLOW = program("toy"), program("slow")
 
 Run = Callable[..., pytest.RunResult]
 
 
-def add_model(project: Path, name: str) -> None:
-    folder = project / "models" / name
-    folder.mkdir(parents=True)
-    (folder / "model.py").write_text(MODEL.format(name=name), "utf-8")
-
-
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs pytest in a project with the model ``toy`` in two variants."""
-    for name in ("CI", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_TESTRUNUID"):
-        monkeypatch.delenv(name, raising=False)
-    add_model(pytester.path, "toy")
+    add_model(pytester.path)
     pytester.makeini("[pytest]\nsme2_models = models\nsme2_device = linux\n")
     pytester.makepyfile(test_suite=SUITE)
 
@@ -164,7 +149,7 @@ def rename_model(project: Path) -> None:
 
 def drop_variant(project: Path) -> None:
     path = project / "models" / "toy" / "model.py"
-    path.write_text(path.read_text("utf-8").replace('"fp16"', ""), "utf-8")
+    path.write_text(path.read_text("utf-8").replace("'fp16'", ""), "utf-8")
 
 
 def drop_test(project: Path) -> None:

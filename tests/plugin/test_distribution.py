@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.toy_project import add_model
+
 # What would go wrong: a worker writes the files of a case while another one reads or writes them.
 CONFTEST = """
 import os
@@ -86,27 +88,14 @@ def test_c(files):
     check(files)
 """
 
-MODEL = """
-from pytest_sme2 import register_model
-
-@register_model("{name}", variants=("fp32",))
-class Model:
-    def get_eager_model(self): ...
-    def get_example_inputs(self): ...
-"""
-
 
 @pytest.fixture
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SME2_CACHE_DIR", str(pytester.path / "cache"))
     # Other plugins take seconds to load, three times for each mode.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     for name in ("one", "two", "three"):
-        folder = pytester.path / "models" / name
-        folder.mkdir(parents=True)
-        (folder / "model.py").write_text(MODEL.format(name=name), encoding="utf-8")
+        add_model(pytester.path, name, "fp32")
     pytester.makeini("[pytest]\nsme2_models = models\nsme2_device = linux\n")
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_one=SUITE, test_two=SUITE)

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tests.support.toy_project import add_toy_model
+from tests.support.toy_project import add_model
 
 TESTS = """
 def test_coverage(sme2_gate):
@@ -21,7 +21,7 @@ OTHER = "linux" if sys.platform == "darwin" else "mac"
 
 
 def test_the_first_test_fails_and_the_others_are_skipped(pytester: pytest.Pytester) -> None:
-    add_toy_model(pytester.path)
+    add_model(pytester.path)
     pytester.makepyfile(TESTS)
     result = pytester.runpytest_inprocess(f"--device={OTHER}", "-rs", "--no-header")
     result.assert_outcomes(failed=1, skipped=3, passed=1)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.session.options import FIRST, OPTIONS
+from tests.support.toy_project import add_model
 
 
 def test_help_begins_with_what_people_need(pytester: pytest.Pytester) -> None:
@@ -50,11 +51,7 @@ def test_bad_values_are_usage_errors(
 def test_weights_are_of_one_network(pytester: pytest.Pytester) -> None:
     """Found before the first export, which may take minutes."""
     for name in ("one", "two"):
-        folder = pytester.path / "models" / name
-        folder.mkdir(parents=True)
-        registered = f"@register_model('{name}')\nclass Model: pass\n"
-        text = f"from pytest_sme2 import register_model\n\n{registered}"
-        (folder / "model.py").write_text(text, encoding="utf-8")
+        add_model(pytester.path, name)
     pytester.makefile(".pt", weights="")
     pytester.makepyfile("def test_it(sme2_gate): pass")
     result = pytester.runpytest_subprocess("--sme2-weights=weights.pt")

@@ -6,30 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.toy_project import add_model
+
 PROGRAMS = Path(__file__).parents[1] / "data" / "programs"
-
-MODEL = """
-from pytest_sme2 import register_model
-
-@register_model({name!r}, variants={variants!r})
-class Model:
-    def get_eager_model(self): ...
-    def get_example_inputs(self): ...
-"""
 
 ASKS_FOR_A_MODEL = """
     def test_it(sme2_model):
         assert sme2_model.model and sme2_model.variant
 """
-
-
-def add_model(
-    pytester: pytest.Pytester, folder: str, name: str, variants: tuple[str, ...] = ("fp32", "fp16")
-) -> None:
-    path = pytester.mkdir("models") if not (pytester.path / "models").exists() else None
-    path = (path or pytester.path / "models") / folder
-    path.mkdir()
-    (path / "model.py").write_text(MODEL.format(name=name, variants=variants), encoding="utf-8")
 
 
 def collected(pytester: pytest.Pytester, *arguments: str) -> list[str]:
@@ -39,7 +23,7 @@ def collected(pytester: pytest.Pytester, *arguments: str) -> list[str]:
 
 
 def test_models_are_found_where_the_ini_file_says(pytester: pytest.Pytester) -> None:
-    add_model(pytester, "one", "one")
+    add_model(pytester.path, "one")
     (pytester.path / "models").rename(pytester.path / "nets")
     pytester.makeini("[pytest]\nsme2_models = nets\n")
     pytester.makepyfile(ASKS_FOR_A_MODEL)
@@ -59,15 +43,15 @@ def test_models_are_found_where_the_ini_file_says(pytester: pytest.Pytester) -> 
     ],
 )  # fmt: skip
 def test_selection(pytester: pytest.Pytester, arguments: list[str], expected: list[str]) -> None:
-    add_model(pytester, "one", "one")
-    add_model(pytester, "two", "two")
+    add_model(pytester.path, "one")
+    add_model(pytester.path, "two")
     pytester.makepyfile(ASKS_FOR_A_MODEL)
     assert collected(pytester, *arguments) == expected
 
 
 def test_a_marker_narrows_the_selection(pytester: pytest.Pytester) -> None:
-    add_model(pytester, "one", "one")
-    add_model(pytester, "two", "two")
+    add_model(pytester.path, "one")
+    add_model(pytester.path, "two")
     pytester.makepyfile(
         """
         import pytest
@@ -81,7 +65,7 @@ def test_a_marker_narrows_the_selection(pytester: pytest.Pytester) -> None:
 
 @pytest.mark.parametrize("marker", ["models='three'", "variants=['fp17']", "models=7"])
 def test_a_wrong_marker_is_a_plain_collection_error(pytester: pytest.Pytester, marker: str) -> None:
-    add_model(pytester, "one", "one")
+    add_model(pytester.path, "one")
     pytester.makepyfile(
         f"""
         import pytest
@@ -98,7 +82,7 @@ def test_a_wrong_marker_is_a_plain_collection_error(pytester: pytest.Pytester, m
 
 
 def test_an_unknown_model_lists_the_known_ones(pytester: pytest.Pytester) -> None:
-    add_model(pytester, "one", "one")
+    add_model(pytester.path, "one")
     pytester.makepyfile(ASKS_FOR_A_MODEL)
     result = pytester.runpytest_inprocess("--sme2-models=tow")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -106,7 +90,7 @@ def test_an_unknown_model_lists_the_known_ones(pytester: pytest.Pytester) -> Non
 
 
 def test_methods_of_a_program_are_cases_and_can_be_chosen(pytester: pytest.Pytester) -> None:
-    add_model(pytester, "one", "one", ("fp32",))
+    add_model(pytester.path, "one", "fp32")
     shutil.copy(PROGRAMS / "methods.pte", pytester.path / "net.pte")
     pytester.makeini("[pytest]\nsme2_models =\n    models\n    *.pte\n")
     pytester.makepyfile(ASKS_FOR_A_MODEL)
@@ -117,9 +101,8 @@ def test_methods_of_a_program_are_cases_and_can_be_chosen(pytester: pytest.Pytes
 
 
 def test_a_broken_folder_fails_by_name_and_hides_nothing(pytester: pytest.Pytester) -> None:
-    add_model(pytester, "good", "good", ("fp32",))
-    add_model(pytester, "bad", "bad")
-    (pytester.path / "models" / "bad" / "model.py").write_text("def broken(:\n")
+    add_model(pytester.path, "good", "fp32")
+    add_model(pytester.path, "bad").write_text("def broken(:\n")
     pytester.makepyfile(ASKS_FOR_A_MODEL)
     result = pytester.runpytest_inprocess()
     result.assert_outcomes(passed=1, errors=1)
@@ -135,7 +118,7 @@ def test_no_model_at_all_is_a_skip_that_says_what_to_do(pytester: pytest.Pyteste
 
 @pytest.mark.parametrize("name", ["a b", "it's", "x;rm -rf y", "../up", "<script>", "$(id)"])
 def test_hostile_names_stay_names(pytester: pytest.Pytester, name: str) -> None:
-    add_model(pytester, "one", name, ("fp32",))
+    add_model(pytester.path, name, "fp32", folder="one")
     pytester.makepyfile(
         f"""
         def test_it(sme2_model, sme2_session):
@@ -153,7 +136,7 @@ def test_hostile_names_stay_names(pytester: pytest.Pytester, name: str) -> None:
     reason="torch is installed here; the environment `lowest` runs this without it",
 )
 def test_a_missing_extra_names_the_command_that_brings_it(pytester: pytest.Pytester) -> None:
-    add_model(pytester, "one", "one", ("fp32",))
+    add_model(pytester.path, "one", "fp32")
     pytester.makepyfile("def test_it(sme2_artifact): ...")
     result = pytester.runpytest_inprocess()
     result.assert_outcomes(errors=1)
@@ -161,8 +144,7 @@ def test_a_missing_extra_names_the_command_that_brings_it(pytester: pytest.Pytes
 
 
 def test_the_emulator_gets_its_own_variants(pytester: pytest.Pytester) -> None:
-    add_model(pytester, "one", "one")
-    path = pytester.path / "models" / "one" / "model.py"
+    path = add_model(pytester.path, "one")
     text = path.read_text("utf-8").replace("'fp16')", "'fp16'), emulated=('fp32@8',)")
     path.write_text(text, encoding="utf-8")
     pytester.makepyfile(ASKS_FOR_A_MODEL)

@@ -18,16 +18,9 @@ from pytest_sme2.results import Arm
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.verdict.baseline_file import parse, render
 from tests.support.pretended_device import Burst, PretendedDevice, pretend, program
+from tests.support.toy_project import add_model
 
 DOCS = Path(__file__).parents[2] / "docs" / "measuring.md"
-MODEL = """
-from pytest_sme2 import register_model
-
-@register_model("toy", variants=("fp32",))
-class Toy:
-    def get_eager_model(self): ...
-    def get_example_inputs(self): ...
-"""
 SUITE = """
 def test_latency(sme2_gate):
     sme2_gate.check_latency()
@@ -124,11 +117,7 @@ def project(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, made: dict[str, str]
 ) -> pytest.Pytester:
     """A repository with one model, its test, and nothing stored."""
-    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
-        monkeypatch.delenv(name, raising=False)
-    model = pytester.path / "models" / "toy" / "model.py"
-    model.parent.mkdir(parents=True)
-    model.write_text(MODEL, "utf-8")
+    add_model(pytester.path, "toy", "fp32")
     pytester.makeini("[pytest]\nsme2_models = models\nsme2_device = linux\n")
     pytester.makepyfile(SUITE)
     if not made:
@@ -164,7 +153,7 @@ def test_verdict_and_exit_code(
     made: dict[str, str],
 ) -> None:
     ((place, text),) = made.items()
-    options, old = situation.options, OLD.sha256
+    options, old, stored = situation.options, OLD.sha256, project.path / place
     if situation.against:
         path = project.mkdir("old") / "toy_xnnpack_fp32.pte"
         path.write_bytes(b"the old program")
@@ -172,7 +161,8 @@ def test_verdict_and_exit_code(
         project.makepyfile(AGAINST_SUITE)
         options = (*options, "--against=old")
     elif situation.sessions:
-        store(project.path / place, text, situation.sessions, situation.scale)
+        store(stored, text, situation.sessions, situation.scale)
+    kept = stored.read_text("utf-8") if stored.exists() else None
     now = OLD if situation.same_bytes else NEW
     if not situation.same_inputs:
         (project.path / "input.bin").write_bytes(bytes(8 * 64 * 64 * 4))
@@ -187,6 +177,7 @@ def test_verdict_and_exit_code(
         pretend(patch, device, now, OLD if situation.at_hand else None)
         result = project.runpytest_inprocess("-rs", *options)
         assert result.ret == situation.exit_code
+        assert kept is None or stored.read_text("utf-8") == kept
         result.stdout.fnmatch_lines([f"toy-fp32 * {situation.verdict}*"])
         result.stdout.fnmatch_lines([situation.words])
         if situation.exit_code != situation.strict_exit_code:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.system.cache import cache_folder
 from tests.support.needs import needs_export
 from tests.support.toy_project import Run, toy_suite
 
@@ -18,9 +17,6 @@ pytestmark = [
         "sme2" in Path("/proc/cpuinfo").read_text("utf-8"), reason="needs a machine without SME2"
     ),
 ]
-
-CACHE = cache_folder()
-TOY = Path(__file__).parents[2] / "models" / "toy_cnn"
 
 SUITE = """
 def test_some(sme2_gate):

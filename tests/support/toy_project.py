@@ -25,18 +25,20 @@ Run = Callable[..., pytest.RunResult]
 _MODEL = """
 from pytest_sme2 import register_model
 
-@register_model("toy", variants=("fp32", "fp16"))
-class Toy:
+@register_model({name!r}, variants={variants!r})
+class Model:
     def get_eager_model(self): ...
     def get_example_inputs(self): ...
 """
 
 
-def add_toy_model(project: Path) -> None:
-    """The model ``toy`` in its folder, in fp32 and fp16."""
-    folder = project / "models" / "toy"
-    folder.mkdir(parents=True)
-    (folder / "model.py").write_text(_MODEL)
+def add_model(project: Path, name: str = "toy", *variants: str, folder: str | None = None) -> Path:
+    """The file of a new model, in fp32 and fp16 or other variants, which is never exported."""
+    path = project / "models" / (folder or name) / "model.py"
+    path.parent.mkdir(parents=True)
+    text = _MODEL.format(name=name, variants=variants or ("fp32", "fp16"))
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 def at_home() -> AbstractContextManager[object]:
@@ -56,9 +58,6 @@ def toy_suite(
 ) -> Run:
     """Runs these tests of toy_cnn in fp32, with the exports of this machine's cache."""
     monkeypatch.setenv("SME2_CACHE_DIR", str(_CACHE))
-    # These runs are nobody's workers, even where this test is one's.
-    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
-        monkeypatch.delenv(name, raising=False)
     shutil.copytree(_TOY, pytester.path / "models" / "toy_cnn")
     pytester.makeini(f"[pytest]\nsme2_models = models\nsme2_device = {device}\n")
     pytester.makepyfile(suite)
