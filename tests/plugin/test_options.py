@@ -70,37 +70,30 @@ def test_a_bad_ini_value_names_the_ini_value(pytester: pytest.Pytester) -> None:
     result.stderr.fnmatch_lines(["*ini value sme2_device: 'phone' is not a device.*"])
 
 
+# The header then has a line for each setting.
+CHOSEN = """
+from pytest_sme2.plugin.options import read_settings
+
+def pytest_report_header(config):
+    return [f"{name}={value!r}" for name, value in vars(read_settings(config)).items()]
+"""
+
+
 def test_the_command_line_wins_over_ini(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nsme2_device = phone\nsme2_threads = 2\n")
-    pytester.makeconftest(
-        """
-        from pytest_sme2.plugin.options import read_settings
-
-        def pytest_report_header(config):
-            chosen = read_settings(config)
-            return f"chosen: {chosen.device} {chosen.threads}"
-        """
-    )
+    pytester.makeconftest(CHOSEN)
     result = pytester.runpytest_inprocess("--device=linux")
-    result.stdout.fnmatch_lines(["chosen: linux (2,)"])
+    result.stdout.fnmatch_lines(["device='linux'", "threads=(2,)"])
 
 
 @pytest.mark.parametrize("flag", ["--update-baselines", "--sme2-update-baselines"])
 def test_a_bare_option_takes_nothing_from_the_word_after_it(
     pytester: pytest.Pytester, flag: str
 ) -> None:
-    pytester.makeconftest(
-        """
-        from pytest_sme2.plugin.options import read_settings
-
-        def pytest_report_header(config):
-            chosen = read_settings(config)
-            return f"chosen: {chosen.dry_run} {chosen.force_update} {chosen.accept}"
-        """
-    )
+    pytester.makeconftest(CHOSEN)
     (pytester.mkdir("checks") / "test_it.py").write_text("def test_it(): pass")
     result = pytester.runpytest_inprocess(flag, "checks", f"{flag}=dry", f"{flag}=x*")
-    result.stdout.fnmatch_lines(["chosen: True False ('x[*]',)"])
+    result.stdout.fnmatch_lines(["dry_run=True", "accept=('x[*]',)", "force_update=False"])
     result.assert_outcomes(passed=1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,8 @@ def write_case(
 ) -> Path:
     """One case of a run directory, as a run leaves it before it is concluded; its folder."""
     case = f"{model}-{variant}"
-    base: CaseResult = (gate_examples.emulated if emulated else gate_examples.measured)()
-    target = base.fingerprint.target
+    make = gate_examples.emulated if emulated else gate_examples.measured
+    target = make().fingerprint.target
     folder = root / safe_name(case) / "runs" / target
     etdumps = {}
     for arm, dump in dumps.items():
@@ -69,7 +70,6 @@ def write_case(
     }
     if not emulated:
         facts["shares"] = {arm: shares_of(profile) for arm, profile in profiles.items()}
-    make = gate_examples.emulated if emulated else gate_examples.measured
     measured = make(**{**facts, **changes})
     pairs = measurement(measured) if len(measured.medians_ns or {}) == len(PAIR) else None
     write_record(folder, CaseRecord(SCHEMA, case, measured, pairs, checks, etdumps))
@@ -130,8 +130,9 @@ def measurement(measured: CaseResult) -> PairedTiming:
     )
 
 
-def record(folder: Path) -> CaseRecord:
-    return read_record(folder)
+def changed(record: CaseRecord, **facts: Any) -> CaseRecord:
+    """The record as if these had been measured."""
+    return replace(record, measured=replace(record.measured, **facts))
 
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>|`'\"\n../../e;vil"

@@ -32,7 +32,7 @@ from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.writing import write_case
 from pytest_sme2.results import Arm, CaseResult, Fingerprint, Topic
 from pytest_sme2.session.run_directory import CaseRecord, read_record, write_record
-from tests.support.records import cost_of, toy_run
+from tests.support.records import changed, cost_of, toy_run
 
 
 @pytest.fixture
@@ -43,8 +43,7 @@ def case(tmp_path: Path) -> tuple[Path, CaseRecord]:
         arm: cost_of(record.measured, arm, 1_000_000 if arm is Arm.ON else 3_000_000)
         for arm in record.measured.profiles
     }
-    record = replace(record, measured=replace(record.measured, costs=costs))
-    write_record(folder, record)
+    write_record(folder, changed(record, costs=costs))
     return folder, read_record(folder)
 
 
@@ -72,14 +71,12 @@ def test_what_a_token_costs_is_said_where_the_model_counts_tokens(
     off, on = (round(measured.costs[arm].total.instructions / 4) for arm in (Arm.OFF, Arm.ON))
     text = f"nstructions per token: SME2 off {off:,}, SME2 on {on:,}"
     assert f"I{text}." in list(cost_lines(counted))
-    lines = " ".join(" ".join(run_lines([replace(case[1], measured=counted)])).split())
+    lines = " ".join(" ".join(run_lines([changed(case[1], tokens=4)])).split())
     assert f"i{text}" in lines
 
 
 def test_what_was_not_counted_is_said(case: tuple[Path, CaseRecord]) -> None:
-    record = replace(
-        case[1], measured=replace(case[1].measured, costs={}, uncounted="with 2 threads")
-    )
+    record = changed(case[1], costs={}, uncounted="with 2 threads")
     assert "Minst" not in run_lines([record])[0]
     assert "with 2 threads" in " ".join(run_lines([record]))
     assert list(cost_lines(record.measured)) == ["Nothing was counted: with 2 threads."]

@@ -239,7 +239,3 @@ def test_a_figure_without_noise_is_no_matter() -> None:
     assert change_points([7.0] * 30) == []
     (found,) = change_points([7.0] * 15 + [7.1] * 15)
     assert (found.at, found.earliest, found.latest) == (15, 15, 15)
-
-
-def test_few_runs_have_no_change_points() -> None:
-    assert change_points([5.0] * 6 + [9.0] * (FEWEST - 7)) == []

@@ -19,7 +19,7 @@ from pytest_sme2.session.run_directory import read_record
 from tests.support.etdump_builder import build_etdump
 from tests.support.gate_examples import frontier, medians
 from tests.support.profiles import run_of
-from tests.support.records import HOSTILE, stored_dumps, toy_run, write_case
+from tests.support.records import HOSTILE, changed, stored_dumps, toy_run, write_case
 from tests.unit.profile.test_kernel_matrix import MATRIX
 
 
@@ -100,8 +100,8 @@ def test_a_frontier_is_a_line_per_arm_with_its_best_marked(tmp_path: Path) -> No
     record = read_record(folder)
     (without,) = report_document([(folder, record)])["cases"]
     assert without["frontier"] is None
-    known = replace(record.measured, frontier=frontier(), conditions={"cores": "7 at 3.30 GHz"})
-    (case,) = report_document([(folder, replace(record, measured=known))])["cases"]
+    known = changed(record, frontier=frontier(), conditions={"cores": "7 at 3.30 GHz"})
+    (case,) = report_document([(folder, known)])["cases"]
     found = case["frontier"]
     assert found["names"] == {"on": "SME2", "off": "NEON"}
     assert found["decision"].startswith("Ship SME2 with 2 threads")
@@ -112,28 +112,27 @@ def test_a_frontier_is_a_line_per_arm_with_its_best_marked(tmp_path: Path) -> No
     first = found["lines"]["on"][0]
     assert first["low"] < first["median"] < first["high"]
     assert ("cores", "7 at 3.30 GHz") in case["environment"]
-    text = "\n".join(case_lines(replace(record, measured=known), "##"))
+    text = "\n".join(case_lines(known, "##"))
     assert "### Best number of threads" in text
     assert "- Ship SME2 with 2 threads: 1.40x" in text
     assert "`7 at 3.30 GHz`" in text
-    kept = history_record(replace(record, measured=known))
+    kept = history_record(known)
     assert kept.figures["best against best"] == (1.4, 1.372, 1.428)
     assert kept.conditions["best threads (on)"] == "2"
-    alone = replace(known, frontier=frontier(arms=(Arm.OFF,)))
-    assert "best against best" not in history_record(replace(record, measured=alone)).figures
+    alone = changed(known, frontier=frontier(arms=(Arm.OFF,)))
+    assert "best against best" not in history_record(alone).figures
 
 
 def test_a_generation_is_a_line_per_arm_by_context(tmp_path: Path) -> None:
     folder = toy_run(tmp_path)[0]
-    record = read_record(folder)
     costs = {arm: StepCosts((8000, 300, 400), (0, 0, 0)) for arm in (Arm.ON, Arm.OFF)}
-    known = replace(record.measured, generation=Generated(16, 2, costs=costs))
-    (case,) = report_document([(folder, replace(record, measured=known))])["cases"]
+    known = changed(read_record(folder), generation=Generated(16, 2, costs=costs))
+    (case,) = report_document([(folder, known)])["cases"]
     found = case["generation"]
     assert found["context"] == [16, 17, 18]
     assert found["lines"] == {"on": [500, 300, 400], "off": [500, 300, 400]}
     assert found["unit"] == "instructions"
-    text = "\n".join(case_lines(replace(record, measured=known), "##"))
+    text = "\n".join(case_lines(known, "##"))
     assert "### Generation" in text
     assert "- SME2 on: 500 instructions per token of the prompt (16), 350 per new token" in text
 

@@ -15,7 +15,7 @@ from pytest_sme2.session.run_directory import CaseRecord, read_record
 from tests.support.gate_examples import census, medians
 from tests.support.golden import check_golden
 from tests.support.profiles import Call
-from tests.support.records import HOSTILE, built, stored_dumps, toy_run, write_case
+from tests.support.records import HOSTILE, built, changed, stored_dumps, toy_run, write_case
 
 
 def test_a_case_reads_like_this(tmp_path: Path) -> None:
@@ -43,12 +43,10 @@ def test_what_a_time_is_made_of_stands_beside_it(tmp_path: Path) -> None:
     pairs = tuple(
         replace(pair, energy_nj=(2e6, 1e6 + pair.index)) for pair in record.measurement.pairs
     )
-    known = replace(
-        record,
-        measured=replace(record.measured, conditions=clocks),
-        measurement=replace(record.measurement, pairs=pairs),
+    paired = replace(record.measurement, pairs=pairs)
+    text = case_report(replace(changed(record, conditions=clocks), measurement=paired)).replace(
+        "\\", ""
     )
-    text = case_report(known).replace("\\", "")
     assert "million cycles at 3.00 GHz with SME2 on, " in text
     assert "million cycles at 3.20 GHz with SME2 off; SME2's clock is 6.2% lower." in text
     assert "estimates it: 1 mJ [1, 1] with SME2 on, 2 mJ [2, 2] with SME2 off." in text
@@ -57,7 +55,7 @@ def test_what_a_time_is_made_of_stands_beside_it(tmp_path: Path) -> None:
     doubtful = case_report(replace(record, measurement=blocks))
     assert "2.00x in short turns: one arm changes the other, so the speedup is unc" in doubtful
     refused = {"cycles": "not counted (perf_event_open: Permission denied)"}
-    told = case_report(replace(record, measured=replace(record.measured, conditions=refused)))
+    told = case_report(changed(record, conditions=refused))
     assert told.count("Cycles: not counted (perf_event_open: Permission denied).") == 1
 
 
@@ -193,8 +191,8 @@ def test_too_little_tells_no_noise(record: CaseRecord, tmp_path: Path) -> None:
     assert record.measurement is not None
     few = replace(record.measurement, noise_floor=None, detectable=None)
     assert noise_of(replace(record, measurement=few)) is None
-    one = replace(record.measured, medians_ns={Arm.OFF: (2e7,)})
-    assert noise_of(replace(record, measured=one, measurement=None)) is None
+    one = changed(record, medians_ns={Arm.OFF: (2e7,)})
+    assert noise_of(replace(one, measurement=None)) is None
     assert noise_of(read_record(toy_run(tmp_path / "emulated", emulated=True)[0])) is None
 
 

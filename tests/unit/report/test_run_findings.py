@@ -13,7 +13,7 @@ from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.results import AS_EXPORTED, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record
 from tests.support import recorded_runs
-from tests.support.records import built, stored_dumps, toy_run, write_case
+from tests.support.records import built, changed, stored_dumps, toy_run, write_case
 
 QP8 = ("Fully Connected (NC, QP8, F32, QC4W) GEMM #1", 50_000)
 CONV_PF32 = ("Convolution (NHWC, PF32) IGEMM #1", 50_000)
@@ -109,5 +109,4 @@ def test_a_failed_case_comes_first(tmp_path: Path) -> None:
 
 def test_a_program_without_its_source_has_no_next_step(tmp_path: Path) -> None:
     record = recorded(tmp_path, "efficientnet-fp16")
-    program = replace(record, measured=replace(record.measured, variant=AS_EXPORTED))
-    assert next_step([program]) == ""
+    assert next_step([changed(record, variant=AS_EXPORTED)]) == ""

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from pytest_sme2.report.findings import run_findings
-from pytest_sme2.report.terminal import MOST_FINDINGS, run_lines, split_verdict
+from pytest_sme2.report.terminal import MOST_FINDINGS, run_lines
 from pytest_sme2.report.text import WIDTH
 from pytest_sme2.results import AS_EXPORTED, Arm, Check, Estimate, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record
 from tests.support.gate_examples import frontier
 from tests.support.golden import check_golden
-from tests.support.records import HOSTILE, stored_dumps, toy_run, write_case
+from tests.support.records import HOSTILE, changed, stored_dumps, toy_run, write_case
 
 # Words that would speak of time; "times" as in "no times" is in the note that explains it.
 TIME_WORDS = (" ms", " us", "% of the time", "faster", "as fast", "bottleneck", "latency is")
@@ -66,9 +66,7 @@ def test_runs_from_the_cache_are_said_to_be(tmp_path: Path) -> None:
 
 def test_a_phone_that_differs_from_its_kin_is_named(tmp_path: Path) -> None:
     found = [
-        replace(
-            record, state={"serial": serial}, measured=replace(record.measured, yardstick_ns=took)
-        )
+        replace(changed(record, yardstick_ns=took), state={"serial": serial})
         for record, serial, took in zip(records(tmp_path), "ABC", (2e6, 2.3e6, 2e6), strict=True)
     ]
     assert "the phone B is 15% slower than is usual for the 3 of its kind" in flat(run_lines(found))
@@ -78,7 +76,7 @@ def test_a_phone_that_differs_from_its_kin_is_named(tmp_path: Path) -> None:
 def test_weights_that_were_given_as_bfloat16_are_said_to_be(tmp_path: Path) -> None:
     first = records(tmp_path)[1]
     weights = "random (seed 0), given as bfloat16"
-    given = replace(first, measured=replace(first.measured, weights=weights))
+    given = changed(first, weights=weights)
     text = "- toy-fp32: its weights are bfloat16, and run as fp32"
     assert text in run_lines([given])
     assert text not in run_lines([first])
@@ -128,11 +126,7 @@ def test_many_models_stay_few_lines(tmp_path: Path) -> None:
 def test_programs_go_by_their_names(tmp_path: Path) -> None:
     first = records(tmp_path)[0]
     programs = [
-        replace(
-            first,
-            id=f"{name}-{AS_EXPORTED}",
-            measured=replace(first.measured, model=name, variant=AS_EXPORTED),
-        )
+        replace(changed(first, model=name, variant=AS_EXPORTED), id=f"{name}-{AS_EXPORTED}")
         for name in ("one", "two:prefill")
     ]
     lines = run_lines([*programs, first], verbosity=-1)
@@ -167,16 +161,10 @@ def test_a_hostile_name_stays_a_name(tmp_path: Path) -> None:
     assert "\n../../" not in text
 
 
-def test_a_verdict_at_the_end_of_a_row_is_found() -> None:
-    assert split_verdict("  fp16  2/3 REGRESSED") == ("  fp16  2/3 ", Outcome.REGRESSED)
-    assert split_verdict("a sentence about PASS.") == ("a sentence about PASS.", None)
-    assert split_verdict("") == ("", None)
-
-
 def test_the_best_number_of_threads_is_a_table_and_a_sentence(tmp_path: Path) -> None:
     first, *_ = records(tmp_path)
     unsure = frontier(unsure=(4,))
-    lines = run_lines([replace(first, measured=replace(first.measured, frontier=unsure))], -1)
+    lines = run_lines([changed(first, frontier=unsure)], -1)
     begun = lines.index(f"{first.id}:")
     assert [line.split() for line in lines[begun + 1 : begun + 5]] == [
         ["threads", "SME2", "NEON", "cores"],
