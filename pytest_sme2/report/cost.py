@@ -27,12 +27,7 @@ SME2, NEON, PORTABLE, SME1 = range(4)
 
 def engine_names(results: Sequence[CaseResult]) -> tuple[str, ...]:
     """ENGINES, the last only where it ran; where a CPU is not an Arm, nothing is called NEON."""
-    foreign = any(
-        "x86" in value
-        for measured in results
-        for name, value in measured.fingerprint.facts
-        if name == "platform"
-    )
+    foreign = any("x86" in dict(each.fingerprint.facts).get("platform", "") for each in results)
     if any(found.sme1 for measured in results for found in measured.structures.values()):
         return ENGINES
     return ("SME2", "XNNPACK", "portable") if foreign else ENGINES[:SME1]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import RunError, Sme2Error, StorageError, UsageError
-from pytest_sme2.results import Arm, Estimate
+from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.files import decode
 from pytest_sme2.system.processes import git
@@ -162,7 +162,10 @@ def history_record(record: CaseRecord, commit: str | None = None) -> HistoryReco
     best_ratio = None if frontier is None else frontier.speedup
     for name, ratio in (("speedup", measured.speedup), ("best against best", best_ratio)):
         if ratio is not None:
-            add(name, round(ratio.value, 4), _bounds(ratio))
+            # Of too few pairs, the interval has no upper end.
+            whole = math.isfinite(ratio.high)
+            bounds = (round(ratio.low, 4), round(ratio.high, 4)) if whole else None
+            add(name, round(ratio.value, 4), bounds)
     for arm, cost in measured.costs.items():
         add(f"instructions ({arm})", cost.total.instructions)
     for arm, peak in (measured.peak_bytes or {}).items():
@@ -190,11 +193,6 @@ def history_record(record: CaseRecord, commit: str | None = None) -> HistoryReco
         pte_sha256=measured.pte_sha256,
         figures=figures,
     )
-
-
-def _bounds(ratio: Estimate) -> Interval | None:
-    # Of too few pairs, the interval has no upper end.
-    return (round(ratio.low, 4), round(ratio.high, 4)) if math.isfinite(ratio.high) else None
 
 
 def _rounded(nanoseconds: float) -> float:

@@ -21,7 +21,7 @@ from pytest_sme2.report.history_series import (
     odd_phones,
     version_changes,
 )
-from pytest_sme2.report.html import page_part, script_hash
+from pytest_sme2.report.html import page_part, page_policy
 from pytest_sme2.system.wording import count
 
 _HEADINGS = ("change", "figures", "cases", "devices", "commits", "day", "versions that changed")
@@ -43,15 +43,12 @@ TITLE = "History of SME2 performance"
 def history_page(series: Sequence[Series], found: Sequence[Event] | None = None) -> str:
     """``found`` is what to tell of all that happened."""
     script, found = page_part("history.js"), events(series) if found is None else found
-    policy = (
-        f"default-src 'none'; script-src {script_hash(script)}; style-src 'unsafe-inline'; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    policy = escape(page_policy(script))
     numbers = {id(each): number for number, each in enumerate(series)}
     return "".join(
         (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
-            f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n',
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
             '<meta name="color-scheme" content="light dark">\n',
             f"<title>{TITLE}</title>\n<style>\n{page_part('report.css')}{page_part('history.css')}</style>",

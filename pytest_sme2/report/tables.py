@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
 
 from pytest_sme2.profile.coverage import sme2_states
 from pytest_sme2.report.findings import comparison_findings, profile_findings
@@ -27,9 +26,6 @@ _SUMMARY = "{:<34}{:>10}{:>16}{:>12}"
 _COUNT = "{:<34}{:>10}"
 _OPERATOR = "{:<46}{:>13}{:>10}{:>8}"
 _CHANGE = "{:<38}{:>14}{:>14}{:>10}"
-
-
-_Part = TypeVar("_Part")
 UNTIMED = "times of an emulated CPU say nothing about hardware and are left out"
 
 
@@ -63,15 +59,15 @@ def _breakdown(profile: Profile, timed: bool) -> Iterator[str]:
     def row(name: str, number: int | str, ns: float) -> str:
         return form.format(name, number, duration(ns), percent(profile.share(ns)))
 
-    def ranked(times_ns: Mapping[_Part, float]) -> list[tuple[_Part, float]]:
-        return sorted(times_ns.items(), key=lambda item: -item[1] if timed else 0)
+    def rank(part: tuple[object, float]) -> float:
+        return -part[1] if timed else 0.0
 
     yield form.format("category", "operators", "time", "share")
-    for category, ns in ranked(profile.category_ns):
+    for category, ns in sorted(profile.category_ns.items(), key=rank):
         if not profile.category_counts[category]:
             continue
         yield row(category, profile.category_counts[category], ns)
-        for (place, kind), kind_ns in ranked(profile.kind_ns):
+        for (place, kind), kind_ns in sorted(profile.kind_ns.items(), key=rank):
             if place is category:
                 number = profile.kind_counts[category, kind]
                 yield row("  " + clipped(kind, 30), number, kind_ns)
