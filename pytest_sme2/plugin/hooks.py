@@ -180,11 +180,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "sme2_model" not in metafunc.fixturenames:
         return
     marker = metafunc.definition.get_closest_marker("sme2")
-    wanted = dict(marker.kwargs) if marker else {}
+    given = marker.kwargs if marker else {}
     try:
-        cases = session_of(metafunc.config).cases(
-            models=_names(wanted.get("models")), variants=_names(wanted.get("variants"))
-        )
+        wanted = {name: _names(given.get(name)) for name in ("models", "variants")}
+        cases = session_of(metafunc.config).cases(**wanted)
     except UsageError as error:
         raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
     parameters = [pytest.param(case, id=case.id) for case in cases]
@@ -194,14 +193,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("sme2_model", parameters, indirect=True, scope="session")
 
 
-def _why_no_case(session: Session, wanted: Mapping[str, object]) -> str:
+def _why_no_case(session: Session, wanted: Mapping[str, tuple[str, ...] | None]) -> str:
     everything = every_case(session)
     if not everything:
         return NO_MODEL
-    chosen = {name: _names(wanted.get(name)) for name in ("models", "variants")}
-    if every_case(session, **chosen):
+    if every_case(session, **wanted):
         return LEFT_OUT
-    asked = ", ".join(f"{name} {', '.join(words)}" for name, words in chosen.items() if words)
+    asked = ", ".join(f"{name} {', '.join(words)}" for name, words in wanted.items() if words)
     known = ", ".join(case.id for case in everything)
     return f"its marker asks for {asked}, which no model has. There are: {known}"
 
