@@ -123,7 +123,6 @@ def test_hostile_names_stay_names(pytester: pytest.Pytester, name: str) -> None:
         f"""
         def test_it(sme2_model, sme2_session):
             assert sme2_model.model == {name!r}
-            folder = sme2_session.out / "case"
             assert sme2_session.folder(sme2_model).is_relative_to(sme2_session.out)
         """
     )

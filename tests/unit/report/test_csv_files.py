@@ -3,13 +3,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import stat
 from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import StorageError
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.categories import parse_rules
 from pytest_sme2.report.csv_files import (
@@ -119,32 +116,6 @@ def test_what_is_not_text_is_escaped(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     write_text(path, "a\udcffb")
     assert path.read_text(encoding="utf-8") == "a\\udcffb"
-
-
-def test_a_failed_write_leaves_what_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "file.json"
-    write_text(path, "old")
-
-    def full_disk(self: Path, target: Path) -> Path:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "replace", full_disk)
-        with pytest.raises(StorageError, match=r"No space left on device\. Free space in .*"):
-            write_text(path, "new")
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.skipif(os.name != "posix", reason="file modes are a POSIX matter")
-def test_files_have_the_usual_mode(tmp_path: Path) -> None:
-    path = tmp_path / "file.json"
-    write_text(path, "text")
-    plain = tmp_path / "plain"
-    plain.write_text("text")
-    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
 
 
 def test_the_summary_pairs_on_and_off(tmp_path: Path) -> None:
