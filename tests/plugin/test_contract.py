@@ -269,6 +269,15 @@ def test_strict_names_a_broken_model(run: Run, stored: Path, pytester: pytest.Py
     assert "INTERNALERROR" not in said(result)
 
 
+@pytest.mark.parametrize("text", ["{ this is not JSON", '{"schema": 999}'])
+def test_a_damaged_baseline_is_invalid_and_kept(run: Run, stored: Path, text: str) -> None:
+    (path,) = stored.parent.glob("*/toy-fp32.json")
+    path.write_text(text, "utf-8")
+    fails(run("-k", "structure"), "INVALID")
+    fails(run("--update-baselines=all"), "toy-fp32: the baseline was not written: ")
+    assert path.read_text("utf-8") == text
+
+
 def test_a_baseline_edited_by_hand_is_invalid(
     run: Run, stored: Path, pytester: pytest.Pytester
 ) -> None:

@@ -156,26 +156,6 @@ def _warnings(result: pytest.RunResult) -> int:
     return result.parseoutcomes().get("warnings", result.parseoutcomes().get("warning", 0))
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("{ this is not JSON", "*cannot be read*"),
-        pytest.param('{"schema": 999}', "*schema*999*", marks=pytest.mark.nightly),
-    ],
-)
-def test_a_damaged_baseline_is_invalid_and_kept(
-    run: Run, baseline: Path, text: str, words: str
-) -> None:
-    baseline.write_text(text, "utf-8")
-    result = run()
-    result.assert_outcomes(passed=1, failed=2)
-    result.stdout.fnmatch_lines(["*INVALID*"])
-    again = run("--update-baselines=all")
-    assert again.ret == pytest.ExitCode.TESTS_FAILED
-    again.stdout.fnmatch_lines(["toy_cnn-fp32: the baseline was not written: *"])
-    assert baseline.read_text("utf-8") == text
-
-
 def test_a_changed_model_is_measured_against_the_program_of_its_baseline(
     run: Run, baseline: Path, pytester: pytest.Pytester
 ) -> None:

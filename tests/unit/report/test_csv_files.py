@@ -23,6 +23,7 @@ from pytest_sme2.system.files import write_text
 from tests.support import ETDUMPS
 from tests.support.etdump_builder import build_etdump
 from tests.support.profiles import Call, run_of
+from tests.support.records import toy_run
 
 HOSTILE = "=cmd|' /C calc'!A0, \"<script>alert(1)</script>\"\n../../x"
 
@@ -119,15 +120,8 @@ def test_what_is_not_text_is_escaped(tmp_path: Path) -> None:
 
 
 def test_the_summary_pairs_on_and_off(tmp_path: Path) -> None:
-    for arm in ("on", "off"):
-        folder = tmp_path / f"linux_sme2_{arm}"
-        folder.mkdir()
-        target = folder / f"toy_linux_sme2_{arm}_t1.etdump"
-        target.write_bytes((ETDUMPS / f"cpp_toy_fp16_{arm}.etdump").read_bytes())
-    analyses = analyze_folder(tmp_path, [])
-    names = [analysis.name for analysis in analyses]
-    on, off = "linux_sme2_on/toy_linux_sme2_on_t1", "linux_sme2_off/toy_linux_sme2_off_t1"
-    assert names == [off, on]
+    analyses = analyze_folder(toy_run(tmp_path)[0], [])
+    on, off = "linux_sme2_on/run", "linux_sme2_off/run"
     assert [(pair[0].name, pair[1].name) for pair in on_off_pairs(analyses)] == [(on, off)]
     summary = json.loads(write_summary(analyses, tmp_path).read_text())
     assert summary["schema"] == 1
