@@ -47,7 +47,7 @@ def conclude_run(
         made = [decode(check, Check, folder) for check in checks.get(case, ())]
         try:
             record = read_record(folder, rules=settings.rules)
-            outcome = None
+            outcome: Outcome | None = None
             if settings.update_baselines and record.measured.structures:
                 outcome, message = _update(record, settings, updates, problems)
                 for place, check in enumerate(made):

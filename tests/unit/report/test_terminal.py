@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -166,15 +167,13 @@ def test_the_best_number_of_threads_is_a_table_and_a_sentence(tmp_path: Path) ->
     unsure = frontier(unsure=(4,))
     lines = run_lines([changed(first, frontier=unsure)], -1)
     begun = lines.index(f"{first.id}:")
-    assert [line.split() for line in lines[begun + 1 : begun + 5]] == [
-        ["threads", "SME2", "NEON", "cores"],
-        ["1", "3.000", "ms", *lines[begun + 2].split()[3:5], "6.000", "ms",
-         *lines[begun + 2].split()[7:9], "7-7"],
-        ["2", "2.000", "ms", *lines[begun + 3].split()[3:5], "*", "4.000", "ms",
-         *lines[begun + 3].split()[8:10], "6-7"],
-        ["4", "2.200", "ms", *lines[begun + 4].split()[3:5], "2.800", "ms",
-         *lines[begun + 4].split()[7:9], "*", "4-7"],
-    ]  # fmt: skip
+    table = [flat([re.sub(r"\[.*?\]", "[]", line)]) for line in lines[begun + 1 : begun + 5]]
+    assert table == [
+        "threads SME2 NEON cores",
+        "1 3.000 ms [] 6.000 ms [] 7-7",
+        "2 2.000 ms [] * 4.000 ms [] 6-7",
+        "4 2.200 ms [] 2.800 ms [] * 4-7",
+    ]
     text = flat(lines)
     assert "Ship SME2 with 2 threads: 1.40x [1.37, 1.43] of your best NEON (4 threads)." in text
     assert "chosen on one half of 20 rounds, judged on the other; 99.0% confidence" in text

@@ -52,56 +52,43 @@ COST = Check("cost (on)", Outcome.PASS, "", 1_000_000, 1_000_000, "count", limit
 
 
 @pytest.mark.parametrize(
-    ("check", "change", "limit", "words"),
+    ("check", "told"),
     [
-        (SLOWER, "+11.5 %", "2 %", "11.5 % slower, limit 2 %"),
-        (OPERATORS, "+3", "", "operators (on) 13 -> 16"),
+        (SLOWER, "+11.5 % | 2 % | 11.5 % slower, limit 2 %"),
+        (OPERATORS, "+3 |  | operators (on) 13 -> 16"),
         (
             Check("cost (off)", Outcome.REGRESSED, "", 3.9e6, 108.7e6, "count", limit=3.902e6),
-            "+2687.18 %",
-            "0.0513 %",
-            "28x more instructions with SME2 off",
+            "+2687.18 % | 0.0513 % | 28x more instructions with SME2 off",
         ),
         (
             Check("latency (on) against 1.4", Outcome.IMPROVED, "", 10e6, 8e6, "ns", limit=0.02),
-            "-20.0 %",
-            "2 %",
-            "20 % faster than 1.4, limit 2 %",
+            "-20.0 % | 2 % | 20 % faster than 1.4, limit 2 %",
         ),
         (
             Check("speedup", Outcome.REGRESSED, "", 2.0, 1.7, "ratio", (1.6, 1.8), limit=1.8),
-            "-15.0 %",
-            "1.80x",
-            "speedup 2.00x -> 1.70x, limit 1.80x",
+            "-15.0 % | 1.80x | speedup 2.00x -> 1.70x, limit 1.80x",
         ),
         (
             Check("share of CONV", Outcome.REGRESSED, "", 0.4, 0.5, "share", None, limit=0.45),
-            "+10.0 points",
-            "+5 points",
-            "share of CONV +10.0 points, limit +5 points",
+            "+10.0 points | +5 points | share of CONV +10.0 points, limit +5 points",
         ),
         (
             Check("peak memory (on)", Outcome.REGRESSED, "", 50e6, 60e6, "bytes", limit=55e6),
-            "+20.0 %",
-            "10 %",
-            "20 % more memory, limit 10 %",
+            "+20.0 % | 10 % | 20 % more memory, limit 10 %",
         ),
         (
             Check("peak memory (on)", Outcome.REGRESSED, "", None, 60e6, "bytes", limit=55e6),
-            "-",
-            "55.00 MB",
-            "peak memory (on) 60.00 MB, limit 55.00 MB",
+            "- | 55.00 MB | peak memory (on) 60.00 MB, limit 55.00 MB",
         ),
         (
             Check("evidence", Outcome.INVALID, "No kernel ran. Look.", new=0, unit="count"),
-            "-",
-            "",
-            "evidence INVALID: No kernel ran",
+            "- |  | evidence INVALID: No kernel ran",
         ),
     ],
 )
-def test_a_check_in_a_few_words(check: Check, change: str, limit: str, words: str) -> None:
-    assert (change_text(check), limit_text(check), effect(check)) == (change, limit, words)
+def test_a_check_in_a_few_words(check: Check, told: str) -> None:
+    """Its change, its limit and its effect."""
+    assert f"{change_text(check)} | {limit_text(check)} | {effect(check)}" == told
 
 
 def test_the_interval_is_that_of_the_change() -> None:
