@@ -1,13 +1,12 @@
-"""What cannot be made is tried once a run, not once a test, and stands in the reports."""
+"""What is missing or cannot be made is told once, not by every test that needs it."""
 
 import json
+import sys
 
 import pytest
 
 from tests.support.needs import needs_export
-from tests.support.toy_project import at_home
-
-pytestmark = needs_export
+from tests.support.toy_project import add_model, at_home
 
 MODEL = """
 from pathlib import Path
@@ -27,6 +26,7 @@ class Hopeless:
 """
 
 
+@needs_export
 def test_a_model_that_cannot_be_exported_is_exported_once(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,3 +70,28 @@ def test_a_model_that_cannot_be_exported_is_exported_once(
     )
     assert not (pytester.path / "history").exists(), "it has no figures"
     assert [case["id"] for case in document["cases"]] == ["hopeless-fp32"]
+
+
+TESTS = """
+def test_coverage(sme2_gate):
+    sme2_gate.check_coverage()
+
+def test_evidence(sme2_gate):
+    sme2_gate.check_evidence()
+
+def test_something_else():
+    pass
+"""
+# The one that this machine is not.
+OTHER = "linux" if sys.platform == "darwin" else "mac"
+
+
+def test_the_first_test_fails_and_the_others_are_skipped(pytester: pytest.Pytester) -> None:
+    add_model(pytester.path)
+    pytester.makepyfile(TESTS)
+    result = pytester.runpytest_inprocess(f"--device={OTHER}", "-rs", "--no-header")
+    result.assert_outcomes(failed=1, skipped=3, passed=1)
+    text = result.stdout.str()
+    assert text.count(f"--device={OTHER} runs on this machine, but this machine runs") <= 2
+    result.stdout.fnmatch_lines(["SKIPPED*there is no device: *test_coverage*toy-fp32* says why"])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
