@@ -57,7 +57,7 @@ def noise_of(record: CaseRecord) -> Noise | None:
 
 
 def made_of(record: CaseRecord) -> list[str]:
-    """What the times are made of, in sentences: cycles, clock and energy, as far as is known."""
+    """What the times are made of, in sentences: cycles, clock and energy; and what was noted."""
     measured, lines = record.measured, []
     parts, clocks = [], {arm: mean_clock(measured.conditions, arm) for arm in PAIR}
     for arm, clock in clocks.items():
@@ -86,7 +86,7 @@ def made_of(record: CaseRecord) -> list[str]:
         off, on = zip(*used, strict=True)
         told = (f"{_joules(on)} with SME2 on", f"{_joules(off)} with SME2 off")
         lines.append(f"Energy of an inference, as the system estimates it: {', '.join(told)}.")
-    return lines
+    return [*lines, *(() if found is None else found.notes)]
 
 
 def _joules(energies_nj: Sequence[float]) -> str:

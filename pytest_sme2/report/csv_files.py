@@ -51,8 +51,8 @@ OPERATOR_COLUMNS = (
 )  # fmt: skip
 CATEGORY_COLUMNS = ("category", "kind", "operators", "time_ms", "share_percent")
 
-# What spreadsheets take for the start of a formula.
 _MOST_NAMES = 8
+# What spreadsheets take for the start of a formula.
 _FORMULA = re.compile(r"[=+\-@\t\r\n]")
 
 

@@ -213,7 +213,7 @@ def _case(record: CaseRecord) -> dict[str, Any]:
         "arms": {str(arm): _arm(measured, arm) for arm in SHOWN if arm in measured.profiles},
         "kernels": _kernels(measured),
         "findings": case_sentences(measured),
-        "notes": [*made_of(record), *(record.measurement.notes if record.measurement else ())],
+        "notes": made_of(record),
         "checks": [
             {
                 **encode(check),

@@ -204,9 +204,9 @@ def latency_lines(record: CaseRecord) -> Iterator[str]:
     measured_to = noise_of(record)
     if measured_to is not None:
         yield from ("", f"Measured to: {measured_to}.")
-    notes = [*made_of(record), *(record.measurement.notes if record.measurement else ())]
-    if notes:
-        yield from ("", *(f"- {prose(note)}" for note in notes))
+    made = made_of(record)
+    if made:
+        yield from ("", *(f"- {prose(note)}" for note in made))
 
 
 def _threads(measured: CaseResult) -> Iterator[str]:
