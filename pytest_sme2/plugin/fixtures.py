@@ -109,7 +109,9 @@ def sme2_gate(
         )
         return [check for checks in found for check in checks]
 
-    gate = Gate(sme2_session, sme2_model, lambda checks: _warn(gate, checks), override, custom)
+    gate: Gate = Gate(
+        sme2_session, sme2_model, lambda checks: _warn(gate, checks), override, custom
+    )
     request.node.stash[GATE] = gate
     yield gate
     # A case of which nothing could be measured has nothing to keep.

@@ -37,8 +37,9 @@ def parameters(item: pytest.Item) -> Mapping[str, Any]:
 
 
 def case_of(item: pytest.Item) -> Case | None:
-    """What the test is run for; None if that is no model."""
-    return parameters(item).get("sme2_model")
+    """What the test is run for; None if that is not a model."""
+    case: Case | None = parameters(item).get("sme2_model")
+    return case
 
 
 class _HookFarm:
