@@ -162,27 +162,26 @@ def test_the_gates_limits_decide(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert code(noisy, "--baseline-dir", str(limits.parent)) == 2
 
 
-def test_a_phone_that_differs_from_its_kin_is_named() -> None:
-    def told(speeds: dict[str, float]) -> list[str]:
-        runs = [
-            run(
-                number,
-                1e6,
-                {"yardstick": speed},
-                device="android-12ab",
-                conditions={"phone": serial},
-            )
-            for number in range(3)
-            for serial, speed in speeds.items()
-        ]
-        return [line for line in history_lines(all_series(runs)) if line.startswith("the phone")]
-
-    assert told({"A": 2.0, "B": 2.02, "C": 1.98}) == []
-    (slow,) = told({"A": 2.0, "B": 2.3, "C": 1.98})
-    assert slow.startswith("the phone B is 15% slower than is usual for the 3 of its kind")
-    (fast,) = told({"A": 2.0, "B": 1.6, "C": 2.0})
-    assert fast.startswith("the phone B is 25% faster")
-    # Of two, nobody knows which one is right.
-    (slower,) = told({"A": 2.0, "B": 2.3})
-    assert slower.startswith("the phone B is 15% slower than is usual for the 2 of its kind")
-    assert told({"A": 2.0}) == []
+@pytest.mark.parametrize(
+    ("speeds", "said"),
+    [
+        ({"A": 2.0, "B": 2.02, "C": 1.98}, ()),
+        ({"A": 2.0, "B": 2.3, "C": 1.98}, ("15% slower than is usual for the 3 of its kind",)),
+        ({"A": 2.0, "B": 1.6, "C": 2.0}, ("25% faster",)),
+        # Of two, nobody knows which one is right.
+        ({"A": 2.0, "B": 2.3}, ("15% slower than is usual for the 2 of its kind",)),
+        ({"A": 2.0}, ()),
+    ],
+)
+def test_a_phone_that_differs_from_its_kin_is_named(
+    speeds: dict[str, float], said: tuple[str, ...]
+) -> None:
+    runs = [
+        run(at, 1e6, {"yardstick": speed}, device="android", conditions={"phone": serial})
+        for at in range(3)
+        for serial, speed in speeds.items()
+    ]
+    told = [line for line in history_lines(all_series(runs)) if line.startswith("the phone")]
+    assert len(told) == len(said)
+    for line, words in zip(told, said, strict=True):
+        assert line.startswith(f"the phone B is {words}")
