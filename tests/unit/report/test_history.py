@@ -7,7 +7,6 @@ import contextlib
 import json
 import shutil
 import sqlite3
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from pytest_sme2.report.history import (
 )
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import read_record
+from tests.support.git import git
 from tests.support.histories import run
 from tests.support.records import toy_run
 
@@ -171,19 +171,11 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     project_commit.cache_clear()
 
 
-def git(*words: str) -> str:
-    made = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
-    return subprocess.run(
-        ["git", *made, *words], capture_output=True, text=True, check=True
-    ).stdout.strip()
-
-
 def test_it_is_that_of_the_folder_and_marked_where_files_changed(elsewhere: Path) -> None:
-    git("init", "-q")
     (elsewhere / "file").write_text("a")
-    git("add", "file")
-    git("commit", "-qm", "First")
-    commit = git("rev-parse", "HEAD")
+    for words in (("init", "-q"), ("add", "file"), ("commit", "-qm", "First")):
+        git(elsewhere, *words)
+    commit = git(elsewhere, "rev-parse", "HEAD")
     assert project_commit() == commit[:12]
     (elsewhere / "file").write_text("b")
     project_commit.cache_clear()
