@@ -5,9 +5,7 @@ and then edited, so that the same program looks slower, faster, or different fro
 """
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -60,12 +58,6 @@ def baseline(run: Run, pytester: pytest.Pytester, made: dict[str, str]) -> Path:
     return path
 
 
-def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    document = json.loads(path.read_text("utf-8"))
-    change(document)
-    path.write_text(json.dumps(document), "utf-8")
-
-
 # Tests share the machine with others: say that it was quiet, so that verdicts stand.
 QUIET = """
 import pytest
@@ -81,28 +73,24 @@ NOBODYS_PROGRAM = "0" * 64
 MUCH_FASTER = 0.02
 
 
-def scale_latency(
-    factor: float, program: str | None = NOBODYS_PROGRAM
-) -> Callable[[dict[str, Any]], None]:
+def scale_latency(path: Path, factor: float, program: str | None = NOBODYS_PROGRAM) -> None:
     """Three sessions, so that it is not provisional, of ``factor`` times the measured medians.
 
     They say nothing of how fast or how busy the machine was: here others use it, now more and now
     less. They are of another program, which nobody has any more (None: of the one that was
     measured).
     """
-
-    def change(document: dict[str, Any]) -> None:
-        (session,) = document["sessions"]
-        session.pop("yardstick_ns")
-        session.pop("interference", None)
-        session["program"] = program or session["program"]
-        for values in session["medians_ns"].values():
-            values[:] = [value * factor for value in values]
-        document["sessions"] = [
-            {**session, "session": f"{session['session']}-{index}"} for index in range(3)
-        ]
-
-    return change
+    document = json.loads(path.read_text("utf-8"))
+    (session,) = document["sessions"]
+    session.pop("yardstick_ns")
+    session.pop("interference", None)
+    session["program"] = program or session["program"]
+    for values in session["medians_ns"].values():
+        values[:] = [value * factor for value in values]
+    document["sessions"] = [
+        {**session, "session": f"{session['session']}-{index}"} for index in range(3)
+    ]
+    path.write_text(json.dumps(document), "utf-8")
 
 
 def test_the_failed_checks_of_a_test_are_told_together(run: Run, pytester: pytest.Pytester) -> None:
@@ -160,7 +148,7 @@ def test_a_changed_model_is_measured_against_the_program_of_its_baseline(
     run: Run, baseline: Path, pytester: pytest.Pytester
 ) -> None:
     """The stored latency is of another machine's speed; pairs with the old program find out."""
-    edit(baseline, scale_latency(MUCH_FASTER, program=None))
+    scale_latency(baseline, MUCH_FASTER, program=None)
     model = next((pytester.path / "models" / "toy_cnn").glob("*.py"))
     source = model.read_text("utf-8")
     slower = source.replace("self.expand(features)", "self.expand(self.again(features))").replace(
@@ -181,7 +169,7 @@ def test_a_changed_model_is_measured_against_the_program_of_its_baseline(
 
 
 def test_results_are_the_same_with_workers(run: Run, baseline: Path) -> None:
-    edit(baseline, scale_latency(1 / MUCH_FASTER))
+    scale_latency(baseline, 1 / MUCH_FASTER)
     result = run("-n", "2")
     result.assert_outcomes(passed=3, warnings=_warnings(result))
     result.stdout.fnmatch_lines(["case *", "toy_cnn-fp32 *"])
@@ -223,7 +211,7 @@ def test_bundle_of_another_program_is_not_used(
     )  # fmt: skip
     assert bundled.ret == 0, bundled.stderr.str()
     pytester.makeconftest(QUIET)
-    edit(baseline, scale_latency(MUCH_FASTER))
+    scale_latency(baseline, MUCH_FASTER)
     result = run("-k", "latency")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
