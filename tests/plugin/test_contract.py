@@ -99,42 +99,35 @@ def test_all_of_it_compared_is_green(run: Run, stored: Path) -> None:
 # --- a run that is empty --------------------------------------------------------------------------
 
 
-def skip_all(project: Path) -> None:
-    mark = "import pytest\npytestmark = pytest.mark.skip(reason='later')\n"
-    (project / "test_suite.py").write_text(mark + SUITE, "utf-8")
-
-
 def remove_models(project: Path) -> None:
     (project / "models" / "toy" / "model.py").unlink()
     (project / "models" / "toy").rmdir()
 
 
-def check_nothing(project: Path) -> None:
-    (project / "test_suite.py").write_text("def test_it(sme2_gate): pass\n", "utf-8")
-
-
-def ask_for_a_variant_that_is_not(project: Path) -> None:
-    mark = "import pytest\npytestmark = pytest.mark.sme2(variants='int8')\n"
-    (project / "test_suite.py").write_text(mark + SUITE, "utf-8")
+MARKED = f"import pytest\npytestmark = pytest.mark.{{}}\n{SUITE}"
 
 
 @pytest.mark.parametrize(
-    ("empty", "words"),
+    ("suite", "words"),
     [
-        (skip_all, "nothing was compared"),
-        (remove_models, "no model is known to this run"),
-        (check_nothing, "calls none of its checks"),
-        (ask_for_a_variant_that_is_not, "asks for variants int8, which no model has"),
+        (MARKED.format("skip(reason='later')"), "nothing was compared"),
+        ("", "no model is known to this run"),
+        ("def test_it(sme2_gate): pass\n", "calls none of its checks"),
+        (MARKED.format("sme2(variants='int8')"), "asks for variants int8, which no model has"),
     ],
+    ids=["skipped", "no model", "no check", "another variant"],
 )
 @pytest.mark.parametrize("contract", [True, False])
 def test_strict_is_never_green_and_empty(
-    empty: Callable[[Path], None], words: str, contract: bool, run: Run, request: Any
+    suite: str, words: str, contract: bool, run: Run, request: Any
 ) -> None:
     path = request.getfixturevalue("pytester").path
     if contract:
         request.getfixturevalue("stored")
-    empty(path)
+    if suite:
+        (path / "test_suite.py").write_text(suite, "utf-8")
+    else:
+        remove_models(path)
     assert run().ret == pytest.ExitCode.OK
     fails(run("--sme2-strict"), words)
 

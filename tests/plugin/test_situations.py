@@ -99,11 +99,11 @@ SITUATIONS = (
 )  # fmt: skip
 
 
-def nanoseconds(factor: float, off_factor: float | None = None) -> dict[Arm, float]:
-    return {
-        Arm.ON: ON_NS * factor,
-        Arm.OFF: OFF_NS * (factor if off_factor is None else off_factor),
-    }
+def nanoseconds(
+    factor: float = 1.0, off_factor: float | None = None, scale: float = 1.0
+) -> dict[Arm, float]:
+    off = factor if off_factor is None else off_factor
+    return {Arm.ON: ON_NS * factor * scale, Arm.OFF: OFF_NS * off * scale}
 
 
 @pytest.fixture(scope="module")
@@ -167,11 +167,8 @@ def test_verdict_and_exit_code(
     if not situation.same_inputs:
         (project.path / "input.bin").write_bytes(bytes(8 * 64 * 64 * 4))
         now = replace(now, input_files=(project.path / "input.bin",))
-    before = {arm: value * situation.scale for arm, value in nanoseconds(1.0).items()}
-    after = {
-        arm: value * situation.scale
-        for arm, value in nanoseconds(situation.factor, situation.off_factor).items()
-    }
+    before = nanoseconds(scale=situation.scale)
+    after = nanoseconds(situation.factor, situation.off_factor, situation.scale)
     device = PretendedDevice({old: before, now.sha256: after}, **{"seed": 2, **situation.machine})
     with monkeypatch.context() as patch:
         pretend(patch, device, now, OLD if situation.at_hand else None)
