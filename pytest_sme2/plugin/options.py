@@ -63,25 +63,12 @@ def add_options(parser: pytest.Parser) -> None:
             kind = "linelist" if option.repeats else "string" if option.parse else "bool"
             text = f"default of {option.flag}"
             parser.addini(option.destination, text, kind, default=None)  # type: ignore[arg-type]
-    parser.addini(
-        LONG_NAMES_INI,
-        "whether to leave the short names of options, such as --device, to others: ours are then "
-        "--sme2-device and so on",
-        "bool",
-        default=False,
-    )
-    parser.addini(
-        RULES_INI,
-        "categories of your own operators, one rule per line: PATTERN = CATEGORY KIND",
-        "linelist",
-        default=None,
-    )
-    parser.addini(
-        MODEL_FOLDERS_INI,
-        "folders with model folders, one per line; default: models",
-        "linelist",
-        default=None,
-    )
+    to_others = "whether to leave the short names of options, such as --device, to others"
+    parser.addini(LONG_NAMES_INI, f"{to_others}: ours are then --sme2-device and so on", "bool")
+    rules = "categories of your own operators, one rule per line: PATTERN = CATEGORY KIND"
+    parser.addini(RULES_INI, rules, "linelist")
+    folders = "folders with model folders, one per line; default: models"
+    parser.addini(MODEL_FOLDERS_INI, folders, "linelist")
 
 
 def add_short_names(

@@ -26,17 +26,17 @@ from pytest_sme2.report.cost import (
     millions,
     tokens_per_second,
 )
-from pytest_sme2.report.html import report_document
+from pytest_sme2.report.html import Case, report_document
 from pytest_sme2.report.markdown import latency_lines
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.writing import write_case
 from pytest_sme2.results import Arm, CaseResult, Fingerprint, Topic
-from pytest_sme2.session.run_directory import CaseRecord, read_record, write_record
+from pytest_sme2.session.run_directory import read_record, write_record
 from tests.support.records import changed, cost_of, toy_run
 
 
 @pytest.fixture
-def case(tmp_path: Path) -> tuple[Path, CaseRecord]:
+def case(tmp_path: Path) -> Case:
     folder = toy_run(tmp_path, emulated=True)[0]
     record = read_record(folder)
     costs = {
@@ -47,9 +47,7 @@ def case(tmp_path: Path) -> tuple[Path, CaseRecord]:
     return folder, read_record(folder)
 
 
-def test_the_terminal_shows_instructions_and_says_what_they_are(
-    case: tuple[Path, CaseRecord],
-) -> None:
+def test_the_terminal_shows_instructions_and_says_what_they_are(case: Case) -> None:
     lines = run_lines([case[1]])
     operators = len(case[1].measured.profiles[Arm.ON].operators)
     assert lines[0].split()[:3] == ["case", "on", "SME2"]
@@ -62,9 +60,7 @@ def test_the_terminal_shows_instructions_and_says_what_they_are(
     assert "latency" not in lines[0]
 
 
-def test_what_a_token_costs_is_said_where_the_model_counts_tokens(
-    case: tuple[Path, CaseRecord],
-) -> None:
+def test_what_a_token_costs_is_said_where_the_model_counts_tokens(case: Case) -> None:
     measured = case[1].measured
     assert not any("per token" in line for line in cost_lines(measured))
     counted = replace(measured, tokens=4)
@@ -75,14 +71,14 @@ def test_what_a_token_costs_is_said_where_the_model_counts_tokens(
     assert f"i{text}" in lines
 
 
-def test_what_was_not_counted_is_said(case: tuple[Path, CaseRecord]) -> None:
+def test_what_was_not_counted_is_said(case: Case) -> None:
     record = changed(case[1], costs={}, uncounted="with 2 threads")
     assert "Minst" not in run_lines([record])[0]
     assert "with 2 threads" in " ".join(run_lines([record]))
     assert list(cost_lines(record.measured)) == ["Nothing was counted: with 2 threads."]
 
 
-def test_the_files_of_a_case_hold_the_cost(case: tuple[Path, CaseRecord]) -> None:
+def test_the_files_of_a_case_hold_the_cost(case: Case) -> None:
     folder, record = case
     write_case(folder, record)
     (table,) = folder.rglob("*sme2_on*_t1_cost.csv")
@@ -99,14 +95,14 @@ def test_the_files_of_a_case_hold_the_cost(case: tuple[Path, CaseRecord]) -> Non
     assert "| instructions |" in (folder / "report.md").read_text()
 
 
-def test_other_services_get_instructions_and_no_time(case: tuple[Path, CaseRecord]) -> None:
+def test_other_services_get_instructions_and_no_time(case: Case) -> None:
     found = {metric.measure: metric for metric in metrics(case[1].measured)}
     assert found["instructions-on"].unit == "instructions"
     assert found["instructions-off"].value > found["instructions-on"].value
     assert not any("latency" in name for name in found)
 
 
-def test_the_page_holds_instructions_operator_by_operator(case: tuple[Path, CaseRecord]) -> None:
+def test_the_page_holds_instructions_operator_by_operator(case: Case) -> None:
     document: Any = report_document([case])
     shown = next(document["cases"])
     assert shown["cost"]["instructions"]["on"] < shown["cost"]["instructions"]["off"]
@@ -115,7 +111,7 @@ def test_the_page_holds_instructions_operator_by_operator(case: tuple[Path, Case
     assert sum(arm["categories"]) + arm["runtime"] == arm["total"]
 
 
-def test_findings_are_ranked_by_instructions(case: tuple[Path, CaseRecord]) -> None:
+def test_findings_are_ranked_by_instructions(case: Case) -> None:
     from pytest_sme2.profile.findings import case_findings
 
     costly = [found for found in case_findings(case[1].measured) if found.cost.operators]
