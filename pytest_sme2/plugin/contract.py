@@ -116,10 +116,7 @@ class RunWatch:
             self.tests[(folder, check["metric"])] = test_of(nodeid)
 
     def conclude(
-        self,
-        settings: Settings,
-        found: Mapping[Path, CaseRecord],
-        stored: Mapping[Path, CaseRecord],
+        self, settings: Settings, made: Mapping[Path, CaseRecord], stored: Mapping[Path, CaseRecord]
     ) -> tuple[list[str], list[str]]:
         """What to say, and what is wrong."""
         from pytest_sme2.verdict import contract
@@ -133,7 +130,7 @@ class RunWatch:
             promised = contract.load(root)
             if not strict and (promised is None or not self.asked):
                 return [], []
-            records = list(found.values())
+            records = list(made.values())
             part = self.part = self._part(records, settings, promised)
             problems = self._empty(records) if strict else []
             if promised is None:

@@ -111,9 +111,7 @@ def split_verdict(line: str) -> tuple[str, Outcome | None]:
 
 
 def _table(
-    headings: Sequence[str],
-    body: Sequence[tuple[CaseRecord, Sequence[Sequence[str]]]],
-    width: int,
+    headings: Sequence[str], body: Sequence[tuple[CaseRecord, Sequence[Sequence[str]]]], width: int
 ) -> Iterator[str]:
     """``body`` holds each record with its rows."""
     device = body[0][0].measured.device
