@@ -55,20 +55,20 @@ def write_case(
     folder: Path, record: CaseRecord, *, rules: Sequence[Rule] = (), command: Sequence[str] = ()
 ) -> None:
     """Everything about one case that can be made from its ETDumps and its metrics."""
-    timed = not record.measured.emulated
-    analyses = []
+    analyses = {}
     for arm, dump in record.etdumps.items():
         name, census = Path(dump).with_suffix("").as_posix(), record.measured.kernels.get(arm)
-        analyses.append(analyze_file(folder / dump, name=name, rules=rules, census=census))
-        place = (folder / dump).parent
+        analyses[arm] = analyze_file(folder / dump, name=name, rules=rules, census=census)
+    for arm, analysis in analyses.items():
+        place = analysis.path.parent
         stem = f"{model_stem(record)}_{place.name}_t{record.measured.threads}"
-        write_experiment(analyses[-1], place, stem=stem)
+        write_experiment(analysis, place, stem=stem)
         cost = record.measured.costs.get(arm)
         if cost is not None:
             write_text(place / f"{stem}_cost.csv", csv_text(COST_COLUMNS, operator_rows(cost)))
             kernels = csv_text(KERNEL_COLUMNS, kernel_rows(cost))
             write_text(place / f"{stem}_kernel_cost.csv", kernels)
-    write_summary(analyses, folder, timed=timed)
+    write_summary([*analyses.values()], folder, timed=not record.measured.emulated)
     stem = model_stem(record)
     write_json(folder / f"{stem}_pipeline_summary.json", pipeline_summary(record))
     write_text(folder / f"{stem}_pipeline_summary.md", pipeline_markdown(record))
