@@ -36,18 +36,9 @@ def test_a_model_that_cannot_be_exported_is_exported_once(
     folder.mkdir()
     (folder / "model.py").write_text(MODEL.format(journal=str(journal)), "utf-8")
     pytester.makeini("[pytest]\nsme2_models = models\nsme2_device = linux\n")
-    pytester.makepyfile(
-        """
-        def test_one(sme2_artifact):
-            pass
-
-        def test_two(sme2_artifact):
-            pass
-
-        def test_three(sme2_profile):
-            pass
-        """
-    )
+    asked = {"one": "artifact", "two": "artifact", "three": "profile"}
+    tests = (f"def test_{name}(sme2_{value}): pass" for name, value in asked.items())
+    pytester.makepyfile("\n".join(tests))
     reports = ("--sme2-report=report.html", "--sme2-report=comment.md", "--junitxml=junit.xml")
     with at_home():
         result = pytester.runpytest_inprocess("--device=linux", *reports, "--sme2-history=history")
@@ -62,12 +53,8 @@ def test_a_model_that_cannot_be_exported_is_exported_once(
     for report in ("report.html", "junit.xml", "comment.md", "sme2-out/report.md"):
         text = (pytester.path / report).read_text("utf-8")
         assert "there are no weights for this" in text, report
-    document = json.loads(
-        (pytester.path / "report.html")
-        .read_text("utf-8")
-        .partition('application/json">')[2]
-        .partition("</script>")[0]
-    )
+    page = (pytester.path / "report.html").read_text("utf-8")
+    document = json.loads(page.partition('application/json">')[2].partition("</script>")[0])
     assert not (pytester.path / "history").exists(), "it has no figures"
     assert [case["id"] for case in document["cases"]] == ["hopeless-fp32"]
 

@@ -14,6 +14,7 @@ ASKS_FOR_A_MODEL = """
     def test_it(sme2_model):
         assert sme2_model.model and sme2_model.variant
 """
+MARKED = "import pytest\n\n@pytest.mark.sme2({})\ndef test_it(sme2_model): ...\n"
 
 
 def collected(pytester: pytest.Pytester, *arguments: str) -> list[str]:
@@ -52,28 +53,14 @@ def test_selection(pytester: pytest.Pytester, arguments: list[str], expected: li
 def test_a_marker_narrows_the_selection(pytester: pytest.Pytester) -> None:
     add_model(pytester.path, "one")
     add_model(pytester.path, "two")
-    pytester.makepyfile(
-        """
-        import pytest
-
-        @pytest.mark.sme2(models=["two"], variants="fp16")
-        def test_it(sme2_model): ...
-        """
-    )
+    pytester.makepyfile(MARKED.format("models=['two'], variants='fp16'"))
     assert collected(pytester) == ["two-fp16"]
 
 
 @pytest.mark.parametrize("marker", ["models='three'", "variants=['fp17']", "models=7"])
 def test_a_wrong_marker_is_a_plain_collection_error(pytester: pytest.Pytester, marker: str) -> None:
     add_model(pytester.path, "one")
-    pytester.makepyfile(
-        f"""
-        import pytest
-
-        @pytest.mark.sme2({marker})
-        def test_it(sme2_model): ...
-        """
-    )
+    pytester.makepyfile(MARKED.format(marker))
     result = pytester.runpytest_inprocess()
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*.py::test_it: * is *"])

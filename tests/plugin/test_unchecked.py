@@ -27,6 +27,7 @@ def test_some(sme2_gate):
 def test_none(sme2_gate):
     sme2_gate.check_speedup()
 """
+OUTPUTS = "def test_outputs(sme2_gate): sme2_gate.check_outputs()\n"
 
 
 @pytest.fixture
@@ -75,12 +76,7 @@ def test_table_says_what_was_stored(run: Run, pytester: pytest.Pytester) -> None
     )
     # Without these baselines, strict fails although every check of the test passed.
     shutil.rmtree(pytester.path / "baselines")
-    pytester.makepyfile(
-        """
-        def test_outputs(sme2_gate):
-            sme2_gate.check_outputs()
-        """
-    )
+    pytester.makepyfile(OUTPUTS)
     result = run("--sme2-strict")
     result.assert_outcomes(passed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -91,7 +87,7 @@ def test_broken_models_do_not_pass(
     run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their reference is made by the same code, so only what was accepted can tell."""
-    pytester.makepyfile("def test_outputs(sme2_gate): sme2_gate.check_outputs()\n")
+    pytester.makepyfile(OUTPUTS)
     assert run("--update-baselines").ret == pytest.ExitCode.OK
     monkeypatch.setenv("CI", "true")
     assert run().ret == pytest.ExitCode.OK
