@@ -37,9 +37,9 @@ from pytest_sme2.report.versus_baseline import (
     change_text,
     count_cases,
     deciding,
+    failed_cases,
     interval_text,
     limit_text,
-    outcome_of,
     worst_first,
 )
 from pytest_sme2.report.writing import measured_commit
@@ -58,7 +58,6 @@ from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.files import encode, write_text
 from pytest_sme2.timing.stats import centre_interval
 from pytest_sme2.verdict.generation import sentence
-from pytest_sme2.verdict.judging import FAILING
 from pytest_sme2.verdict.ratios import arm_word, decision_text
 
 Case = tuple[Path, CaseRecord]
@@ -139,11 +138,10 @@ def matrix_page(matrices: Sequence[KernelMatrix]) -> str:
 def report_document(cases: Sequence[Case]) -> dict[str, Any]:
     """What the page shows. The cases are an iterator, since all of them can be large."""
     records = worst_first([record for _, record in cases])
-    failed = [record for record in records if outcome_of(record.checks) in FAILING]
     return {
         "version": __version__,
         "headline": _headline(cases),
-        "next": next_step(failed or records),
+        "next": next_step(failed_cases(records) or records),
         "engines": list(engine_names([record.measured for record in records])),
         "categories": [str(category) for category in Category],
         "notes": list(map(as_sentence, notes(records))),

@@ -13,13 +13,7 @@ from pytest_sme2.report.cost import instructions_per_token, tokens_per_second
 from pytest_sme2.report.findings import RunFinding, next_step, run_findings
 from pytest_sme2.report.tables import frontier_lines
 from pytest_sme2.report.text import NOTHING, WIDTH, bullet, clipped, printable
-from pytest_sme2.report.versus_baseline import (
-    check_cells,
-    deciding,
-    outcome_of,
-    summary,
-    worst_first,
-)
+from pytest_sme2.report.versus_baseline import check_cells, deciding, failed_cases, summary
 from pytest_sme2.results import AS_EXPORTED, Outcome, Topic
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
@@ -62,7 +56,7 @@ def run_lines(records: Sequence[CaseRecord], verbosity: int = 0, width: int = WI
     """
     if not records or verbosity < -1:
         return []
-    failed = [record for record in worst_first(records) if outcome_of(record.checks) in FAILING]
+    failed = failed_cases(records)
     blocks: list[Iterable[str]] = [
         _failures(failed),
         _table(tuple(_COLUMNS), [(record, [_row(record)]) for record in records], width),

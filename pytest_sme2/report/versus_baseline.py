@@ -8,16 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 
-from pytest_sme2.report.text import (
-    NOTHING,
-    bullet,
-    clipped,
-    duration,
-    few,
-    percent,
-    printable,
-    times,
-)
+from pytest_sme2.report.text import bullet, clipped, duration, few, percent, printable, times
 from pytest_sme2.results import Change, Check, Outcome, Verdict
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
@@ -75,6 +66,11 @@ def worst_first(records: Sequence[CaseRecord]) -> list[CaseRecord]:
         return 0, -check.new / check.old if check.old and check.new else 0.0
 
     return sorted(records, key=rank)
+
+
+def failed_cases(records: Sequence[CaseRecord]) -> list[CaseRecord]:
+    """The largest effect first."""
+    return [record for record in worst_first(records) if outcome_of(record.checks) in FAILING]
 
 
 def deciding(checks: Sequence[Check]) -> Check | None:
@@ -168,7 +164,7 @@ def check_cells(check: Check) -> tuple[str, ...]:
     """Old, new, the change, its interval and the limit; a dash for what there is not."""
     old, new = (value_text(value, check.unit, check.metric) for value in (check.old, check.new))
     rest = (change_text(check), interval_text(check), limit_text(check))
-    return old, new, *(text or NOTHING for text in rest)
+    return old, new, *(text or "-" for text in rest)
 
 
 def effect(check: Check) -> str:

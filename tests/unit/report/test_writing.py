@@ -92,9 +92,8 @@ def test_a_run_directory_is_as_it_should_be(
     assert json.loads((folder / "manifest.json").read_text()) == before
 
 
-def test_the_tables_read_like_this(tmp_path: Path) -> None:
-    concluded(tmp_path)
-    folder = tmp_path / "toy-fp16" / "runs" / "linux" / "linux_sme2_on"
+def test_the_tables_read_like_this(whole: Path) -> None:
+    folder = whole / "toy-fp16" / "runs" / "linux" / "linux_sme2_on"
     for ending in ("operator_stats.csv", "category_summary.csv", "run0_timeline.csv"):
         text = (folder / f"{STEM}_linux_sme2_on_t1_{ending}").read_text(encoding="utf-8")
         check_golden(ending, text)
