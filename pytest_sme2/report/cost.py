@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from pytest_sme2.profile.cost import instructions_per_mac, packing_share, tile_use, work_coverage
@@ -92,12 +92,11 @@ _DETAILS = {
                      "stored_bytes")
     },
 }  # fmt: skip
-COST_COLUMNS = (
+_COLUMNS = (
     *("index", "operator", "category", "executor", "instructions", "share_percent"),
     *_DETAILS,
     *("multiply_accumulates", "tile_use", "kernel"),
 )
-KERNEL_COLUMNS = ("kernel", "instructions", *_DETAILS)
 
 
 def millions(count: int | None) -> str:
@@ -190,8 +189,18 @@ def _share(cost: InferenceCost, entry: OperatorCost) -> float:
     return entry.counts.instructions / cost.total.instructions
 
 
-def operator_rows(cost: InferenceCost) -> Iterator[tuple[object, ...]]:
-    """One row per operator, under COST_COLUMNS."""
+Table = tuple[Sequence[str], Iterable[Sequence[object]]]
+"""Its columns and its rows."""
+
+
+def cost_tables(cost: InferenceCost) -> dict[str, Table]:
+    """By name: a row per operator, and a row per kernel."""
+    kernels = [(one.name, one.counts.instructions, *_details(one.counts)) for one in cost.kernels]
+    columns = ("kernel", "instructions", *_DETAILS)
+    return {"cost": (_COLUMNS, _operator_rows(cost)), "kernel_cost": (columns, kernels)}
+
+
+def _operator_rows(cost: InferenceCost) -> Iterator[tuple[object, ...]]:
     for entry in cost.operators:
         counts, use = entry.counts, tile_use(cost, [entry])
         yield (
@@ -206,12 +215,6 @@ def operator_rows(cost: InferenceCost) -> Iterator[tuple[object, ...]]:
             "" if use is None else round(use, 4),
             entry.kernels[0][0] if entry.kernels else "",
         )
-
-
-def kernel_rows(cost: InferenceCost) -> Iterator[tuple[object, ...]]:
-    """One row per kernel, under KERNEL_COLUMNS."""
-    for entry in cost.kernels:
-        yield entry.name, entry.counts.instructions, *_details(entry.counts)
 
 
 def _details(counts: Counts) -> list[int]:

@@ -20,14 +20,7 @@ import numpy as np
 from pytest_sme2.profile.build import robust_stats, robust_stats_of_each
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.coverage import check_pair, settled_operators, sme2_states
-from pytest_sme2.profile.operators import (
-    OPERATOR,
-    OUTSIDE,
-    ROLE_NAMES,
-    Selection,
-    durations,
-    select,
-)
+from pytest_sme2.profile.operators import OPERATOR, OUTSIDE, ROLE_NAMES, durations, select
 from pytest_sme2.profile.splits import transposes
 from pytest_sme2.report.findings import comparison_findings, profile_findings
 from pytest_sme2.report.text import few, json_text
@@ -83,7 +76,7 @@ def write_experiment(
     """Write the files of one ETDump into ``folder``; returns their paths."""
     stem = safe_stem(stem or analysis.path.name.removesuffix(".etdump"))
     profile = analysis.profile
-    rows = timeline_rows(select(analysis.columns, rules=analysis.rules), profile)
+    rows = timeline_rows(analysis)
     stats = robust_stats_of_each([member.samples_ns for member in profile.operators])
     table = map(_operator_row, profile.operators, stats, sme2_states(profile))
     texts = {
@@ -98,14 +91,15 @@ def write_experiment(
     return tuple(folder / f"{stem}_{ending}" for ending in texts)
 
 
-def timeline_rows(selection: Selection, profile: Profile) -> list[tuple[object, ...]]:
+def timeline_rows(analysis: Analysis) -> list[tuple[object, ...]]:
     """Every event of every run, with what it is; starts are counted from the run's own."""
+    selection = select(analysis.columns, rules=analysis.rules)
     columns = selection.columns
     rows = np.flatnonzero(selection.role != OUTSIDE)
     origin = np.zeros(max(columns.runs, 1), dtype=np.int64)
     origin[columns.run[selection.execute]] = columns.start[selection.execute].astype(np.int64)
     start = columns.start[rows].astype(np.int64) - origin[columns.run[rows]]
-    known = settled_operators(profile)
+    known = settled_operators(analysis.profile)
     found = (columns.run, columns.name, selection.role, columns.instruction, columns.depth)
     lists = [each[rows].tolist() for each in found]
     lists += [(each / 1e3).tolist() for each in (start, durations(columns, rows))]

@@ -15,13 +15,7 @@ from pytest_sme2 import __version__
 from pytest_sme2.profile.build import robust_stats
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.compare import largest_category
-from pytest_sme2.report.cost import (
-    COST_COLUMNS,
-    KERNEL_COLUMNS,
-    cost_summary,
-    kernel_rows,
-    operator_rows,
-)
+from pytest_sme2.report.cost import cost_summary, cost_tables
 from pytest_sme2.report.csv_files import csv_text, write_experiment, write_summary
 from pytest_sme2.report.findings import run_findings
 from pytest_sme2.report.history import project_commit
@@ -63,11 +57,9 @@ def write_case(
         place = analysis.path.parent
         stem = f"{model_stem(record)}_{place.name}_t{record.measured.threads}"
         write_experiment(analysis, place, stem=stem)
-        cost = record.measured.costs.get(arm)
-        if cost is not None:
-            write_text(place / f"{stem}_cost.csv", csv_text(COST_COLUMNS, operator_rows(cost)))
-            kernels = csv_text(KERNEL_COLUMNS, kernel_rows(cost))
-            write_text(place / f"{stem}_kernel_cost.csv", kernels)
+        if arm in record.measured.costs:
+            for name, table in cost_tables(record.measured.costs[arm]).items():
+                write_text(place / f"{stem}_{name}.csv", csv_text(*table))
     write_summary([*analyses.values()], folder, timed=not record.measured.emulated)
     stem = model_stem(record)
     write_json(folder / f"{stem}_pipeline_summary.json", pipeline_summary(record))
