@@ -202,7 +202,7 @@ def _dump_problem(path: Path) -> str:
 
 def _changed(folder: Path, name: str) -> str:
     """Whether a dump has changed since the manifest was written."""
-    experiments = read_members(folder / MANIFEST).get("experiments")
+    experiments: Any = read_members(folder / MANIFEST).get("experiments")
     try:
         hashes = {entry["etdump"]: entry["sha256"] for entry in experiments.values()}
     except (KeyError, TypeError, AttributeError):
