@@ -39,7 +39,7 @@ from pytest_sme2.session.settings import Settings
 from pytest_sme2.targets.base import Job, Target
 from pytest_sme2.targets.settings import parse_device
 from pytest_sme2.timing import stats
-from pytest_sme2.timing.arms import MakeJob, in_turns, one_at_a_time
+from pytest_sme2.timing.arms import starter_on
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.processes import rounds_log_ratio
 from pytest_sme2.timing.sampling import SamplingPlan
@@ -92,16 +92,12 @@ class Recorder:
             )
 
 
-def record(target: Target, make_job: MakeJob, plan: SamplingPlan) -> dict[str, Any]:
+def record(target: Target, make_job: Callable[[str], Job], plan: SamplingPlan) -> dict[str, Any]:
     """One verdict and its raw samples."""
     recorder = Recorder()
-    measurement: PairedTiming = measure_pairs(
-        one_at_a_time(target, make_job, recorder.keep),
-        "A",
-        "B",
-        plan,
-        in_turns=in_turns(target, make_job, able=True, keep=recorder.keep),
-    )
+    jobs = {label: make_job(label) for label in ("A", "B")}
+    starter = starter_on(target, jobs, keep=recorder.keep)
+    measurement: PairedTiming = measure_pairs(starter, "A", "B", plan)
     decision = measurement.decision
     return {
         "seed": plan.seed,

@@ -26,6 +26,7 @@ from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.platforms import host_platform
 from pytest_sme2.targets.local import LocalTarget
+from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.sampling import SamplingPlan
 from pytest_sme2.verdict.numerics import compare_reference
@@ -76,13 +77,13 @@ def timed(before: Artifact, after: Artifact) -> dict[str, Any]:
     target, runner = LocalTarget(), wheel_runner(host_platform())
     programs = {"before": before, "after": after}
 
-    def run_arm(arm: str, *, warmup: int, runs: int) -> Run:
+    def run_arm(arm: str, /, *, warmup: int, runs: int) -> Run:
         request = RunRequest(programs[arm], Arm.OFF, warmup=warmup, runs=runs)
         return target.run(runner, request, Path(folder) / arm)
 
     with tempfile.TemporaryDirectory() as folder:
         plan = SamplingPlan(threshold=None, budget_seconds=20)
-        found = measure_pairs(run_arm, "before", "after", plan)
+        found = measure_pairs(Starter(run_arm), "before", "after", plan)
     sides = ("reference", "candidate")
     medians = [median(getattr(pair, f"{side}_ns") for pair in found.pairs) for side in sides]
     return {

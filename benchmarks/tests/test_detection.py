@@ -6,6 +6,7 @@ import importlib
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,11 +26,11 @@ class PretendedTarget(Machine):
     """Runs what the folder's name says."""
 
     def make_job(self, label):
-        nobody: Any = None
+        nobody: Any = SimpleNamespace(takes_turns=True)
         return Job(nobody, RunRequest(ARTIFACT, Arm.OFF), Path(label))
 
     def run(self, runner, request, folder):
-        return self(folder.name, warmup=request.warmup, runs=request.runs)
+        return self(folder.parent.name, warmup=request.warmup, runs=request.runs)
 
     def run_in_turns(self, jobs):
         runs = [self.run(job.runner, job.request, job.folder) for job in jobs]

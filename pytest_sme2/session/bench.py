@@ -9,7 +9,7 @@ import contextlib
 import functools
 import importlib.metadata
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,13 +32,13 @@ from pytest_sme2.system.locks import machine_lock, shared_lock
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.targets.local import MacTarget
 from pytest_sme2.targets.phone.silicon import check_threads
-from pytest_sme2.timing.arms import Keep, MakeJob, Starter, in_turns, one_at_a_time
+from pytest_sme2.timing.arms import Starter, starter_on
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.sampling import BLOCK_PAIRS, SamplingPlan
 
 if TYPE_CHECKING:
     from pytest_sme2.runners.base import Runner
-    from pytest_sme2.targets.base import Target
+    from pytest_sme2.targets.base import Job, Target
 
 _Value = TypeVar("_Value")
 
@@ -205,32 +205,15 @@ class Bench:
         }
         return SamplingPlan(**given | choices)
 
-    def starter(
-        self, make_job: MakeJob, *, able: bool, keep: Keep = lambda label, run: None
-    ) -> Starter:
-        """Starts processes on the target, in turns where it and the runners are ``able`` to."""
-        target = self.target
-        return Starter(
-            one_at_a_time(target, make_job, keep),
-            in_turns(target, make_job, able, keep),
-            self.clock,
-            self.redo,
-        )
+    def starter(self, jobs: Mapping[str, Job], **choices: Any) -> Starter:
+        """Starts processes on the target; ``choices`` are further ones of ``starter_on``."""
+        return starter_on(self.target, jobs, clock=self.clock, redo=self.redo, **choices)
 
-    def measure_pairs(
-        self, title: str, sides: Sequence[str], plan: SamplingPlan, starter: Starter
-    ) -> PairedTiming:
-        """Of the two sides, the reference first."""
-        reference, candidate = sides
+    def measure_pairs(self, title: str, starter: Starter, plan: SamplingPlan) -> PairedTiming:
+        """Of the starter's two jobs, the reference first."""
+        reference, candidate = starter.runs
         return measure_pairs(
-            starter.run_arm,
-            reference,
-            candidate,
-            plan,
-            progress=lambda line: self.say(f"{title}: {line}"),
-            clock=self.clock,
-            redo=self.redo,
-            in_turns=starter.in_turns,
+            starter, reference, candidate, plan, lambda line: self.say(f"{title}: {line}")
         )
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ from pytest_sme2.targets.phone.silicon import cores_text
 from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.frontier import MeasuredRounds
 from pytest_sme2.timing.processes import tracing_overhead
-from pytest_sme2.timing.sampling import PILOT_RUNS, PILOT_WARMUP, SamplingPlan, choose_sampling
+from pytest_sme2.timing.sampling import SamplingPlan, choose_sampling
 from pytest_sme2.timing.selfcheck import Yardstick
 from pytest_sme2.verdict.judging import MEAN_CLOCK
 
@@ -55,33 +55,26 @@ def measure_case(
     traced: Mapping[Arm, Run],
 ) -> Timing:
     """Measure until the answer is clear or the time is used up; files go below ``root``."""
-    processes: dict[Arm, list[Run]] = {arm: [] for arm in requests}
-
-    def make_job(label: str) -> Job:
-        arm = Arm(label)
-        folder = root / f"timing_sme2_{arm}" / f"process_{len(processes[arm]):03}"
-        return Job(bench.runner, requests[arm], folder)
-
+    jobs = {
+        str(arm): Job(bench.runner, requests[arm], root / f"timing_sme2_{arm}")
+        for arm in (Arm.OFF, Arm.ON)
+        if arm in requests
+    }
     threads = next(iter(requests.values())).threads
     # A phone's cores are not this machine's: there a run of its own per core would take long.
     at_once = min(threads, os.cpu_count() or 1) if isinstance(bench.target, LocalTarget) else 1
     yardstick = Yardstick(bench.target, bench.runner, root / "yardstick", bench.clock, at_once)
-
-    def keep(label: str, run: Run) -> None:
-        processes[Arm(label)].append(run)
-        yardstick.take()
-
-    starter = bench.starter(make_job, able=bench.runner.takes_turns, keep=keep)
+    starter = bench.starter(jobs, keep=lambda arm, run: yardstick.take())
     plan = bench.plan(blocks=bench.blocks_due)
-    if len(requests) == 1:
-        arm = next(iter(requests))
-        return _timing({arm: measure_alone(starter, str(arm), plan)}, None, yardstick, bench)
-    measurement = bench.measure_pairs(title, (str(Arm.OFF), str(Arm.ON)), plan, starter)
+    if len(jobs) == 1:
+        alone = {arm: measure_alone(starter, plan) for arm in requests}
+        return _timing(alone, None, yardstick, bench)
+    measurement = bench.measure_pairs(title, starter, plan)
     bench.blocks_due -= len(measurement.blocks)
     # The first process of each arm is the pilot: it also warms the file cache. Blocks run longer.
     counted = {
-        arm: [run for run in runs[1:] if run.request.runs == measurement.runs]
-        for arm, runs in processes.items()
+        Arm(label): [run for run in runs[1:] if run.request.runs == measurement.runs]
+        for label, runs in starter.runs.items()
     }
     medians = {
         Arm.OFF: [pair.reference_ns for pair in measurement.pairs],
@@ -119,24 +112,21 @@ def _mean_clocks(processes: Mapping[Arm, Sequence[Run]]) -> dict[str, str]:
     return found
 
 
-def measure_alone(starter: Starter, arm: str, plan: SamplingPlan) -> list[Run]:
-    """Fresh processes of one arm: as many as a first look takes, fewer only at the hard limit."""
-    run_arm, clock = starter.run_arm, starter.clock
-    begun = clock()
-    pilot = run_arm(arm, warmup=PILOT_WARMUP, runs=PILOT_RUNS)
-    spent = clock() - begun
-    single = min(pilot.wall_ns) / 1e9
-    overhead = max(0.0, spent - single * (PILOT_WARMUP + PILOT_RUNS))
+def measure_alone(starter: Starter, plan: SamplingPlan) -> list[Run]:
+    """Processes of the only arm: as many as a first look takes, fewer only at the hard limit."""
+    ((arm, runs),) = starter.runs.items()
+    begun = starter.clock()
+    _, single, overhead = starter.pilot([arm])
+    spent = starter.clock() - begun
     # Half of it would be the other arm's.
     left = 2 * (plan.budget_seconds - spent)
     sampling = choose_sampling(single, overhead, left, plan)
-    counted: list[Run] = []
-    while len(counted) < plan.looks[0]:
-        counted.append(run_arm(arm, warmup=sampling.warmup, runs=sampling.runs))
-        used = clock() - begun
-        if used + (used - spent) / len(counted) > plan.hard_limit:
+    for made in range(1, plan.looks[0] + 1):
+        starter.start([arm], sampling)
+        used = starter.clock() - begun
+        if used + (used - spent) / made > plan.hard_limit:
             break
-    return counted
+    return runs[1:]
 
 
 def device_counts(target: Target) -> tuple[int, ...]:
@@ -161,16 +151,15 @@ def measure_frontier(
     target = bench.target
     cores = target.cores
     cells = {f"sme2_{arm}_t{threads}": (arm, threads) for threads in counts for arm in bench.arms}
-    requests = {label: bench.request(artifact, *cell) for label, cell in cells.items()}
     pinned = {count: target.pinned(count) for count in counts}
-    made = dict.fromkeys(cells, 0)
-
-    def make_job(label: str) -> Job:
-        made[label] += 1
-        place = folder / label / f"process_{made[label] - 1:03}"
-        request = replace(requests[label], cpus=pinned[requests[label].threads])
-        return Job(bench.runner, request, place)
-
+    jobs = {
+        label: Job(
+            bench.runner,
+            replace(bench.request(artifact, arm, threads), cpus=pinned[threads]),
+            folder / label,
+        )
+        for label, (arm, threads) in cells.items()
+    }
     # Processes that take turns are in memory together.
     fits = artifact.pte.stat().st_size * len(cells) < MOST_BYTES
     # As much time as pairs of each number would take.
@@ -178,7 +167,7 @@ def measure_frontier(
     bench.cool_down()
     with bench.exclusively():
         return MeasuredRounds(
-            bench.starter(make_job, able=bench.runner.takes_turns and fits),
+            bench.starter(jobs, turns=fits),
             cells,
             plan,
             say=lambda line: bench.say(f"{case.id}: {line}"),

@@ -130,36 +130,29 @@ def _timed(
 
 def measure_generations(
     bench: Bench, title: str, jobs: Mapping[str, Job], alpha: float | None = None
-) -> dict[str, list[Run]]:
+) -> Mapping[str, list[Run]]:
     """Pairs of whole generations that take turns; single ones of one side alone.
 
     The reference is the first of ``jobs``, whose folders get one folder per process. With
     ``alpha`` there are enough pairs to judge each phase at that level, where time allows.
     """
-    runs: dict[str, list[Run]] = {side: [] for side in jobs}
-
-    def make_job(side: str) -> Job:
-        job, first = jobs[side], not runs[side]
-        place = job.folder / f"process_{len(runs[side]):03}"
-        return replace(job, request=replace(job.request, keep_outputs=first), folder=place)
-
-    def keep(side: str, run: Run) -> None:
-        runs[side].append(run)
-
     plan = bench.plan()
     if alpha is not None:
         pairs = max(PAIRS, MORE_PAIRS + math.ceil(-math.log2(alpha)))
         plan = replace(plan, looks=(pairs,), split=(1.0,))
-    able = all(job.runner.takes_turns for job in jobs.values())
-    starter = bench.starter(make_job, able=able, keep=keep)
-    sides = tuple(jobs)
+    starter = bench.starter(
+        {
+            side: replace(job, request=replace(job.request, keep_outputs=True))
+            for side, job in jobs.items()
+        }
+    )
     bench.cool_down()
     with bench.exclusively():
         if len(jobs) == 1:
-            measure_alone(starter, sides[0], plan)
+            measure_alone(starter, plan)
         else:
-            bench.measure_pairs(f"{title}, generation", sides, plan, starter)
-    return runs
+            bench.measure_pairs(f"{title}, generation", starter, plan)
+    return starter.runs
 
 
 def figures(

@@ -168,20 +168,12 @@ class Versus:
 
     def measure(self, threshold: float, budgets: int = 1) -> PairedTiming:
         """Interleaved pairs until the answer is clear or so many time budgets are used up."""
-        counts = {self.name: 0, CANDIDATE: 0}
-
-        def make_job(side: str) -> Job:
-            folder = self.folder / self._file_name(side) / f"process_{counts[side]:03}"
-            counts[side] += 1
-            return self._job(side, folder)
-
-        able = all(runner.takes_turns for _, runner in self.sides.values())
+        jobs = {side: self._job(side, self.folder / self._file_name(side)) for side in self.sides}
         plan = self.bench.plan(
             threshold=threshold,
             # One alarm of the whole run must stay as rare as one verdict's would be alone.
             family=self.family,
             budget_seconds=budgets * self.bench.settings.budget_seconds,
         )
-        starter = self.bench.starter(make_job, able=able)
         with self.bench.exclusively():
-            return self.bench.measure_pairs(self.title, (self.name, CANDIDATE), plan, starter)
+            return self.bench.measure_pairs(self.title, self.bench.starter(jobs), plan)

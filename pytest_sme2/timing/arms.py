@@ -1,15 +1,15 @@
 """Processes of named arms, for pairs.py and frontier.py to start: alone on the target, or in turns.
 
-What an arm is, only the caller knows: it makes the job for a label.
+What an arm is, only the caller knows: it gives the job for a label.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_sme2.results import Run, Turn
 from pytest_sme2.targets.base import Job, TakesTurns
@@ -18,10 +18,6 @@ from pytest_sme2.timing.sampling import PILOT_RUNS, PILOT_WARMUP, Sampling
 
 if TYPE_CHECKING:
     from pytest_sme2.targets.base import Target
-
-MakeJob = Callable[[str], Job]
-"""The job of one process of an arm; how much it runs is put in here."""
-Keep = Callable[[str, Run], None]
 
 
 class RunArm(Protocol):
@@ -50,6 +46,8 @@ class Starter:
     clock: Callable[[], float] = time.monotonic
     redo: Redo = lambda measure: measure()
     """For targets whose connection can be lost: it may measure again from the start."""
+    runs: Mapping[str, list[Run]] = field(default_factory=dict)
+    """By arm, those that ``starter_on`` has made so far."""
 
     def start(self, order: Sequence[str], sampling: Sampling) -> dict[str, Run]:
         """In this order; all of them again where one was lost."""
@@ -76,39 +74,44 @@ class Starter:
         return found, statistics.fmean(singles), max(overheads)
 
 
-def one_at_a_time(
-    target: Target, make_job: MakeJob, keep: Keep = lambda label, run: None
-) -> RunArm:
-    """Starts one process of an arm and waits for it."""
+def starter_on(
+    target: Target,
+    jobs: Mapping[str, Job],
+    *,
+    keep: Callable[[str, Run], None] = lambda arm, run: None,
+    turns: bool = True,
+    clock: Callable[[], float] = time.monotonic,
+    redo: Redo = lambda measure: measure(),
+) -> Starter:
+    """Starts processes of these jobs: in turns, where the target and all runners can do that and
+    ``turns`` does not forbid it. ``keep`` hears of each.
 
-    def start(label: str, /, *, warmup: int, runs: int) -> Run:
-        job = make_job(label)
-        request = replace(job.request, warmup=warmup, runs=runs)
-        run = target.run(job.runner, request, job.folder)
-        keep(label, run)
+    A process has a folder of its own in its job's. Outputs are kept of an arm's first one alone.
+    """
+    runs: dict[str, list[Run]] = {arm: [] for arm in jobs}
+
+    def next_job(arm: str, **how: Any) -> Job:
+        job, number = jobs[arm], len(runs[arm])
+        first = job.request.keep_outputs and not number
+        request = replace(job.request, keep_outputs=first, **how)
+        return replace(job, request=request, folder=job.folder / f"process_{number:03}")
+
+    def ended(arm: str, run: Run) -> Run:
+        runs[arm].append(run)
+        keep(arm, run)
         return run
 
-    return start
+    def alone(arm: str, /, **how: Any) -> Run:
+        job = next_job(arm, **how)
+        return ended(arm, target.run(job.runner, job.request, job.folder))
 
-
-def in_turns(
-    target: Target, make_job: MakeJob, able: bool, keep: Keep = lambda label, run: None
-) -> RunInTurns | None:
-    """Starts one process of each arm, which take turns. None if the target cannot do that, or if
-    the runners are not ``able`` to.
-    """
+    able = turns and all(job.runner.takes_turns for job in jobs.values())
     if not able or not isinstance(target, TakesTurns):
-        return None
-    together = target.run_in_turns
+        return Starter(alone, None, clock, redo, runs)
+    run_in_turns = target.run_in_turns
 
-    def start(labels: Sequence[str], /, *, warmup: int, runs: int, turn: Turn) -> dict[str, Run]:
-        jobs = [
-            replace(job, request=replace(job.request, warmup=warmup, runs=runs, turn=turn))
-            for job in map(make_job, labels)
-        ]
-        found = dict(zip(labels, together(jobs), strict=True))
-        for label, run in found.items():
-            keep(label, run)
-        return found
+    def together(arms: Sequence[str], /, **how: Any) -> dict[str, Run]:
+        found = run_in_turns([next_job(arm, **how) for arm in arms])
+        return {arm: ended(arm, run) for arm, run in zip(arms, found, strict=True)}
 
-    return start
+    return Starter(alone, together, clock, redo, runs)

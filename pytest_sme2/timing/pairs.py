@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import random
 import statistics
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -26,7 +25,7 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.system.wording import count
 from pytest_sme2.timing import stats
-from pytest_sme2.timing.arms import Redo, RunArm, RunInTurns, Starter
+from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.processes import (
     drifting,
     energy_per_run,
@@ -126,15 +125,11 @@ class _Ledger:
 
 
 def measure_pairs(
-    run_arm: RunArm,
+    starter: Starter,
     reference: str,
     candidate: str,
     plan: SamplingPlan | None = None,
-    *,
     progress: Callable[[str], None] | None = None,
-    clock: Callable[[], float] = time.monotonic,
-    redo: Redo | None = None,
-    in_turns: RunInTurns | None = None,
 ) -> PairedTiming:
     """Measure two arms in interleaved pairs until the answer is clear or the time is used up.
 
@@ -142,16 +137,12 @@ def measure_pairs(
     are more, and there are BUDGETS_IN_DOUBT of it where the answer is still open. Only the plan's
     hard limit ends the measurement before the first look.
 
-    ``progress`` hears after each pair where the measurement stands. With ``in_turns`` the two
-    processes of a pair take turns; else one runs after the other.
-    ``redo`` is for targets whose connection can be lost: it is given what measures a whole pair
-    and may call it again from the start (``targets.phone.leases``).
+    ``progress`` hears after each pair where the measurement stands.
     """
     if reference == candidate:
         raise ValueError("The two arms need different labels, even if they are the same thing.")
-    starter = Starter(run_arm, in_turns, clock, redo or Starter.redo)
-    plan = plan or SamplingPlan()
-    return _Measuring(starter, (reference, candidate), plan, progress).measure()
+    arms = (reference, candidate)
+    return _Measuring(starter, arms, plan or SamplingPlan(), progress).measure()
 
 
 @dataclass

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from pytest_sme2.results import Arm, Artifact, Outcome, PairedTiming, Run, RunRequest, TensorSpec
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.timing import stats
-from pytest_sme2.timing.arms import RunArm, RunInTurns
+from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.pairs import INTERFERENCE_MARGIN, measure_pairs
 from pytest_sme2.timing.processes import process_median
 from pytest_sme2.timing.sampling import SamplingPlan
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_sme2.runners.base import Runner
     from pytest_sme2.targets.base import Target
 
+SAME = ("A", "A again")
 PROGRAM = Path(__file__).parent / "selfcheck.pte"
 """Ten equal convolutions, made by benchmarks/detection_programs.py: no torch is needed here."""
 
@@ -137,17 +138,16 @@ class SelfCheck:
 
 
 def check_machine(
-    run_arm: RunArm,
+    starter: Starter,
     target: str,
     *,
     seconds: float,
     threshold: float = stats.TOLERATED_SLOWDOWN,
     progress: Callable[[int, str], None] | None = None,
     finished: Callable[[int, PairedTiming], None] | None = None,
-    in_turns: RunInTurns | None = None,
-    clock: Callable[[], float] = time.monotonic,
 ) -> SelfCheck:
     """Measure A against A again and again for about so long; at least once."""
+    clock = starter.clock
     deadline = clock() + seconds
     measurements: list[PairedTiming] = []
     longest = 0.0
@@ -163,9 +163,7 @@ def check_machine(
             budget_seconds=max(1.0, deadline - begun),
         )
         tell = None if progress is None else functools.partial(progress, number)
-        measurement = measure_pairs(
-            run_arm, "A", "A again", plan, progress=tell, clock=clock, in_turns=in_turns
-        )
+        measurement = measure_pairs(starter, *SAME, plan, tell)
         measurements.append(measurement)
         longest = max(longest, clock() - begun)
         if finished is not None:

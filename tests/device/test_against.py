@@ -22,6 +22,7 @@ from pytest_sme2.session.reference import (
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.session.versus import Versus
 from pytest_sme2.targets.local import LocalTarget
+from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.sampling import SamplingPlan
 from pytest_sme2.verdict import times
@@ -82,14 +83,14 @@ def test_two_runtimes_are_measured_in_interleaved_pairs(
     sides = {older.reference.name: older.side(program, local_runner)[1], "this": local_runner}
     order: list[str] = []
 
-    def run_arm(arm: str, *, warmup: int, runs: int) -> Run:
+    def run_arm(arm: str, /, *, warmup: int, runs: int) -> Run:
         order.append(arm)
         folder = tmp_path / str(len(order))
         return run_off(sides[arm], program, folder, warmup=warmup, runs=runs)
 
     plan = SamplingPlan(runs=3, warmup=1, looks=(10,), split=(1.0,), redo_limit=0)
     found = times.check_against(
-        measure_pairs(run_arm, older.reference.name, "this", plan), default_limits()
+        measure_pairs(Starter(run_arm), older.reference.name, "this", plan), default_limits()
     )
     # Which verdict the times of a busy machine give does not matter here.
     pairs = list(zip(order[::2], order[1::2], strict=True))

@@ -16,7 +16,7 @@ from pytest_sme2.system.platforms import host_platform
 from pytest_sme2.system.toolchain import find_compiler
 from pytest_sme2.targets.base import Job, make_place
 from pytest_sme2.targets.local import LocalTarget
-from pytest_sme2.timing.arms import in_turns, one_at_a_time
+from pytest_sme2.timing.arms import starter_on
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.sampling import SamplingPlan
 from pytest_sme2.timing.selfcheck import selfcheck_artifact
@@ -69,25 +69,14 @@ def test_unequal_turns_are_refused(local_runner: Sme2Runner, tmp_path: Path) -> 
 def test_a_measurement_in_turns(local_runner: Sme2Runner, tmp_path: Path) -> None:
     """Only that it works: what it finds on a busy machine is for the benchmarks to say."""
     target = LocalTarget()
-    kept: list[str] = []
-
-    def make_job(label: str) -> Job:
-        return job(local_runner, tmp_path / label, turn=None)
-
-    def keep(label: str, _run: object) -> None:
-        kept.append(label)
-
-    result = measure_pairs(
-        one_at_a_time(target, make_job, keep),
-        "A",
-        "B",
-        SamplingPlan(runs=6, warmup=1, looks=(3,), split=(1.0,)),
-        in_turns=in_turns(target, make_job, local_runner.takes_turns, keep),
-    )
+    jobs = {label: job(local_runner, tmp_path / label, turn=None) for label in "AB"}
+    starter = starter_on(target, jobs)
+    plan = SamplingPlan(runs=6, warmup=1, looks=(3,), split=(1.0,))
+    result = measure_pairs(starter, "A", "B", plan)
     assert len(result.pairs) == 3
     assert result.turn is not None
-    assert len(kept) >= 8
-    assert in_turns(target, make_job, able=False) is None
+    assert len(starter.runs["A"]) == len(starter.runs["B"]) >= 4
+    assert starter_on(target, jobs, turns=False).in_turns is None
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="CPU times of threads are Linux's")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.results import Arm, Artifact, PairedTiming, Run, RunRequest
+from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.sampling import SamplingPlan
 
@@ -61,7 +62,7 @@ class Machine:
     def clock(self) -> float:
         return self.now
 
-    def __call__(self, arm: str, *, warmup: int, runs: int) -> Run:
+    def __call__(self, arm: str, /, *, warmup: int, runs: int) -> Run:
         number = len(self.calls)
         self.calls.append((arm, warmup, runs))
         level = self.base_ns * math.exp(self.random.gauss(0, self.cv))
@@ -73,5 +74,7 @@ class Machine:
         return self.change(self, arm, make_run(wall, cpu, self.threads))
 
     def measure(self, **choices: Any) -> PairedTiming:
-        more = {key: choices.pop(key, None) for key in ("progress", "in_turns", "redo")}
-        return measure_pairs(self, "A", "B", SamplingPlan(**choices), clock=self.clock, **more)
+        progress = choices.pop("progress", None)
+        how = {key: choices.pop(key) for key in ("in_turns", "redo") if key in choices}
+        starter = Starter(self, clock=self.clock, **how)
+        return measure_pairs(starter, "A", "B", SamplingPlan(**choices), progress)

@@ -21,8 +21,8 @@ from pytest_sme2.system.terminal import clear_line, say, terminal_line
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.base import Job
 from pytest_sme2.targets.local import this_machine
-from pytest_sme2.timing.arms import in_turns, one_at_a_time
-from pytest_sme2.timing.selfcheck import SelfCheck, check_machine, selfcheck_artifact
+from pytest_sme2.timing.arms import starter_on
+from pytest_sme2.timing.selfcheck import SAME, SelfCheck, check_machine, selfcheck_artifact
 from pytest_sme2.timing.stats import USUAL_LOOKS
 
 EXAMPLE = "sme2 doctor selfcheck --minutes 2"
@@ -48,19 +48,15 @@ def run(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="sme2-selfcheck-") as folder:
         try:
             target.prepare()
-            artifact = selfcheck_artifact()
-
-            def make_job(label: str) -> Job:
-                # Both labels stand for the very same thing, and only their files are apart.
-                return Job(runner, RunRequest(artifact, arm), Path(folder) / label)
-
+            request = RunRequest(selfcheck_artifact(), arm)
+            # Both labels stand for the very same thing, and only their files are apart.
+            jobs = {label: Job(runner, request, Path(folder) / label) for label in SAME}
             result = check_machine(
-                one_at_a_time(target, make_job),
+                starter_on(target, jobs),
                 target.name,
                 seconds=60 * arguments.minutes,
                 progress=_show_progress if sys.stderr.isatty() else None,
                 finished=None if arguments.json else _show_measurement,
-                in_turns=in_turns(target, make_job, runner.takes_turns),
             )
         finally:
             target.restore()

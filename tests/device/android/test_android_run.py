@@ -25,6 +25,7 @@ from pytest_sme2.targets.phone.answers import ShellResult
 from pytest_sme2.targets.phone.processes import PhoneRun, on_cores
 from pytest_sme2.targets.phone.storage import RUNS
 from pytest_sme2.targets.phone.target import AndroidTarget
+from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.sampling import SamplingPlan
 from pytest_sme2.trace.etdump import read_etdump
@@ -320,7 +321,7 @@ def test_a_throttled_pair_is_dropped_and_measured_again(
     target = make_target(phone, emulated=False, progress=cool)
     calls = 0
 
-    def run_arm(label: str, *, warmup: int, runs: int) -> Run:
+    def run_arm(label: str, /, *, warmup: int, runs: int) -> Run:
         nonlocal calls
         calls += 1
         # Two pilots and one pair have been: this is a process of the second pair.
@@ -328,7 +329,7 @@ def test_a_throttled_pair_is_dropped_and_measured_again(
             phone.write(status, "2\n")
         return start(target, arm=Arm(label), warmup=warmup, runs=runs)
 
-    measurement = measure_pairs(run_arm, "off", "on", PLAN)
+    measurement = measure_pairs(Starter(run_arm), "off", "on", PLAN)
     assert len(measurement.pairs) == 3
     (dropped,) = measurement.dropped
     assert dropped.reason == "the device slowed itself down against heat"
@@ -346,14 +347,14 @@ def test_a_pair_under_another_clock_cap_does_not_count(
     before = target.fingerprint()
     calls = 0
 
-    def run_arm(label: str, *, warmup: int, runs: int) -> Run:
+    def run_arm(label: str, /, *, warmup: int, runs: int) -> Run:
         nonlocal calls
         calls += 1
         # Two pilots and one pair have been; the second process of the next one is slowed down.
         phone.write(cap, "1200000\n" if calls == 6 else "3600000\n")
         return start(target, arm=Arm(label), warmup=warmup, runs=runs)
 
-    measurement = measure_pairs(run_arm, "off", "on", PLAN)
+    measurement = measure_pairs(Starter(run_arm), "off", "on", PLAN)
     assert [entry.reason for entry in measurement.dropped] == [
         "the highest clock of core 0 was 1.20 GHz, and 3.60 GHz at the start"
     ]

@@ -17,7 +17,7 @@ from pytest_sme2.runners.stock import PairRunner, pair_runner
 from pytest_sme2.targets.base import Job, TakesTurns
 from pytest_sme2.targets.phone.adb import AdbDevice
 from pytest_sme2.targets.phone.target import AndroidTarget
-from pytest_sme2.timing.arms import in_turns, one_at_a_time
+from pytest_sme2.timing.arms import starter_on
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.sampling import SamplingPlan
 from pytest_sme2.trace.etdump import read_etdump
@@ -136,19 +136,15 @@ def test_a_measurement_in_turns(
 ) -> None:
     # Only a real phone's times are latency, so this one claims to be one.
     target = make_target(phone, emulated=False)
-    kept: list[str] = []
-
-    def make_job(label: str) -> Job:
-        return Job(bundle, RunRequest(toy, Arm(label)), tmp_path / label)
-
-    together = in_turns(target, make_job, bundle.takes_turns, lambda label, _: kept.append(label))
-    assert together is not None
-    alone = one_at_a_time(target, make_job)
+    jobs = {str(arm): Job(bundle, RunRequest(toy, arm), tmp_path / arm) for arm in PAIR}
+    starter = starter_on(target, jobs)
+    assert starter.in_turns is not None
     plan = SamplingPlan(runs=4, warmup=0, looks=(2,), split=(1.0,), redo_limit=0)
-    result = measure_pairs(alone, "off", "on", plan, in_turns=together)
+    result = measure_pairs(starter, "off", "on", plan)
     assert len(result.pairs) == 2
-    assert len(kept) >= 4
-    assert {*kept} == {"on", "off"}
+    # The first is the pilot, alone.
+    assert all(len(runs) == 3 for runs in starter.runs.values())
+    assert all(run.request.turn for runs in starter.runs.values() for run in runs[1:])
 
 
 def test_a_runner_that_gives_no_turns_is_known(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pytest_sme2.session.case_result import speedup_of
 from pytest_sme2.targets.phone.leases import redo_when_lost
 from pytest_sme2.timing import pairs as measure
 from pytest_sme2.timing import processes, sampling, stats
+from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.sampling import SamplingPlan
 from tests.support.pretended_machine import Machine, make_run
@@ -397,13 +398,13 @@ def test_progress_is_told_after_every_pair():
 
 def test_emulated_times_are_refused():
     with pytest.raises(TargetError, match="Emulated times"):
-        measure_pairs(lambda arm, *, warmup, runs: make_run([1000] * runs, emulated=True), "A", "B")
+        Machine(change=lambda _, arm, run: replace(run, emulated=True)).measure()
 
 
 @pytest.mark.parametrize("wall", [[], [0, 0, 0]])
 def test_a_run_without_times_is_an_error(wall):
     with pytest.raises(RunError, match="no usable run times"):
-        measure_pairs(lambda arm, *, warmup, runs: make_run(wall), "A", "B")
+        Machine(change=lambda _, arm, run: make_run(wall)).measure()
 
 
 @pytest.mark.parametrize(
@@ -423,7 +424,7 @@ def test_a_plan_that_makes_no_sense_is_refused(choices, message):
 
 def test_equal_labels_are_refused():
     with pytest.raises(ValueError, match="different labels"):
-        measure_pairs(Machine(), "A", "A")
+        measure_pairs(Starter(Machine()), "A", "A")
 
 
 # --- beside the pairs -----------------------------------------------------------------------------
@@ -537,11 +538,11 @@ def test_a_lost_connection_redoes_the_whole_pair():
 
 
 def test_without_redo_a_lost_connection_is_the_callers_business():
-    def lost(arm, *, warmup, runs):
+    def lost(machine, arm, run):
         raise ConnectionLostError("Lost.")
 
     with pytest.raises(ConnectionLostError):
-        measure_pairs(lost, "A", "B")
+        Machine(change=lost).measure()
 
 
 # --- taking turns ---------------------------------------------------------------------------------

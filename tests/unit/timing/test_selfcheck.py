@@ -11,6 +11,7 @@ from pytest_sme2.cli.main import main
 from pytest_sme2.errors import UsageError
 from pytest_sme2.results import Capabilities, Outcome
 from pytest_sme2.timing import selfcheck
+from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.selfcheck import PROGRAM, SelfCheck, check_machine, selfcheck_artifact
 from tests.support.pretended_machine import Machine
 
@@ -22,7 +23,7 @@ def no_governor(monkeypatch, tmp_path):
 
 
 def check(machine, seconds=60.0, **choices):
-    return check_machine(machine, "linux", seconds=seconds, clock=machine.clock, **choices)
+    return check_machine(Starter(machine, clock=machine.clock), "linux", seconds=seconds, **choices)
 
 
 def renamed(machine):
@@ -68,7 +69,7 @@ def test_advice_names_the_cause_that_was_seen():
 
 def test_a_difference_between_equals_is_a_false_alarm():
     machine = Machine(slowdown=0.08)
-    result = check_machine(renamed(machine), "linux", seconds=8.0, clock=machine.clock)
+    result = check_machine(Starter(renamed(machine), clock=machine.clock), "linux", seconds=8.0)
     assert result.false_alarms == len(result.measurements) > 0
     assert command.exit_code(result) == 1
 
