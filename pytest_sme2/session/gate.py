@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Concatenate, ParamSpec
 
 from pytest_sme2.errors import BaselineError, NotMeasurableError
 from pytest_sme2.results import Arm, Baseline, CaseResult, Check, Limits, Outcome, Verdict
@@ -23,23 +24,30 @@ from pytest_sme2.verdict import cost, generation, judging, numerics, ratios, str
 from pytest_sme2.verdict.baselines import system_change
 from pytest_sme2.verdict.growth import TRACED_PAIRS, Growth, growth_of, growth_since, located
 
-_Method = TypeVar("_Method", bound=Callable[..., None])
+_Choices = ParamSpec("_Choices")
+_Make = Callable[Concatenate["Gate", _Choices], Iterable[Check]]
+_Checking = Callable[Concatenate["Gate", _Choices], None]
 
 OverrideLimits = Callable[[Case, Limits], Limits]
 
 
-def _reported(metric: str) -> Callable[[_Method], _Method]:
-    """Of a check: what the device cannot measure is reported, and the next check goes on."""
+def _reported(metric: str) -> Callable[[_Make[_Choices]], _Checking[_Choices]]:
+    """Of what makes checks: they are concluded. What the device cannot measure is reported, and
+    the next check goes on.
+    """
 
-    def decorate(method: _Method) -> _Method:
-        @functools.wraps(method)
-        def check(self: Gate, *arguments: Any, **choices: Any) -> None:
+    def decorate(make: _Make[_Choices]) -> _Checking[_Choices]:
+        @functools.wraps(make)
+        def check(self: Gate, *given: _Choices.args, **choices: _Choices.kwargs) -> None:
             try:
-                method(self, *arguments, **choices)
+                self._check(lambda: make(self, *given, **choices))
             except NotMeasurableError as error:
                 self.checks.append(Check(metric, Outcome.NOT_MEASURED, str(error)))
 
-        return cast(_Method, check)
+        # As users call it.
+        shown = inspect.signature(make).replace(return_annotation=None)
+        check.__signature__ = shown  # type: ignore[attr-defined]
+        return check
 
     return decorate
 
@@ -91,112 +99,98 @@ class Gate:
     # --- structure: exact, on any machine ------------------------------------------------------
 
     @_reported("evidence")
-    def check_evidence(self) -> None:
+    def check_evidence(self) -> Iterator[Check]:
         """The on run shows SME2 kernels and the off run shows none."""
         self.session.bench.require_sme2()
-        self._check(lambda: [structure.check_evidence(self.measured)])
+        yield structure.check_evidence(self.measured)
 
     @_reported("SME2 coverage")
-    def check_coverage(self) -> None:
+    def check_coverage(self) -> Iterator[Check]:
         """The share of matrix operators on SME2 kernels."""
         self.session.bench.require_sme2()
-        self._check_arms(
-            lambda arm: structure.check_coverage(self.measured, self.baseline, self.limits, arm),
-            without=Arm.OFF,
-        )
+        for arm in self.session.bench.arms:
+            if arm is not Arm.OFF:
+                yield structure.check_coverage(self.measured, self.baseline, self.limits, arm)
 
     @_reported("operators")
-    def check_operators(self) -> None:
+    def check_operators(self) -> Iterator[Check]:
         """The operators of the program, name by name, on each arm."""
-        self._check_arms(lambda arm: structure.check_operators(self.measured, self.baseline, arm))
+        for arm in self.session.bench.arms:
+            yield structure.check_operators(self.measured, self.baseline, arm)
 
     @_reported("portable operators")
-    def check_delegation(self) -> None:
+    def check_delegation(self) -> Iterator[Check]:
         """How many operators XNNPACK took, and how many fell back to portable kernels."""
-        self._check_arms(lambda arm: structure.check_delegation(self.measured, self.baseline, arm))
+        for arm in self.session.bench.arms:
+            yield structure.check_delegation(self.measured, self.baseline, arm)
 
     @_reported("kernels")
-    def check_kernels(self) -> None:
+    def check_kernels(self) -> Iterator[Check]:
         """The kernels that ran, where the target can name them."""
         known = self.measured.kernels
         if not known:
             raise NotMeasurableError(
                 f"{self.session.bench.target.name} does not tell which kernels ran"
             )
-        self._check(
-            lambda: [structure.check_kernels(self.measured, self.baseline, arm) for arm in known]
-        )
+        for arm in known:
+            yield structure.check_kernels(self.measured, self.baseline, arm)
 
     @_reported("program size")
-    def check_size(self) -> None:
+    def check_size(self) -> Iterator[Check]:
         """The size of the program's file."""
-        self._check(lambda: [ratios.check_size(self.measured, self.baseline, self.limits)])
+        yield ratios.check_size(self.measured, self.baseline, self.limits)
 
     @_reported("cost")
-    def check_cost(self) -> None:
+    def check_cost(self) -> Iterator[Check]:
         """The instructions that one inference executes, where the target can count them; of a
         language model those of each phase of a generation, too.
         """
         reason = self.session.uncounted(self.case)
         if reason:
             raise NotMeasurableError(reason)
-        self._check(
-            lambda: [
-                *(
-                    cost.check_cost(self.measured, self.baseline, self.limits, arm)
-                    for arm in self.session.bench.arms
-                ),
-                *generation.check_costs(self.measured, self.baseline, self.limits),
-            ]
-        )
+        for arm in self.session.bench.arms:
+            yield cost.check_cost(self.measured, self.baseline, self.limits, arm)
+        yield from generation.check_costs(self.measured, self.baseline, self.limits)
 
     # --- numerics ------------------------------------------------------------------------------
 
     @_reported("outputs")
-    def check_outputs(self, against: str = "reference") -> None:
+    def check_outputs(self, against: str = "reference") -> Iterator[Check]:
         """The outputs against the eager model (``reference``) or SME2 on against ``off``; with the
         former, those of a generation's last step.
         """
         if against == "off":
             self.session.bench.require_sme2()
-        self._check(
-            lambda: [
-                numerics.check_outputs(self.measured, self.limits, against),
-                *generation.check_outputs(self.measured, self.limits, against),
-            ]
-        )
+        yield numerics.check_outputs(self.measured, self.limits, against)
+        yield from generation.check_outputs(self.measured, self.limits, against)
 
     # --- time and memory: only where the target can measure them --------------------------------
 
     @_reported("latency")
-    def check_latency(self) -> None:
+    def check_latency(self) -> Iterator[Check]:
         """The process medians of each arm against the stored sessions.
 
         Where the old program is at hand, it is run again beside the new one before a slower number
         fails a test.
         """
-        measured = self.timed
-
-        def checks() -> list[Check]:
-            given = (measured, self.baseline, self.limits)
-            stored = {
-                arm: [times.check_latency(*given, arm), *times.check_phases(*given, arm)]
-                for arm in self.session.bench.arms
-            }
-            doubtful = [
-                arm
-                for arm, found in stored.items()
-                if any(check.verdict in times.DOUBTFUL for check in found)
-            ]
-            current = () if self.baseline is None else self.baseline.current(measured.threads)
-            if doubtful and times.same_inputs(measured, current):
-                reference = self.session.baseline_reference(self.case)
-                for arm in doubtful:
-                    if reference is not None:
-                        stored[arm] = self._settled(stored[arm], self._versus(reference, arm), arm)
-            return [check for found in stored.values() for check in found]
-
-        self._check(lambda: [*checks(), *generation.check_waiting(measured, self.limits)])
+        measured, arms = self.timed, self.session.bench.arms
+        given = (measured, self.baseline, self.limits)
+        stored = {
+            arm: [times.check_latency(*given, arm), *times.check_phases(*given, arm)]
+            for arm in arms
+        }
+        doubtful = [
+            arm for arm in arms if any(check.verdict in times.DOUBTFUL for check in stored[arm])
+        ]
+        current = () if self.baseline is None else self.baseline.current(measured.threads)
+        if doubtful and times.same_inputs(measured, current):
+            reference = self.session.baseline_reference(self.case)
+            for arm in doubtful:
+                if reference is not None:
+                    stored[arm] = self._settled(stored[arm], self._versus(reference, arm), arm)
+        for checks in stored.values():
+            yield from checks
+        yield from generation.check_waiting(measured, self.limits)
 
     def _settled(self, stored: list[Check], versus: Versus, arm: Arm) -> list[Check]:
         """The stored times of an arm, the whole and its phases, with what pairs say of those in
@@ -214,53 +208,46 @@ class Gate:
         ]
 
     @_reported("speedup")
-    def check_speedup(self) -> None:
+    def check_speedup(self) -> Iterator[Check]:
         """How many times faster SME2 makes it, and each phase of a generation."""
         self.session.bench.require_sme2()
-        measured = self.timed
-        self._check(
-            lambda: [
-                ratios.check_speedup(measured, self.baseline, self.limits),
-                *ratios.check_phases(measured, self.baseline, self.limits),
-            ]
-        )
+        given = (self.timed, self.baseline, self.limits)
+        yield ratios.check_speedup(*given)
+        yield from ratios.check_phases(*given)
 
     @_reported(ratios.FRONTIER)
-    def check_frontier(self) -> None:
+    def check_frontier(self) -> Iterator[Check]:
         """The best with SME2 against the best without, over all numbers of threads of the run."""
         self.session.bench.require_sme2()
         self.session.frontier(self.case)
-        measured = self.measured
-        self._check(lambda: [ratios.check_frontier(measured, self.baseline, self.limits)])
+        yield ratios.check_frontier(self.measured, self.baseline, self.limits)
 
     @_reported("shares")
-    def check_shares(self) -> None:
+    def check_shares(self) -> Iterator[Check]:
         """Each category's part of end-to-end time."""
         self.session.bench.require_timing()
-        measured = self.measured
-        self._check(
-            lambda: [
-                ratios.check_share(measured, self.baseline, self.limits, category, measured.arm)
-                for category in (measured.shares or {}).get(measured.arm, {})
-            ]
-        )
+        measured, arm = self.measured, self.measured.arm
+        for category in (measured.shares or {}).get(arm, {}):
+            yield ratios.check_share(measured, self.baseline, self.limits, category, arm)
 
     @_reported("peak memory")
-    def check_memory(self) -> None:
+    def check_memory(self) -> Iterator[Check]:
         """The peak resident set of each arm's processes."""
         measured = self.timed
-        self._check_arms(lambda arm: ratios.check_memory(measured, self.baseline, self.limits, arm))
+        for arm in self.session.bench.arms:
+            yield ratios.check_memory(measured, self.baseline, self.limits, arm)
 
     @_reported("load time")
-    def check_load(self) -> None:
+    def check_load(self) -> Iterator[Check]:
         """The time until the program is ready to run."""
         measured = self.timed
-        self._check_arms(lambda arm: times.check_load(measured, self.baseline, self.limits, arm))
+        for arm in self.session.bench.arms:
+            yield times.check_load(measured, self.baseline, self.limits, arm)
 
     # --- against another version, in the same run ----------------------------------------------
 
     @_reported("latency against")
-    def check_against(self) -> None:
+    def check_against(self) -> Iterator[Check]:
         """What ``--against`` names: its operators exactly, its latency in interleaved pairs; on an
         emulator, its cost.
 
@@ -268,14 +255,9 @@ class Gate:
         """
         self.used_reference = True
         reference, arms = self.session.reference, self.session.bench.arms
-        several = len(arms) > 1
-        self._check(
-            lambda: [
-                check
-                for arm in arms
-                for check in self._compared(self._versus(reference, arm), arm if several else None)
-            ]
-        )
+        for arm in arms:
+            named = arm if len(arms) > 1 else None
+            yield from self._compared(self._versus(reference, arm), named)
 
     def _versus(self, reference: OpenReference, arm: Arm) -> Versus:
         session, case = self.session, self.case
@@ -320,14 +302,11 @@ class Gate:
 
     def check(self, *checks: Check) -> None:
         """Checks of your own, to be concluded and reported like the built-in ones."""
-        self._check(lambda: list(checks))
+        self._check(lambda: checks)
 
-    def _check_arms(self, make: Callable[[Arm], Check], without: Arm | None = None) -> None:
-        self._check(lambda: [make(arm) for arm in self.session.bench.arms if arm is not without])
-
-    def _check(self, make: Callable[[], list[Check]]) -> None:
+    def _check(self, make: Callable[[], Iterable[Check]]) -> None:
         try:
-            checks = make()
+            checks = list(make())
         except BaselineError as error:
             checks = [structure.baseline_problem(error)]
         else:
