@@ -82,21 +82,18 @@ class Bench:
     @functools.cached_property
     def runner(self) -> Runner:
         from pytest_sme2.runners.sme2 import wheel_runner
+        from pytest_sme2.runners.stock import pair_runner
+        from pytest_sme2.session.bundle import open_bundle, phone_runner
 
-        runtime = self.settings.runtime
-        if self.settings.runner_on is not None and self.settings.runner_off is not None:
-            from pytest_sme2.runners.stock import pair_runner
-
-            return pair_runner(self.settings.runner_on, self.settings.runner_off)
-        if self.settings.device == "android" and self.settings.device_bundle is not None:
-            from pytest_sme2.session.bundle import open_bundle
-
-            return open_bundle(self.settings.device_bundle).runner
-        if self.settings.device == "android":
-            from pytest_sme2.session.bundle import phone_runner
-
-            return phone_runner(self.target.platform, executorch=runtime, progress=self.say)
-        return wheel_runner(self.target.platform, executorch=runtime, progress=self.say)
+        settings, phone = self.settings, self.settings.device == "android"
+        if settings.runner_on is not None and settings.runner_off is not None:
+            return pair_runner(settings.runner_on, settings.runner_off)
+        if phone and settings.device_bundle is not None:
+            return open_bundle(settings.device_bundle).runner
+        platform, executorch = self.target.platform, settings.runtime
+        if phone:
+            return phone_runner(platform, executorch=executorch, progress=self.say)
+        return wheel_runner(platform, executorch=executorch, progress=self.say)
 
     def check_runner(self) -> None:
         """An error if the runner cannot be made, without making it. A missing device is reported by
@@ -141,18 +138,15 @@ class Bench:
         if not able.switches:
             raise NotMeasurableError(f"{self.target.name} has no SME2: {able.reason}")
 
-    def request(
-        self, artifact: Artifact, arm: Arm, threads: int, **choices: int | bool
-    ) -> RunRequest:
+    def request(self, artifact: Artifact, arm: Arm, threads: int, **choices: Any) -> RunRequest:
         """One process; ``choices`` are further fields of the request."""
-        changes: dict[str, Any] = choices
         request = RunRequest(artifact=artifact, arm=arm, threads=threads)
         if not self.timed:
             sme1 = self.target.capabilities().sme1
             request = replace(request, timeout_seconds=EMULATED_SECONDS, sme1=sme1)
         else:
             check_threads(threads, self.target.cores)
-        return replace(request, **changes)
+        return replace(request, **choices)
 
     def redo(self, measure: Callable[[], _Value]) -> _Value:
         """``measure()``, again from the start where the connection to the device was lost."""
@@ -235,10 +229,7 @@ def header_lines(bench: Bench) -> list[str]:
         able = target.capabilities()
     except Sme2Error as error:
         return [f"sme2: --device={settings.device} cannot be used: {error}"]
-    abilities = [
-        sme_word(able),
-        "timing" if able.timing else "structure only, no timing",
-    ]
+    times = "timing" if able.timing else "structure only, no timing"
     try:
         version = f"ExecuTorch {importlib.metadata.version('executorch')}"
     except importlib.metadata.PackageNotFoundError:
@@ -246,7 +237,7 @@ def header_lines(bench: Bench) -> list[str]:
     chosen = "auto: " if settings.device == "auto" else ""
     lines = [
         *(f"sme2: {note}" for note in bench.device.notes),
-        f"sme2: device {chosen}{target.name} ({', '.join(abilities)}), {version}",
+        f"sme2: device {chosen}{target.name} ({sme_word(able)}, {times}), {version}",
     ]
     if isinstance(target, MacTarget):
         state = ", ".join(f"{name} {value}" for name, value in target.state().items())

@@ -29,7 +29,7 @@ from pytest_sme2.results import (
 from pytest_sme2.session.case_timing import measure_alone
 from pytest_sme2.session.case_trace import trace_case, why_not_counted
 from pytest_sme2.targets.base import Job
-from pytest_sme2.timing.phases import decode_steps, log_ratios, step_medians, whole_phases
+from pytest_sme2.timing.phases import log_ratios, step_times, whole_phases
 from pytest_sme2.timing.stats import FALSE_ALARM_RATE
 from pytest_sme2.trace.kernel_log import BEGIN
 from pytest_sme2.verdict.numerics import compare_reference
@@ -160,7 +160,10 @@ def figures(
 ) -> Generated:
     """What the processes of each arm come to."""
     steps = 1 + plan.new_tokens
-    medians = {arm: np.array([step_medians(run, steps) for run in of]) for arm, of in runs.items()}
+    times = {arm: [step_times(run, steps) for run in of] for arm, of in runs.items()}
+    medians = {
+        arm: np.array([np.median(every, axis=0) for every in of]) for arm, of in times.items()
+    }
     speedups = {}
     if {Arm.ON, Arm.OFF} <= set(runs):
         ratios = log_ratios(runs[Arm.OFF], runs[Arm.ON], steps)
@@ -176,8 +179,8 @@ def figures(
             },
         },
         decode_p95_ns={
-            arm: float(np.percentile(np.concatenate([decode_steps(run, steps) for run in of]), 95))
-            for arm, of in runs.items()
+            arm: float(np.percentile(np.concatenate([every[:, 1:] for every in of]), 95))
+            for arm, of in times.items()
         },
         loads_ns={
             arm: statistics.median(float(run.load_ns or 0) for run in of)

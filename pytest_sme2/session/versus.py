@@ -4,7 +4,7 @@ the target means nothing, the instructions that both execute.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,26 +42,21 @@ TRACED_SECONDS = 1.0
 FEWEST_TRACED, MOST_TRACED = 2, 10
 
 
+@dataclass(eq=False)
 class Versus:
     """One case and the reference it is compared with, on the same target."""
 
-    def __init__(
-        self,
-        bench: Bench,
-        title: str,
-        folder: Path,
-        request: RunRequest,
-        reference: OpenReference,
-        family: int = 1,
-    ) -> None:
-        """``request`` is the case's own; ``family`` is how many verdicts the run will give."""
-        self.bench = bench
-        self.title = title
-        self.folder = folder
-        self.request = request
-        self.reference = reference
-        self.family = family
-        artifact, runner = request.artifact, bench.runner
+    bench: Bench
+    title: str
+    folder: Path
+    request: RunRequest
+    """The case's own."""
+    reference: OpenReference
+    family: int = 1
+    """How many verdicts the run will give."""
+
+    def __post_init__(self) -> None:
+        artifact, runner = self.request.artifact, self.bench.runner
         self.sides: dict[str, tuple[Artifact, Runner]] = {
             self.name: self.reference.side(artifact, runner),
             CANDIDATE: (artifact, runner),
@@ -71,13 +66,12 @@ class Versus:
     def name(self) -> str:
         return self.reference.reference.name
 
-    def _job(self, side: str, folder: Path, **choices: int | bool) -> Job:
+    def _job(self, side: str, place: str, **choices: Any) -> Job:
+        """Its files go to a folder ``place``, in which ``{}`` stands for the side."""
         artifact, runner = self.sides[side]
-        changes: dict[str, Any] = choices
-        return Job(runner, replace(self.request, artifact=artifact, **changes), folder)
-
-    def _file_name(self, side: str) -> str:
-        return "candidate" if side == CANDIDATE else "reference"
+        name = place.format("candidate" if side == CANDIDATE else "reference")
+        request = replace(self.request, artifact=artifact, **choices)
+        return Job(runner, request, self.folder / name)
 
     def traced_pairs(self, count: int, run_seconds: float) -> list[tuple[Profile, Profile]]:
         """The two sides, traced in turn: what explains a difference must show in every pair.
@@ -89,8 +83,7 @@ class Versus:
         for index in range(count):
             found = {}
             for side in list(self.sides)[:: 1 if index % 2 else -1]:
-                folder = self.folder / f"{self._file_name(side)}_traced_{index}"
-                job = self._job(side, folder, traced=True, warmup=0, runs=runs)
+                job = self._job(side, "{}_traced_" + str(index), traced=True, warmup=0, runs=runs)
                 traced = Traced(self.bench.target.run(job.runner, job.request, job.folder))
                 found[side] = profile_of(self.title, traced, self.bench)
             pairs.append((found[self.name], found[CANDIDATE]))
@@ -103,7 +96,7 @@ class Versus:
         for side, (_, runner) in self.sides.items():
             job = self._job(
                 side,
-                self.folder / f"{self._file_name(side)}_traced",
+                "{}_traced",
                 traced=True,
                 # As the emulator's run of the case has it, which then need not be made again.
                 keep_outputs=not self.bench.timed,
@@ -116,10 +109,7 @@ class Versus:
         return found
 
     def check_cost(self, limits: Limits, arm: Arm | None = None) -> Check:
-        """Exact, where the target counts: what the two execute, operator by operator.
-
-        ``arm`` is named where several arms are compared.
-        """
+        """Exact, where the target counts: what the two execute, operator by operator."""
         old, new = (
             cost_of(self.bench, *self._looked_at[side], self.sides[side][1])
             for side in (self.name, CANDIDATE)
@@ -132,20 +122,12 @@ class Versus:
         differences = operator_differences(old, new)
         details = tuple(f"{entry.name}: {growth:+d}" for entry, growth in differences)
         verdict = Outcome.REGRESSED if new.sme2 + new.unproven < old.sme2 else Outcome.PASS
-        message = (
-            f"The same {count(new.total, 'operator')} as {self.name}."
-            if not differences
-            else f"Not the same as in {self.name}: {count(len(differences), 'kind')} of operator."
-        )
-        return Check(
-            metric_against("operators", self.name, arm),
-            verdict,
-            message,
-            old=old.total,
-            new=new.total,
-            unit="count",
-            details=details,
-        )
+        message = f"The same {count(new.total, 'operator')} as {self.name}."
+        if differences:
+            kinds = count(len(differences), "kind")
+            message = f"Not the same as in {self.name}: {kinds} of operator."
+        metric = metric_against("operators", self.name, arm)
+        return Check(metric, verdict, message, old.total, new.total, "count", details=details)
 
     def check_generation(self, limits: Limits, arm: Arm | None = None) -> list[Check]:
         """Each phase of whole generations that take turns; none where a side does not generate."""
@@ -154,11 +136,8 @@ class Versus:
         plan = plans[-1]
         if plan is None or plans[0] != plan or not able:
             return []
-        folder, alpha = self.folder / "generation", FALSE_ALARM_RATE / self.family
-        jobs = {
-            side: self._job(side, folder / self._file_name(side), generate=True)
-            for side in self.sides
-        }
+        alpha = FALSE_ALARM_RATE / self.family
+        jobs = {side: self._job(side, "generation/{}", generate=True) for side in self.sides}
         runs = measure_generations(self.bench, self.title, jobs, alpha / (1 + STRETCHES))
         old, new = (runs[side][1:] for side in jobs)
         ratios = log_ratios(old, new, 1 + plan.new_tokens)
@@ -168,10 +147,9 @@ class Versus:
 
     def measure(self, threshold: float, budgets: int = 1) -> PairedTiming:
         """Interleaved pairs until the answer is clear or so many time budgets are used up."""
-        jobs = {side: self._job(side, self.folder / self._file_name(side)) for side in self.sides}
+        jobs = {side: self._job(side, "{}") for side in self.sides}
         plan = self.bench.plan(
             threshold=threshold,
-            # One alarm of the whole run must stay as rare as one verdict's would be alone.
             family=self.family,
             budget_seconds=budgets * self.bench.settings.budget_seconds,
         )

@@ -28,13 +28,13 @@ from pytest_sme2.results import (
     Estimate,
     Frontier,
     FrontierCell,
-    Look,
     Run,
     Ship,
     Turn,
 )
 from pytest_sme2.timing import stats
 from pytest_sme2.timing.arms import Starter
+from pytest_sme2.timing.phases import estimate_of
 from pytest_sme2.timing.processes import process_median
 from pytest_sme2.timing.sampling import Sampling, SamplingPlan, choose_sampling
 
@@ -54,24 +54,16 @@ class Choice(NamedTuple):
 
     candidate: int
     reference: int
-    look: Look
-    """Of the candidate's time over the reference's."""
+    speedup: Estimate
+    """How many times faster the candidate is."""
     unsure: tuple[int, ...]
 
     @property
     def ship(self) -> Ship:
-        if self.look.interval is None:
-            return Ship.UNCLEAR
-        low, high = self.look.interval
+        low, high = self.speedup.low, self.speedup.high
         if high < 1 + MATTERS and low > 1 / (1 + MATTERS):
             return Ship.EITHER
-        return Ship.CANDIDATE if high < 1 else Ship.REFERENCE if low > 1 else Ship.UNCLEAR
-
-    @property
-    def speedup(self) -> Estimate:
-        low, high = self.look.interval or (0.0, math.inf)
-        ends = 1 / high, 1 / low if low else math.inf
-        return Estimate(1 / self.look.estimate, *ends, 1 - 2 * self.look.alpha, self.look.pairs)
+        return Ship.CANDIDATE if low > 1 else Ship.REFERENCE if high < 1 else Ship.UNCLEAR
 
 
 def choose(cells: Sequence[Cell], rounds: Sequence[Sequence[float]], alpha: float) -> Choice:
@@ -101,8 +93,8 @@ def choose(cells: Sequence[Cell], rounds: Sequence[Sequence[float]], alpha: floa
 
     chosen = {cells[index][0]: index for index in (reference, candidate)}
     unsure = [i for i, (arm, _) in enumerate(cells) if may_be_faster(i, chosen[arm])]
-    look = stats.take_look(judging[:, candidate] - judging[:, reference], 0.0, alpha)
-    return Choice(candidate, reference, look, tuple(unsure))
+    speedup = estimate_of(judging[:, reference] - judging[:, candidate], alpha)
+    return Choice(candidate, reference, speedup, tuple(unsure))
 
 
 def choose_turn(single_seconds: float) -> Turn:

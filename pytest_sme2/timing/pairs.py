@@ -89,11 +89,9 @@ class _Ledger:
     dropped: list[DroppedPair] = field(default_factory=list)
     waiting: list[PairSample] = field(default_factory=list)
 
-    def everything(self) -> list[PairSample]:
-        return [*self.kept, *(entry.pair for entry in self.dropped), *self.waiting]
-
     def levels(self) -> list[float]:
-        return [pair.interference for pair in self.everything() if pair.interference is not None]
+        every = [*self.kept, *(entry.pair for entry in self.dropped), *self.waiting]
+        return [pair.interference for pair in every if pair.interference is not None]
 
     def log_ratios(self) -> list[float]:
         return [pair.log_ratio for pair in self.kept]
@@ -237,10 +235,9 @@ class _Measuring:
         blocks = choose_blocks(self.single, sampling) if self.plan.blocks else None
         found: list[float] = []
         while blocks is not None and len(found) < self.plan.blocks:
-            order = self.arms[::-1] if len(found) % 2 else self.arms
             if self.plan.hard_limit - (self.clock() - self.started) < 6 * BLOCK_SECONDS:
                 return
-            runs = self.starter.start(order, blocks)
+            runs = self.starter.start(self.arms[:: -1 if len(found) % 2 else 1], blocks)
             if any(run.throttled or run.clock_change for run in runs.values()):
                 return
             found.append(pair_ratio(runs[self.arms[0]], runs[self.arms[1]]).logarithm)
@@ -248,13 +245,13 @@ class _Measuring:
 
     def seconds_left(self, due: int | None = None) -> float:
         """Until the look after ``due`` pairs must be taken: the first has the hard limit's time."""
-        first = due == self.plan.looks[0]
-        more = min(self.plan.hard_limit, self.budgets * self.plan.budget_seconds)
-        until = self.plan.hard_limit if first else more
+        until = self.plan.hard_limit
+        if due != self.plan.looks[0]:
+            until = min(until, self.budgets * self.plan.budget_seconds)
         return until - (self.clock() - self.started)
 
     def pilot(self) -> Sampling:
-        """One short process of each arm. It also brings files into memory, so it never counts."""
+        """How many runs a process makes, from a short one of each arm."""
         runs, single, overhead = self.starter.pilot(self.arms)
         self.single = single
         self.threads = runs[self.arms[0]].request.threads
@@ -276,13 +273,10 @@ class _Measuring:
 
     def pair(self, sampling: Sampling) -> PairSample:
         begun = self.clock()
-        order = list(self.arms)
-        if self.order.random() < 0.5:
-            order.reverse()
+        order = self.arms[:: -1 if self.order.random() < 0.5 else 1]
         runs = self.starter.start(order, sampling)
         for arm, run in runs.items():
-            drift = process_drift(run)
-            if drift is not None:
+            if (drift := process_drift(run)) is not None:
                 self.drift[arm].append(drift)
         both = reference, candidate = [runs[arm] for arm in self.arms]
         ratio = pair_ratio(reference, candidate)
@@ -335,8 +329,8 @@ class _Measuring:
         """Whether the pairs so far leave open on which side of the limit the ratio is."""
         if self.plan.threshold is None:
             return False
-        found = self.look_ahead(due, self.ledger.kept).interval
-        return found is None or found[0] <= 1 + self.plan.threshold <= found[1]
+        low, high = self.look_ahead(due, self.ledger.kept).interval or (0.0, math.inf)
+        return low <= 1 + self.plan.threshold <= high
 
     def look_ahead(self, due: int, pairs: Sequence[PairSample]) -> Look:
         """What the look after ``due`` pairs would show now."""
@@ -345,9 +339,8 @@ class _Measuring:
         return stats.take_look(series, self.plan.threshold or 0.0, self.plan.alpha * part)
 
     def precise(self, look: Look) -> bool:
-        if look.interval is None:
-            return False
-        return math.log(look.interval[1] / look.interval[0]) / 2 <= self.plan.ratio_width
+        low, high = look.interval or (1.0, math.inf)
+        return math.log(high / low) / 2 <= self.plan.ratio_width
 
     def report(self, due: int) -> None:
         if self.progress is None:
@@ -355,8 +348,7 @@ class _Measuring:
         pairs = self.ledger.kept + self.ledger.waiting
         # As it would be if the next look were now; for the eye, not for a verdict.
         look = self.look_ahead(due, pairs)
-        bounds = look.interval
-        interval = "" if bounds is None else f" [{bounds[0]:.3f}, {bounds[1]:.3f}]"
+        interval = "" if look.interval is None else " [{:.3f}, {:.3f}]".format(*look.interval)
         self.progress(
             f"pair {len(pairs)} of {due} to the next look, ratio {look.estimate:.3f}{interval}, "
             f"{max(0.0, self.seconds_left(due)):.0f} s left"

@@ -10,40 +10,28 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pytest_sme2.results import DECODE, PREFILL, Estimate, PhaseRatio, Run
 from pytest_sme2.timing import stats
-
-Floats = NDArray[np.float64]
+from pytest_sme2.timing.stats import Floats
 
 STRETCHES = 4
 """Of a decode; fewer where it has fewer tokens."""
 
 
-def step_medians(run: Run, steps: int) -> Floats:
-    """What each step of a process's generations usually took."""
-    medians: Floats = np.median(_steps(run, steps), axis=0)
-    return medians
-
-
-def decode_steps(run: Run, steps: int) -> Floats:
-    """Every single step after the prompt."""
-    every: Floats = _steps(run, steps)[:, 1:].ravel()
-    return every
-
-
-def _steps(run: Run, steps: int) -> Floats:
+def step_times(run: Run, steps: int) -> Floats:
+    """What each step took, a row for each of the process's generations."""
     times: Floats = np.asarray(run.step_wall_ns, dtype=float).reshape(-1, steps)
     return times
 
 
 def log_ratios(reference: Sequence[Run], candidate: Sequence[Run], steps: int) -> Floats:
     """Of each pair and step, the logarithm of the candidate's time over the reference's."""
-    pairs = zip(reference, candidate, strict=False)
-    return np.array(
-        [np.log(step_medians(new, steps) / step_medians(old, steps)) for old, new in pairs]
+    old, new = (
+        [np.log(np.median(step_times(run, steps), axis=0)) for run in side]
+        for side in (reference, candidate)
     )
+    return np.array([after - before for before, after in zip(old, new, strict=False)])
 
 
 def compare_phases(ratios: Floats, prompt_tokens: int, alpha: float) -> list[PhaseRatio]:

@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,7 +117,7 @@ class SelfCheck:
         )
 
     def _causes(self) -> Iterator[str]:
-        pairs = [pair for entry in self.measurements for pair in entry.pairs]
+        pairs = (pair for entry in self.measurements for pair in entry.pairs)
         levels = [pair.interference for pair in pairs if pair.interference is not None]
         busy = bool(levels) and statistics.median(levels) > INTERFERENCE_MARGIN
         if busy or self.dropped > DROPPED_SHARE * self.pairs:
@@ -178,6 +178,7 @@ def _governor() -> str | None:
         return None
 
 
+@dataclass
 class Yardstick:
     """Takes the program's time now and then while something else is measured.
 
@@ -187,26 +188,19 @@ class Yardstick:
     need it.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        runner: Runner,
-        folder: Path,
-        clock: Callable[[], float] = time.monotonic,
-        at_once: int = 1,
-    ) -> None:
-        """``at_once`` is on how many cores the measured program runs. With several, its own CPU
-        time does not show whether it had them to itself; that of as many processes does.
-        """
-        self.target = target
-        self.runner = runner
-        self.folder = folder
-        self.clock = clock
-        self.at_once = at_once
-        self.times_ns: list[float] = []
-        self.levels: list[float] = []
-        self.spent = 0.0
-        self.begun = clock()
+    target: Target
+    runner: Runner
+    folder: Path
+    clock: Callable[[], float] = time.monotonic
+    at_once: int = 1
+    """On how many cores the measured program runs. With several, its own CPU time does not show
+    whether it had them to itself; that of as many processes does."""
+    times_ns: list[float] = field(default_factory=list)
+    levels: list[float] = field(default_factory=list)
+    spent: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.begun = self.clock()
 
     def take(self) -> None:
         """Once more, where that does not hold up the measurement too much."""

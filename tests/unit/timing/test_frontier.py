@@ -68,7 +68,7 @@ def test_the_rounds_that_choose_do_not_judge():
     lucky, fair = [2e6, 1.5e6], [2e6, 2e6]
     found = choose(cells, [lucky, fair] * 10, 0.005)
     assert (found.candidate, found.reference) == (1, 0)
-    assert found.look.estimate == pytest.approx(1.0)
+    assert found.speedup.value == pytest.approx(1.0)
     assert found.ship is Ship.EITHER
 
 
