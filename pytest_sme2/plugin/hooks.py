@@ -30,7 +30,7 @@ from pytest_sme2.plugin.contract import RunWatch, every_case, marked
 from pytest_sme2.plugin.state import CHECKS, GATE, PROBLEMS, SESSION, WIDTH, case_of, session_of
 
 if TYPE_CHECKING:
-    from pytest_sme2.session.run_lock import RunLock
+    from pytest_sme2.session.run_directory import RunLock
     from pytest_sme2.session.session import Session
     from pytest_sme2.session.settings import Settings
 
@@ -382,7 +382,7 @@ class Collector:
         found = getattr(report, "sme2", None)
         if found is not None:
             if self.run_lock is None:
-                from pytest_sme2.session.run_lock import RunLock
+                from pytest_sme2.session.run_directory import RunLock
 
                 # Its workers hold the run directory until they end; this holds it to the end.
                 self.run_lock = RunLock(session_of(self.config).out, found["run"])

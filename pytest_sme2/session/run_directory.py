@@ -2,12 +2,18 @@
 
 The ETDumps are the source of truth, so profiles are not stored: they are read from the dumps
 again. Everything else about a case stands in its ``metrics.json``, how it was made in its
-``manifest.json``.
+``manifest.json``. It belongs to one run at a time: the files of two would be taken for one's.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import json
+import os
+import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,13 +33,18 @@ from pytest_sme2.results import (
     PairedTiming,
     Profile,
 )
-from pytest_sme2.system.files import converter, decode, inside, write_text
+from pytest_sme2.system.files import converter, decode, inside, unwritable, write_text
+from pytest_sme2.system.locks import open_lock_file
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.trace.etdump import read_etdump
 
 METRICS = "metrics.json"
 MANIFEST = "manifest.json"
 SCHEMA = 2
+LOCK = ".run.lock"
+# Somebody is about to write a name into the file, which takes no time at all.
+_TRIES = 500
+_PAUSE_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
@@ -53,11 +64,6 @@ class CaseRecord:
     """The arms whose emulated run was made before and taken from the cache."""
     reproduce: str = ""
     """The command that measures the case again, in the folder where it was measured."""
-
-
-def experiment_folder(case_folder: Path, target: str, arm: Arm) -> Path:
-    """Where one arm's files lie."""
-    return case_folder / f"{target}_sme2_{arm}"
 
 
 def write_record(folder: Path, record: CaseRecord) -> None:
@@ -112,3 +118,67 @@ def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
 def find_records(root: Path) -> Iterator[Path]:
     """The folders of all cases below a run directory, sorted; ``root`` may be one itself."""
     yield from sorted(path.parent for path in root.rglob(METRICS))
+
+
+# --- one run at a time ----------------------------------------------------------------------------
+
+
+def _make_ignored_folder(folder: Path) -> None:
+    """Make a folder for results, which git then ignores. One that is there stays as it is."""
+    if folder.is_dir() and any(folder.iterdir()):
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ".gitignore").write_text("# Results of pytest-sme2\n*\n", encoding="utf-8")
+
+
+class RunLock:
+    """A run directory that is this run's until it is left, or the process ends.
+
+    All processes of one run, which know each other by its name, hold it together.
+    """
+
+    def __init__(self, folder: Path, run: str) -> None:
+        """Raises UsageError where another run uses it."""
+        try:
+            _make_ignored_folder(folder)
+            descriptor = open_lock_file(folder / LOCK, 0o666)
+        except OSError as error:
+            raise unwritable(folder / LOCK, error) from error
+        self._close = weakref.finalize(self, os.close, descriptor)
+        if os.fstat(descriptor).st_nlink > 1:
+            self.leave()
+            raise UsageError(
+                f"{folder / LOCK} has another name (a hard link), and that file would be changed "
+                "with it. Remove it, and run again."
+            )
+        try:
+            holder = _holder(descriptor, run)
+        except OSError as error:
+            self.leave()
+            if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                return  # A file system without locks cannot tell, and must not be in the way.
+            raise unwritable(folder / LOCK, error) from error
+        if holder != run:
+            self.leave()
+            raise UsageError(
+                f"{folder} is in use by another run ({holder or 'just starting'}). Wait for it, "
+                "or give this one a folder of its own: --sme2-out (pytest), --out (sme2 run)."
+            )
+
+    def leave(self) -> None:
+        self._close()
+
+
+def _holder(descriptor: int, run: str) -> str:
+    """The run that holds the file; if no run does, this one takes it."""
+    for _ in range(_TRIES):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, run.encode("utf-8", "replace"), 0)
+        with contextlib.suppress(BlockingIOError):
+            # In between another may have come first, so the name is read in any case.
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return os.pread(descriptor, 4096, 0).decode("utf-8", "replace")
+        time.sleep(_PAUSE_SECONDS)
+    return ""

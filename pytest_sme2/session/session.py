@@ -48,8 +48,7 @@ from pytest_sme2.session.reference import (
     open_reference,
 )
 from pytest_sme2.session.reproduce import run_command
-from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, experiment_folder, write_record
-from pytest_sme2.session.run_lock import RunLock
+from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, RunLock, write_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.cache import apply_limit
 from pytest_sme2.system.files import safe_name
@@ -257,7 +256,7 @@ class Session:
         choices = {"traced": True, "keep_outputs": True, "counted": not self.uncounted(case)}
         request = self.request(case, arm, **choices, **self._amount)
         self.say(f"{case.id}: traced run on {self.bench.target.name}, SME2 {arm}")
-        folder = experiment_folder(self.folder(case), self.bench.target.name, arm)
+        folder = self.folder(case) / f"{self.bench.target.name}_sme2_{arm}"
         return trace_case(self.bench, request, folder)
 
     def traced(self, case: Case, arm: Arm) -> Run:

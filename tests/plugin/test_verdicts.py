@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.session.run_lock import RunLock
+from pytest_sme2.session.run_directory import RunLock
 from pytest_sme2.system.platforms import host_platform
 from tests.support.needs import needs_export
 from tests.support.toy_project import Run, toy_suite
