@@ -176,26 +176,22 @@ def _refuse_mixture(pair: Pair, runs: Sequence[Run]) -> None:
 
 def _times(pair: Pair, profiles: Mapping[Arm, Profile], timing: Timing) -> dict[str, Any]:
     """What is only known where times count. Traced runs are slower and give shares alone."""
-    untraced, measurement = {Arm.ON: pair.on, Arm.OFF: pair.off}, timing.measurement
+    measurement = timing.measurement
+    medians: dict[Arm, tuple[float, ...]] = {}
+    loads: dict[Arm, tuple[float, ...]] = {}
+    peaks: dict[Arm, int] = {}
+    for arm, runs in ((Arm.ON, pair.on), (Arm.OFF, pair.off)):
+        if runs:
+            medians[arm] = tuple(float(statistics.median(run.wall_ns)) for run in runs)
+        if loaded := tuple(float(run.load_ns) for run in runs if run.load_ns):
+            loads[arm] = loaded
+        if peak := [run.peak_rss_bytes for run in runs if run.peak_rss_bytes is not None]:
+            peaks[arm] = int(statistics.median(peak))
     if measurement is not None:
         medians = {
             Arm.ON: tuple(entry.candidate_ns for entry in measurement.pairs),
             Arm.OFF: tuple(entry.reference_ns for entry in measurement.pairs),
         }
-    else:
-        medians = {
-            arm: tuple(float(statistics.median(run.wall_ns)) for run in runs)
-            for arm, runs in untraced.items()
-            if runs
-        }
-    loads = {
-        arm: tuple(float(run.load_ns) for run in runs if run.load_ns)
-        for arm, runs in untraced.items()
-    }
-    peaks = {
-        arm: [run.peak_rss_bytes for run in runs if run.peak_rss_bytes is not None]
-        for arm, runs in untraced.items()
-    }
     levels = [level for level in map(interference, [*pair.on, *pair.off]) if level is not None]
     return {
         "medians_ns": medians,
@@ -203,10 +199,8 @@ def _times(pair: Pair, profiles: Mapping[Arm, Profile], timing: Timing) -> dict[
         "interference": statistics.median(levels) if levels else timing.interference,
         "throttled_pairs": 0 if measurement is None else measurement.throttled_pairs,
         "shares": {arm: shares_of(profile) for arm, profile in profiles.items()},
-        "loads_ns": {arm: values for arm, values in loads.items() if values},
-        "peak_bytes": {
-            arm: int(statistics.median(values)) for arm, values in peaks.items() if values
-        },
+        "loads_ns": loads,
+        "peak_bytes": peaks,
         "yardstick_ns": timing.yardstick_ns,
         "conditions": dict(timing.conditions),
     }

@@ -5,6 +5,7 @@ the model that does not run.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,9 +99,8 @@ def trace_case(
     except RunError as error:
         raise with_line(error, request.artifact, folder / LOG_NAME) from error
     if traced.run.etdump is not None:
-        artifact = request.artifact
+        artifact, plan = request.artifact, request.artifact.generation
         method = artifact.method or FORWARD
-        plan = artifact.generation
         # Of a program that takes several shapes, the file tells the largest.
         if plan is None or plan.prefill != FORWARD:
             keep_shapes(traced.run.etdump, artifact.pte, bench.say, method)
@@ -139,17 +139,11 @@ def cost_of(
     runner = bench.runner if runner is None else runner
     if counted is None or run.etdump is None or not isinstance(target, EmulatedTarget):
         return why_not_counted(bench, run.request.threads, runner) or "it was not counted"
-    cpu = target.cpu.model(run.request.arm)
+    cpu, toolchain = target.cpu.model(run.request.arm), runner.toolchain
+    rules = bench.settings.rules
     try:
         columns = read_etdump(run.etdump)
-        return build_cost(
-            counted,
-            columns,
-            profile,
-            cpu=cpu,
-            toolchain=runner.toolchain,
-            rules=bench.settings.rules,
-        )
+        return build_cost(counted, columns, profile, cpu=cpu, toolchain=toolchain, rules=rules)
     except MismatchError as error:
         return f"the emulator's log does not fit the ETDump: {error}"
 
@@ -187,12 +181,7 @@ def _origin(artifact: Artifact, operator: str) -> Origin | None:
         members = read_attribution(artifact.etrecord, artifact.method or FORWARD).nodes.values()
     except EtdumpError:
         return None
-    return next(
-        (
-            origin
-            for calls in members
-            for name, origin in calls
-            if name.startswith(f"{operator}.") and origin.file
-        ),
-        None,
-    )
+    for name, origin in itertools.chain(*members):
+        if name.startswith(f"{operator}.") and origin.file:
+            return origin
+    return None

@@ -7,9 +7,9 @@ others run.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -75,8 +75,6 @@ def chosen_programs(settings: Settings) -> list[Case]:
 def program_cases(patterns: Iterable[str], threads: Sequence[int]) -> list[Case]:
     """The cases of all methods of all files that match.
 
-    A file or a method that cannot be used is a case with its reason.
-
     Raises UsageError for a pattern that matches nothing.
     """
     files: dict[Path, None] = {}
@@ -89,15 +87,12 @@ def program_cases(patterns: Iterable[str], threads: Sequence[int]) -> list[Case]
         files.update(dict.fromkeys(found))
     cases: list[Case] = []
     taken: set[str] = set()
-    refused = _refused(list(files))
-    pairs = [(file, found) for file in files for found in _cases_of(file, refused.get(file))]
-    for file, one in pairs:
-        case = _named_apart(one, file, taken)
-        if case.problem is not None:
-            cases.append(case)
-            continue
-        sweep = len(threads) > 1
-        cases += [dataclasses.replace(case, threads=count, sweep=sweep) for count in threads]
+    refused, sweep = _refused(list(files)), len(threads) > 1
+    for file in files:
+        for one in _cases_of(file, refused.get(file)):
+            case = _named_apart(one, file, taken)
+            each = [replace(case, threads=count, sweep=sweep) for count in threads]
+            cases += [case] if case.problem is not None else each
     return cases
 
 
@@ -149,9 +144,8 @@ def _cases_of(file: Path, refused: str | None = None) -> list[Case]:
         try:
             cases.append(_case(file, methods, name, sha256))
         except ProgramError as error:
-            only = None if [*methods] == [FORWARD] else name
-            problem = Case(_case_name(file, name), None, problem=str(error), unusable=file)
-            cases.append(dataclasses.replace(problem, method=only))
+            only, title = None if [*methods] == [FORWARD] else name, _case_name(file, name)
+            cases.append(Case(title, None, problem=str(error), method=only, unusable=file))
     return cases
 
 
@@ -164,8 +158,8 @@ def _named_apart(case: Case, file: Path, taken: set[str]) -> Case:
     """The case under a name that no other has: with its folder where two files are called alike."""
     for part in (None, *file.parent.parts[::-1]):
         name = case.model if part is None else f"{part}/{case.model}"
-        program = case.program and dataclasses.replace(case.program, model=name)
-        case = dataclasses.replace(case, model=name, program=program)
+        program = case.program and replace(case.program, model=name)
+        case = replace(case, model=name, program=program)
         if case.id not in taken:
             break
     taken.add(case.id)

@@ -90,9 +90,9 @@ def why_stale(bundle: OpenReference, baseline: Baseline, threads: int) -> str | 
 
     The runner counts as well: pairs with today's runner on both sides would hide what it costs.
     """
-    sessions = baseline.current(threads)
-    program = sessions[-1].program if sessions else baseline.pte_sha256
-    runtime = sessions[-1].runtime if sessions else ""
+    program, runtime = baseline.pte_sha256, ""
+    for session in baseline.current(threads)[-1:]:
+        program, runtime = session.program, session.runtime
     found = (bundle.artifacts or {}).get((baseline.model, baseline.variant))
     if found is None:
         problem = "no program"
@@ -121,12 +121,12 @@ def kept_reference(
     ``runner`` is today's; it may well be the same one.
     """
     sessions = baseline.current(threads)
-    if not sessions or not sessions[-1].program or not sessions[-1].runtime:
-        return None
-    if baseline.variant == AS_EXPORTED:
-        # It was not exported here, so the cache never had it.
+    # What was not exported here, the cache never had.
+    if not sessions or baseline.variant == AS_EXPORTED:
         return None
     last = sessions[-1]
+    if not last.program or not last.runtime:
+        return None
     variant = parse_variant(baseline.variant)
     artifact = find_artifact(baseline.model, variant, last.program, cache=cache)
     kept: Runner | None = runner

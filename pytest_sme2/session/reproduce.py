@@ -6,10 +6,9 @@ It is one of ``sme2 run``: that needs no test, so it works wherever the model is
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_sme2.results import AS_EXPORTED, FORWARD, CaseResult
+from pytest_sme2.results import AS_EXPORTED, FORWARD
 from pytest_sme2.session.options import OPTIONS
 from pytest_sme2.session.settings import PHONE, Settings
 from pytest_sme2.system.files import from_here
@@ -26,7 +25,10 @@ _SAID = (
 
 def reproduce_command(record: CaseRecord) -> str:
     """As the record has it; for one of an older version, what can be said without it."""
-    return record.reproduce or _of_result(record.measured)
+    measured = record.measured
+    if record.reproduce or measured.variant == AS_EXPORTED:
+        return record.reproduce or "sme2 run --config EXPERIMENT.json"
+    return shlex.join(_words(measured.model, measured.variant, measured.fingerprint.target))
 
 
 # What `sme2 advise` does not take: it runs each variant once, with SME2 on, on one thread.
@@ -51,28 +53,17 @@ def advise_command(record: CaseRecord, rewrite: str) -> str:
     return shlex.join([*words, *(("--try", rewrite) if rewrite else ())])
 
 
-def _of_result(measured: CaseResult) -> str:
-    if measured.variant == AS_EXPORTED:
-        return "sme2 run --config EXPERIMENT.json"
-    return shlex.join(_words(measured.model, measured.variant, measured.fingerprint.target))
-
-
 def _words(model: str, variant: str, device: str) -> list[str]:
     return ["sme2", "run", model, "--variant", variant, "--device", device]
-
-
-def _program_words(pte: Path, method: str | None, device: str) -> list[str]:
-    chosen = [] if method in (None, FORWARD) else ["--method", str(method)]
-    return ["sme2", "run", str(pte), *chosen, "--device", device]
 
 
 def run_command(case: Case, settings: Settings, device: str) -> str:
     """For a shell, with everything that was chosen about the case and its device."""
     pte = case.unusable if case.program is None else case.program.pte
-    if pte is None:
-        words = _words(case.model, case.variant_name, device)
-    else:
-        words = _program_words(pte, case.method, device)
+    words = _words(case.model, case.variant_name, device)
+    if pte is not None:
+        method = [] if case.method in (None, FORWARD) else ["--method", str(case.method)]
+        words = ["sme2", "run", str(pte), *method, "--device", device]
     if case.threads != 1:
         words += ["--threads", str(case.threads)]
     # The command is typed where the run was made.
