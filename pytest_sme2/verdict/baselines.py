@@ -319,11 +319,8 @@ def doubts(measured: CaseResult) -> tuple[str, ...]:
     """What of a stored session will be of little use later, one sentence each."""
     found = []
     for arm, medians in (measured.medians_ns or {}).items():
-        if len(medians) < 2:
-            continue
-        ordered = sorted(medians)
-        edge = len(ordered) // 20
-        spread = (ordered[-1 - edge] - ordered[edge]) / statistics.median(ordered)
+        ordered, edge = sorted(medians), len(medians) // 20
+        spread = (ordered[-1 - edge] - ordered[edge]) / statistics.median(ordered) if medians else 0
         if spread > WIDE_LATENCY:
             found.append(
                 f"latency ({arm}): the processes of this session spread by {spread:.0%}, so it can "
@@ -350,27 +347,22 @@ def operator_times(profile: Profile) -> dict[str, float]:
 
 def _rounded(agreement: Agreement) -> Agreement:
     """As many digits as mean something: the last ones differ from host to host."""
-
-    def digits(value: float) -> float:
-        return float(f"{value:.3g}")
-
     sqnr, cosine = agreement.sqnr_db, agreement.cosine
     return replace(
         agreement,
-        max_abs=digits(agreement.max_abs),
-        max_rel=digits(agreement.max_rel),
-        sqnr_db=None if sqnr is None else digits(sqnr),
+        max_abs=significant(agreement.max_abs, 3),
+        max_rel=significant(agreement.max_rel, 3),
+        sqnr_db=None if sqnr is None else significant(sqnr, 3),
         cosine=None if cosine is None else round(cosine, 6),
     )
 
 
 def _with_session(old: Baseline, measured: CaseResult) -> tuple[BaselineSession, ...]:
-    if measured.medians_ns is None or not any(measured.medians_ns.values()):
-        return old.sessions
-    if _adds_nothing(old, measured):
+    medians = measured.medians_ns or {}
+    if not any(medians.values()) or _adds_nothing(old, measured):
         return old.sessions
     yardstick, busy = measured.yardstick_ns, measured.interference or 0.0
-    said = measured.generation
+    phases = {} if measured.generation is None else measured.generation.phases_ns
     session = BaselineSession(
         session=measured.session,
         recorded=measured.recorded,
@@ -378,11 +370,9 @@ def _with_session(old: Baseline, measured: CaseResult) -> tuple[BaselineSession,
         threads=measured.threads,
         runner=measured.runner,
         executorch=measured.versions.get(RUNTIME, ""),
-        medians_ns=_rounded_times(measured.medians_ns),
+        medians_ns=_rounded_times(medians),
         loads_ns=_rounded_times(measured.loads_ns or {}),
-        phases_ns={}
-        if said is None
-        else {phase: _rounded_times(found) for phase, found in said.phases_ns.items()},
+        phases_ns={phase: _rounded_times(found) for phase, found in phases.items()},
         yardstick_ns=None if yardstick is None else significant(yardstick),
         program=measured.pte_sha256,
         inputs=measured.inputs,

@@ -37,10 +37,9 @@ TOLERANCES: Mapping[str, Tolerance] = {
 ON_OFF_TOLERANCES: Mapping[str, Tolerance] = {
     "fp32": Tolerance(max_rel=1e-4, min_sqnr_db=90.0),
     "fp16": Tolerance(max_rel=5e-2, min_sqnr_db=35.0),
-    "int8": Tolerance(max_rel=5e-2, min_sqnr_db=30.0),
-    "int8_dynamic": Tolerance(max_rel=5e-2, min_sqnr_db=30.0),
-    "int4": Tolerance(max_rel=5e-2, min_sqnr_db=30.0),
-    "int4_channel": Tolerance(max_rel=5e-2, min_sqnr_db=30.0),
+    **dict.fromkeys(
+        ("int8", "int8_dynamic", "int4", "int4_channel"), Tolerance(max_rel=5e-2, min_sqnr_db=30.0)
+    ),
 }
 """SME2 on against off, by precision."""
 
@@ -73,11 +72,9 @@ def parse_fraction(value: object) -> float:
     """``"3%"`` or ``0.03``. A bare 3 would mean 300 %, which is surely a mistake."""
     expected = 'a fraction; write "3%" or 0.03'
     number, unit = _number(value, expected)
-    if unit == "%":
-        return number / 100
-    if unit or number > 1:
+    if unit not in ("", "%") or (not unit and number > 1):
         raise ValueError(f"{value!r} is not {expected}")
-    return number
+    return number / 100 if unit else number
 
 
 def parse_share(value: object) -> float:

@@ -179,9 +179,9 @@ def _inner_share(angle: float, freedom: int) -> float:
     return 2 / math.pi * (angle + share) if odd else share
 
 
-def significant(value: float) -> float:
-    """As many digits as a time can be measured with."""
-    return float(f"{value:.{DIGITS}g}")
+def significant(value: float, digits: int = DIGITS) -> float:
+    """With so many digits; as many as a time can be measured with where none is said."""
+    return float(f"{value:.{digits}g}")
 
 
 def steady_speedup(old: Estimate | None, new: Estimate | None) -> Estimate | None:
@@ -191,7 +191,7 @@ def steady_speedup(old: Estimate | None, new: Estimate | None) -> Estimate | Non
         return old
     if old is not None and new.low <= old.high and old.low <= new.high:
         return old
-    value, low, high = (float(f"{number:.4g}") for number in (new.value, new.low, new.high))
+    value, low, high = (significant(number, 4) for number in (new.value, new.low, new.high))
     return Estimate(value, low, high, round(new.confidence, 6), new.pairs)
 
 

@@ -24,15 +24,15 @@ from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT
 
 def check_evidence(measured: CaseResult) -> Check:
     """Whether the pair shows what it claims to: SME2 kernels on, none off."""
-    metric, evidence = "evidence", measured.evidence
+    evidence = measured.evidence
     if evidence is None:
         message = (
             f"Only the off arm ran: {measured.fingerprint.target} has no SME2, so nothing is shown "
             "about it. Choose a device that has it, or --device=emulated."
         )
-        return Check(metric, Outcome.INVALID, message)
+        return Check("evidence", Outcome.INVALID, message)
     verdict = Outcome.PASS if evidence.valid else Outcome.INVALID
-    return Check(metric, verdict, evidence.message, new=evidence.sme2_on, unit="count")
+    return Check("evidence", verdict, evidence.message, new=evidence.sme2_on, unit="count")
 
 
 def baseline_problem(error: Exception) -> Check:
@@ -155,14 +155,11 @@ def _structural_verdict(differences: Sequence[tuple[OperatorCount, int]]) -> Out
     """
     grown = [(entry, growth) for entry, growth in differences if growth > 0]
     gone = [(entry, -growth) for entry, growth in differences if growth < 0]
-    if not grown:
-        return Outcome.IMPROVED
     to_sme2 = all(operator.matrix and operator.sme2 for operator, _ in grown)
     from_others = sum(count for operator, count in gone if operator.matrix and not operator.sme2)
     lost = any(operator.sme2 for operator, _ in gone)
-    if to_sme2 and not lost and sum(count for _, count in grown) <= from_others:
-        return Outcome.IMPROVED
-    return Outcome.REGRESSED
+    moved = to_sme2 and not lost and sum(count for _, count in grown) <= from_others
+    return Outcome.IMPROVED if moved or not grown else Outcome.REGRESSED
 
 
 def difference_lines(old: Structure, new: Structure) -> tuple[str, ...]:
@@ -185,12 +182,14 @@ def check_delegation(measured: CaseResult, baseline: Baseline | None, arm: Arm =
     if old is None:
         return _no_structure(metric, portable)
     before = old.executed_by(Executor.PORTABLE)
-    found = operator_differences(old, new)
-    differences = [each for each in found if each[0].executor is Executor.PORTABLE]
-    details = tuple(_difference_line(*difference) for difference in differences)
+    details = tuple(
+        _difference_line(entry, growth)
+        for entry, growth in operator_differences(old, new)
+        if entry.executor is Executor.PORTABLE
+    )
     verdict = Outcome.IMPROVED if portable < before else Outcome.PASS
     message = f"{count(portable, 'operator')} outside the delegate, {before} in the baseline."
-    if portable > before or (portable == before and differences):
+    if portable > before or (portable == before and details):
         verdict = Outcome.REGRESSED
         message += f"{_versions_note(measured, baseline)} {UPDATE_HINT}"
     return Check(metric, verdict, message, before, portable, "count", None, before, details)

@@ -352,10 +352,8 @@ def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = N
 
     ``arm`` is named where pairs of several arms are measured.
     """
-    reference = measurement.reference
-    limit = limits.max_regression
-    interval = measurement.interval
-    decision = measurement.decision
+    reference, limit = measurement.reference, limits.max_regression
+    interval, decision = measurement.interval, measurement.decision
     if decision is not None and decision.threshold == limit:
         found = decision.outcome
     else:
