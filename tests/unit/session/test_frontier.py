@@ -116,7 +116,6 @@ def test_too_few_rounds_are_still_json(
     [
         (["--threads", "2"], 2, "there is nothing to choose. Give several, as in 1,2,4"),
         (["--threads", "0,1"], 2, "'0' is not a thread count"),
-        (["--threads", "2,1,2"], 2, "given twice"),
         (["--threads", "1,16"], 2, "--threads 16: the device has 8 cores"),
     ],
 )

@@ -48,11 +48,14 @@ def test_a_version_of_executorch(text: str) -> None:
     assert found == Reference("executorch", f"executorch {version}", version=version)
 
 
-def test_a_bundle_and_a_folder(tmp_path: Path) -> None:
-    bundle = tmp_path / "last release.tar.gz"
-    bundle.write_bytes(b"")
+def test_a_bundle_a_folder_and_a_file_that_is_neither(tmp_path: Path) -> None:
+    bundle, program = tmp_path / "last release.tar.gz", tmp_path / "model.pte"
+    bundle.touch()
+    program.touch()
     assert parse_against(str(bundle)) == Reference("bundle", bundle.name, path=bundle)
     assert parse_against(str(tmp_path)) == Reference("programs", tmp_path.name, path=tmp_path)
+    with pytest.raises(UsageError, match="is neither of these"):
+        parse_against(str(program))
 
 
 @pytest.mark.parametrize(
@@ -72,13 +75,6 @@ def test_what_is_neither_lists_the_choices(text: str, problem: str) -> None:
         parse_against(text)
     assert "executorch==1.5.0" in str(caught.value)
     assert ".pte" in str(caught.value)
-
-
-def test_a_file_that_is_not_a_bundle(tmp_path: Path) -> None:
-    file = tmp_path / "model.pte"
-    file.write_bytes(b"")
-    with pytest.raises(UsageError, match="is neither of these"):
-        parse_against(str(file))
 
 
 # --- opening --------------------------------------------------------------------------------------
@@ -169,13 +165,11 @@ def test_bundle_is_used_only_for_the_program_and_the_runner_that_the_baseline_me
 ) -> None:
     path = write_bundle(tmp_path / "bundle.tar.gz", here, [artifact])
     bundle = open_reference(parse_against(str(path)), "linux-aarch64", cache=tmp_path / "cache")
-    old = baseline()
-    last = replace(old.sessions[-1], program=artifact.sha256, runtime=here.sha256)
-    same = replace(old, sessions=(*old.sessions[:-1], last))
+    program = artifact.pte.read_bytes()
+    same, elsewhere = then(program, here.sha256), then(program, "r")
     assert baseline_reference(same, 1, here, bundle) is bundle
-    elsewhere = replace(old, sessions=(*old.sessions[:-1], replace(last, runtime="r")))
     for stale, problem in (
-        (old, "another program than the baseline measured for toy_cnn-fp16"),
+        (baseline(), "another program than the baseline measured for toy_cnn-fp16"),
         (replace(same, variant="fp32"), "no program for toy_cnn-fp32"),
         (elsewhere, "another runner than the baseline measured for toy_cnn-fp16"),
     ):
@@ -228,19 +222,13 @@ def test_the_program_and_the_runner_of_a_baseline_are_found(cache: Path, here: S
         assert artifact.pte.read_bytes() == b"old"
 
 
-@pytest.mark.parametrize("program", [b"gone", b"never"])
-def test_a_program_that_is_gone_decides_nothing(
-    cache: Path, here: Sme2Runner, program: bytes
-) -> None:
-    assert kept_reference(then(program, here.sha256), 1, here, cache=cache) is None
-
-
-def test_a_runner_that_is_gone_decides_nothing(cache: Path, here: Sme2Runner) -> None:
-    assert kept_reference(then(b"old", "0" * 64), 1, here, cache=cache) is None
-
-
-def test_a_baseline_that_does_not_say_what_it_ran_decides_nothing(
-    cache: Path, here: Sme2Runner
-) -> None:
+def test_what_is_gone_or_not_said_decides_nothing(cache: Path, here: Sme2Runner) -> None:
+    for program, runtime, threads in (
+        (b"gone", here.sha256, 1),
+        (b"never", here.sha256, 1),
+        (b"old", "0" * 64, 1),
+        (b"old", "", 1),
+        (b"old", here.sha256, 4),
+    ):
+        assert kept_reference(then(program, runtime), threads, here, cache=cache) is None
     assert kept_reference(baseline(), 1, here, cache=cache) is None
-    assert kept_reference(then(b"old", here.sha256), 4, here, cache=cache) is None

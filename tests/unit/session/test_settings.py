@@ -31,15 +31,10 @@ def test_thread_counts(text: str, counts: tuple[int, ...]) -> None:
     assert settings.parse_threads(text) == counts
 
 
-@pytest.mark.parametrize("text", ["", ",", "0", "-1", "two", "1.5", "1025", "²"])
+@pytest.mark.parametrize("text", ["", ",", "0", "-1", "two", "1.5", "1025", "²", "2,1,2"])
 def test_wrong_thread_counts_say_what_is_right(text: str) -> None:
-    with pytest.raises(UsageError, match=r"as in 1,2,4"):
+    with pytest.raises(UsageError, match=r"as in 1,2,4|2 is given twice in '2,1,2'"):
         settings.parse_threads(text)
-
-
-def test_a_thread_count_that_is_given_twice_is_refused() -> None:
-    with pytest.raises(UsageError, match="The thread count 2 is given twice in '2,1,2'"):
-        settings.parse_threads("2,1,2")
 
 
 @pytest.mark.parametrize(

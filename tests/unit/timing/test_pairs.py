@@ -199,8 +199,7 @@ def test_a_slow_model_has_a_speedup_with_an_interval():
 
 
 def test_chosen_runs_are_kept_whatever_the_budget():
-    machine = Machine(base_ns=0.1e9)
-    result = machine.measure(runs=7, warmup=2, budget_seconds=10)
+    result = Machine(base_ns=0.1e9).measure(runs=7, warmup=2, budget_seconds=10)
     assert (result.runs, result.warmup) == (7, 2)
 
 
@@ -396,15 +395,17 @@ def test_progress_is_told_after_every_pair():
     assert re.search(r"ratio 1\.04\d \[1\.04\d, 1\.05\d\], ", seen[-1])
 
 
-def test_emulated_times_are_refused():
-    with pytest.raises(TargetError, match="Emulated times"):
-        Machine(change=lambda _, arm, run: replace(run, emulated=True)).measure()
-
-
-@pytest.mark.parametrize("wall", [[], [0, 0, 0]])
-def test_a_run_without_times_is_an_error(wall):
-    with pytest.raises(RunError, match="no usable run times"):
-        Machine(change=lambda _, arm, run: make_run(wall)).measure()
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"emulated": True}, TargetError, "Emulated times"),
+        ({"wall_ns": ()}, RunError, "no usable run times"),
+        ({"wall_ns": (0, 0, 0)}, RunError, "no usable run times"),
+    ],
+)
+def test_what_is_not_a_time_is_an_error(changes, error, words):
+    with pytest.raises(error, match=words):
+        Machine(change=lambda _, arm, run: replace(run, **changes)).measure()
 
 
 @pytest.mark.parametrize(

@@ -80,11 +80,6 @@ HOSTILE = (
 # --- where they lie -------------------------------------------------------------------------------
 
 
-def test_usual_names_stay_readable() -> None:
-    path = baselines.baseline_path(Path("b"), "toy_cnn", "fp16@256", EMULATED)
-    assert path == Path("b/emulated/toy_cnn-fp16@256.json")
-
-
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_stay_names(tmp_path: Path, name: str) -> None:
     root = tmp_path / "baselines"
@@ -95,7 +90,9 @@ def test_hostile_names_stay_names(tmp_path: Path, name: str) -> None:
     assert baselines.load(root, name, "fp16", EMULATED).model == name
 
 
-def test_names_never_collide() -> None:
+def test_names_stay_readable_and_never_collide() -> None:
+    path = baselines.baseline_path(Path("b"), "toy_cnn", "fp16@256", EMULATED)
+    assert path == Path("b/emulated/toy_cnn-fp16@256.json")
     names = [*HOSTILE, "a_b", "a?b", "a!b"]
     paths = {baselines.baseline_path(Path("b"), name, "fp16", EMULATED) for name in names}
     assert len(paths) == len(names)
@@ -384,19 +381,6 @@ def test_an_update_says_old_and_new() -> None:
     }
 
 
-def test_storing_the_same_session_twice_changes_nothing() -> None:
-    first = after(measured())
-    assert baselines.update(first, measured()) == (first, ())
-
-
-def sessions_of(*milliseconds: float) -> list[CaseResult]:
-    """Of the same bytes with SME2 on."""
-    return [
-        measured(session=str(number), runtime="r", medians_ns={Arm.ON: medians(each)})
-        for number, each in enumerate(milliseconds)
-    ]
-
-
 def test_sessions_of_the_same_thing_share_an_epoch() -> None:
     known = after(*(measured(session=str(number)) for number in range(4)))
     assert [entry.epoch for entry in known.sessions] == [1, 1, 1, 1]
@@ -431,14 +415,19 @@ def test_noise_alone_starts_no_epoch() -> None:
     assert len(known.current(1)) == 2
 
 
-def test_the_same_bytes_stay_in_their_epoch_however_far_a_noisy_machine_strays() -> None:
-    known = after(*sessions_of(10, 10.7, 9.4, 10.9, 9.8))
-    assert {entry.epoch for entry in known.sessions} == {1}
-
-
-def test_a_machine_that_changed_for_good_starts_an_epoch_once_three_sessions_agree() -> None:
-    known = after(*sessions_of(10, 10.02, 9.98, 12))
-    assert [entry.epoch for entry in known.sessions] == [1, 1, 1, 2]
+@pytest.mark.parametrize(
+    ("milliseconds", "epochs"),
+    [((10, 10.7, 9.4, 10.9, 9.8), [1, 1, 1, 1, 1]), ((10, 10.02, 9.98, 12), [1, 1, 1, 2])],
+)
+def test_the_same_bytes_start_an_epoch_only_once_three_sessions_agree(
+    milliseconds: tuple[float, ...], epochs: list[int]
+) -> None:
+    """However far a noisy machine strays, unless it has changed for good."""
+    sessions = (
+        measured(session=str(number), runtime="r", medians_ns={Arm.ON: medians(each)})
+        for number, each in enumerate(milliseconds)
+    )
+    assert [entry.epoch for entry in after(*sessions).sessions] == epochs
 
 
 def test_updating_the_structure_alone_does_not_put_a_new_program_into_an_old_epoch() -> None:
@@ -471,7 +460,9 @@ def test_old_sessions_are_dropped_in_the_end() -> None:
 
 
 def test_what_was_not_measured_is_kept() -> None:
+    """Nor does the same session count twice."""
     first = after(measured())
+    assert baselines.update(first, measured()) == (first, ())
     only_off = measured(
         session="second",
         structures={Arm.OFF: STRUCTURES[Arm.OFF]},

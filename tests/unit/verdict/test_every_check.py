@@ -1,20 +1,11 @@
-"""Which checks are made for which result."""
+"""What holds for every check."""
 
 from __future__ import annotations
 
 from pytest_sme2.results import Arm, Category, Outcome
-from pytest_sme2.verdict import judging, ratios, times
+from pytest_sme2.verdict import ratios, times
 from tests.support.every_check import check_all
-from tests.support.gate_examples import (
-    EMULATED,
-    LIMITS,
-    LINUX,
-    STRUCTURES,
-    baseline,
-    emulated,
-    measured,
-    medians,
-)
+from tests.support.gate_examples import EMULATED, LIMITS, baseline, emulated, measured, medians
 
 
 def test_emulated_times_are_never_compared() -> None:
@@ -51,30 +42,3 @@ def test_unchanged_run_passes_every_check() -> None:
     metrics = [check.metric for check in checks]
     assert len(set(metrics)) == len(metrics)
     assert {"evidence", "latency (on)", "latency (off)", "speedup", "program size"} <= {*metrics}
-
-
-def test_emulator_is_checked_for_structure_only() -> None:
-    checks = check_all(emulated(), baseline(fingerprint=EMULATED, sessions=()), LIMITS)
-    assert {check.verdict for check in checks} == {Outcome.PASS}
-    assert not [c for c in checks if c.metric.startswith(("latency", "load", "share", "speedup"))]
-    assert any(check.metric == "kernels (on)" for check in checks)
-
-
-def test_machine_without_sme2_is_not_checked_for_it() -> None:
-    now = measured(
-        structures={Arm.OFF: STRUCTURES[Arm.OFF]},
-        kernels={},
-        medians_ns={Arm.OFF: medians(20)},
-        loads_ns={},
-        peak_bytes={},
-        shares={},
-        speedup=None,
-        evidence=None,
-        agreements=(),
-        fingerprint=LINUX,
-    )
-    checks = check_all(now, baseline(), LIMITS)
-    assert judging.combine(checks) is Outcome.PASS
-    assert {check.metric for check in checks} == {
-        "operators (off)", "portable operators (off)", "program size", "latency (off)",
-    }  # fmt: skip
