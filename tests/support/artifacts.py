@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pytest_sme2.export.store import META_FILE, SCHEMA, artifact_stem, load_artifact
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import Artifact
+from pytest_sme2.results import Artifact, Output
+
+
+def make_output(path: Path, values: Sequence[float], **changes: Any) -> Output:
+    """What a runner says of an output, whose values are in a file."""
+    data = struct.pack(f"<{len(values)}f", *values)
+    path.write_bytes(data)
+    digest = hashlib.sha256(data).hexdigest()
+    return replace(Output("float32", (len(values),), digest, False, path), **changes)
 
 
 def make_artifact(folder: Path, model: str, variant: str, content: bytes = b"") -> Artifact:

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pytest_sme2.errors import BaselineError, TargetError
@@ -21,7 +19,6 @@ from pytest_sme2.results import (
     Executor,
     Look,
     Outcome,
-    Output,
     Pair,
     PairedTiming,
     PairSample,
@@ -32,9 +29,10 @@ from pytest_sme2.session.case_result import assemble, new_session, shares_of, sp
 from pytest_sme2.session.case_timing import Timing
 from pytest_sme2.verdict import baselines
 from pytest_sme2.verdict.limits import default_limits
-from tests.support.artifacts import make_artifact
+from tests.support.artifacts import make_artifact, make_output
 from tests.support.every_check import check_all
 from tests.support.gate_examples import CONV_ON, EMULATED, LINUX, TRANSPOSE
+from tests.support.pretended_machine import make_run
 from tests.support.profiles import columns_of, profile_of, real, run_of
 
 NAMES: dict[str, Any] = {"session": "s", "recorded": "2025-01-01T00:00:00Z", "runtime": "1.5.0"}
@@ -46,40 +44,14 @@ def artifact(tmp_path: Path) -> Artifact:
 
 
 def run(artifact: Artifact, arm: Arm, **changes: Any) -> Run:
-    facts: dict[str, Any] = {
-        "request": RunRequest(artifact, arm),
-        "target": "linux",
-        "runner": "wheel",
-        "emulated": False,
-        "sme2_effective": arm is Arm.ON,
-        "wall_ns": (3_000, 1_000, 2_000),
-        "cpu_ns": (3_000, 1_000, 2_000),
-        "load_ns": 500,
-        "peak_rss_load_bytes": 1_000,
-        "peak_rss_bytes": 2_000,
-        "outputs": (),
-    }
-    return Run(**{**facts, **changes})
-
-
-def output(folder: Path, value: float, *, keep: bool = True, has_nan: bool = False) -> Output:
-    data = np.float32(value).tobytes()
-    path = folder / f"{value}.bin"
-    path.write_bytes(data)
-    digest = hashlib.sha256(data).hexdigest()
-    return Output("float32", (1,), digest, has_nan, path if keep else None)
+    facts = {"request": RunRequest(artifact, arm), "load_ns": 500, "peak_rss_bytes": 2_000}
+    return dataclasses.replace(make_run((3_000, 1_000, 2_000)), **{**facts, **changes})
 
 
 def pair_of(artifact: Artifact, **changes: Any) -> Pair:
-    facts: dict[str, Any] = {
-        "artifact": artifact,
-        "target": "linux",
-        "on": (run(artifact, Arm.ON),),
-        "off": (run(artifact, Arm.OFF),),
-        "traced": {},
-        "evidence": None,
-    }
-    return Pair(**{**facts, **changes})
+    runs = {str(arm): (run(artifact, arm),) for arm in (Arm.ON, Arm.OFF)}
+    facts = {"artifact": artifact, "target": "linux", "traced": {}, "evidence": None}
+    return Pair(**{**facts, **runs, **changes})
 
 
 # --- parts ----------------------------------------------------------------------------------------
@@ -230,8 +202,8 @@ def test_outputs_are_held_against_each_other_and_the_reference(
 ) -> None:
     pair = pair_of(
         artifact,
-        on=(run(artifact, Arm.ON, outputs=(output(tmp_path, 1.5),)),),
-        off=(run(artifact, Arm.OFF, outputs=(output(tmp_path, 1.0),)),),
+        on=(run(artifact, Arm.ON, outputs=(make_output(tmp_path / "on", [1.5]),)),),
+        off=(run(artifact, Arm.OFF, outputs=(make_output(tmp_path / "off", [1.0]),)),),
     )
     found = assemble(pair, LINUX, profiles={}, **NAMES).agreements
     assert [(a.against, a.arm, a.max_abs) for a in found] == [
@@ -242,7 +214,7 @@ def test_outputs_are_held_against_each_other_and_the_reference(
 
 
 def test_outputs_that_were_not_kept_are_not_compared(tmp_path: Path, artifact: Artifact) -> None:
-    outputs = (output(tmp_path, 1.5, keep=False, has_nan=True),)
+    outputs = (make_output(tmp_path / "on", [1.5], file=None, has_nan=True),)
     pair = pair_of(artifact, on=(run(artifact, Arm.ON, outputs=outputs),))
     found = assemble(pair, LINUX, profiles={}, **NAMES)
     assert found.agreements == ()
