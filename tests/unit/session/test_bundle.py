@@ -1,24 +1,28 @@
-"""Bundles: what goes in comes out, and nothing else ever does."""
+"""Bundles, and the wheel of one: what goes in comes out, and nothing else ever does."""
 
 from __future__ import annotations
 
+import base64
+import csv
 import gzip
 import hashlib
 import io
 import json
 import random
 import tarfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_sme2.cli.main import main
 from pytest_sme2.errors import BundleError, StorageError, UsageError
 from pytest_sme2.results import Artifact
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session import bundle as bundles
-from pytest_sme2.session.bundle import Bundle, open_bundle, write_bundle
+from pytest_sme2.session.bundle import Bundle, open_bundle, write_bundle, write_package
 from pytest_sme2.system.cache import mark_cache
 from tests.support.artifacts import make_artifact
 
@@ -433,3 +437,35 @@ def test_a_small_bundle_that_would_fill_the_disk_is_refused(
     with pytest.raises(BundleError, match=r"it unpacks to \d+ MiB, and \d+ MiB is the most"):
         open_bundle(bundle, cache=cache)
     assert not list(cache.rglob("libexecutorch.so"))
+
+
+# --- the package for phones -----------------------------------------------------------------------
+
+
+def test_every_file_is_in_the_record_with_its_hash(bundle: Path, tmp_path: Path) -> None:
+    path = write_package(tmp_path / "wheel", bundle, "1.5.1")
+    assert path.name == "pytest_sme2_phone-1.5.1-py3-none-any.whl"
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    about = "pytest_sme2_phone-1.5.1.dist-info"
+    assert files["pytest_sme2_phone/bundle.tar.gz"] == bundle.read_bytes()
+    assert b"Name: pytest-sme2-phone\nVersion: 1.5.1\n" in files[f"{about}/METADATA"]
+    recorded = list(csv.reader(io.StringIO(files[f"{about}/RECORD"].decode())))
+    assert {row[0] for row in recorded} == set(files)
+    for name, digest, size in recorded[:-1]:
+        wanted = base64.urlsafe_b64encode(hashlib.sha256(files[name]).digest()).decode()
+        assert (digest, size) == (f"sha256={wanted.rstrip('=')}", str(len(files[name])))
+    # Equal content is equal bytes.
+    again = write_package(tmp_path / "again", bundle, "1.5.1")
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_a_folder_that_cannot_be_written(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BundleError, match="cannot be written"):
+        write_package(tmp_path / "file" / "out", bundle, "1.5.1")
+
+
+def test_only_the_runner_for_phones_is_a_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bundle", "--wheel", "out"]) == 2
+    assert "--wheel needs --phone" in capsys.readouterr().err
