@@ -1,7 +1,4 @@
-"""What a case is run with: the device, the runner, and the request for one process.
-
-The stages of a case are in ``session.py``. Timing and comparing need only what is here.
-"""
+"""What a case is run with: the device, the runner, and the request for one process."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """A runner and programs in one ``.tar.gz``: to measure against later, or to run on a phone.
 
-Writing one, and opening one: every file is compared with the manifest's hash before anything in it
-is used, each time. The hashes show damage, not intent: a bundle holds programs that will be run, so
-open only those whose source you trust. A bundle may also hold the runner alone: with the C library
-and its loader inside, it runs on phones without an NDK. What is measured against a bundle is in
-``reference.py``.
+Every file is compared with the manifest's hash before anything in it is used, each time. The hashes
+show damage, not intent: a bundle holds programs that will be run, so open only those whose source
+you trust. A bundle may also hold the runner alone: with the C library and its loader inside, it
+runs on phones without an NDK.
 """
 
 from __future__ import annotations
@@ -127,14 +126,10 @@ def write_bundle(out: Path, runner: Runner, artifacts: Sequence[Artifact]) -> Pa
             "Keep their folder, or bundle a runner built from the wheel."
         )
     files = _contents(runner, artifacts)
-    manifest = _Manifest(
-        SCHEMA,
-        _RunnerFacts(runner.kind, runner.platform, runner.executorch),
-        tuple(
-            _Program(artifact.model, artifact.variant, _folder(artifact)) for artifact in artifacts
-        ),
-        {name: file_facts(path) for name, path in files.items()},
-    )
+    made = _RunnerFacts(runner.kind, runner.platform, runner.executorch)
+    programs = tuple(_Program(each.model, each.variant, _folder(each)) for each in artifacts)
+    facts = {name: file_facts(path) for name, path in files.items()}
+    manifest = _Manifest(SCHEMA, made, programs, facts)
     text = json.dumps(encode(manifest), indent=2, sort_keys=True).encode() + b"\n"
     with writing(out):
         _write_archive(out, text, files)
@@ -212,10 +207,6 @@ def open_bundle(path: Path, *, cache: Path | None = None) -> Bundle:
     """Unpack a bundle into the cache, compare every file with its hash, and say what is in it.
 
     A bundle that was unpacked before is compared again, so that nothing runs that was changed.
-
-    Raises:
-        UsageError: there is no such file.
-        BundleError: it is not a bundle, is damaged, or holds a file that no bundle holds.
     """
     root = (cache or cache_folder()) / "bundles"
     if not path.is_file():
@@ -418,7 +409,7 @@ def write_package(folder: Path, bundle: Path, executorch: str) -> Path:
             f"Wheel-Version: 1.0\nGenerator: pytest-sme2\nRoot-Is-Purelib: true\nTag: {_TAG}\n"
         ).encode(),
     }
-    lines = [f"{name},{_digest(content)},{len(content)}\n" for name, content in files.items()]
+    lines = [_recorded(name, content) for name, content in files.items()]
     files[f"{about}/RECORD"] = "".join([*lines, f"{about}/RECORD,,\n"]).encode()
     out = folder / f"{_MODULE}-{executorch}-{_TAG}.whl"
     with writing(out), replacing(out) as raw, zipfile.ZipFile(raw, "w") as archive:
@@ -429,10 +420,9 @@ def write_package(folder: Path, bundle: Path, executorch: str) -> Path:
     return out
 
 
-def _digest(content: bytes) -> str:
-    """As a wheel's record has it."""
-    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest())
-    return f"sha256={digest.decode('ascii').rstrip('=')}"
+def _recorded(name: str, content: bytes) -> str:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+    return f"{name},sha256={digest},{len(content)}\n"
 
 
 def phone_runner(
@@ -459,11 +449,8 @@ def phone_runner(
 
 def _installed() -> tuple[str, Path] | None:
     """The package's version and its bundle; None if it is not installed."""
-    try:
-        version = importlib.metadata.version(PACKAGE)
-    except importlib.metadata.PackageNotFoundError:
-        return None
     found = importlib.util.find_spec(_MODULE)
-    if found is None or found.origin is None:
-        return None
-    return version, Path(found.origin).parent / _BUNDLE
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        if found is not None and found.origin is not None:
+            return importlib.metadata.version(PACKAGE), Path(found.origin).parent / _BUNDLE
+    return None

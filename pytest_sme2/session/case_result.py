@@ -1,7 +1,4 @@
-"""Runs, profiles and timings of one model and variant put together into one CaseResult.
-
-Nothing is judged here, and nothing is run.
-"""
+"""Puts runs, profiles and timings of a case together into one CaseResult; judges nothing."""
 
 from __future__ import annotations
 
@@ -90,11 +87,7 @@ def assemble(
     frontier: Frontier | None = None,
     generation: Generated | None = None,
 ) -> CaseResult:
-    """Everything one pair showed.
-
-    ``profiles`` are of the traced runs, ``runtime`` is the version of ExecuTorch that ran the
-    program.
-    """
+    """Everything one pair showed; ``runtime`` is the version of ExecuTorch that ran it."""
     runs = _runs(pair)
     kept = _kept(runs)
     everything = [run for arm in runs.values() for run in arm]

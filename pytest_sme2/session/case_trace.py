@@ -83,10 +83,7 @@ class Traced:
 def trace_case(
     bench: Bench, request: RunRequest, folder: Path, runner: Runner | None = None
 ) -> Traced:
-    """One traced process; an emulator tells of kernels and counts in the same go: it is slow.
-
-    ``runner`` is another one than the bench's.
-    """
+    """One traced process; an emulator tells of kernels and counts in the same go: it is slow."""
     runner = bench.runner if runner is None else runner
     try:
         if isinstance(bench.target, EmulatedTarget):

@@ -212,8 +212,8 @@ def choose_target(
     all are in use, one is waited for.
 
     ``auto`` is this machine if it has SME2, else the emulator if there is one, else this machine
-    without SME2, whose capabilities then say why. It is never this machine if
-    that is emulated itself. ``emulated`` fetches a missing emulator if there is a ``progress``.
+    without SME2, whose capabilities then say why; never this machine if that is emulated itself.
+    ``emulated`` fetches a missing emulator if there is a ``progress``.
     """
     device = parse_device(settings.device)
     if device == "android":

@@ -272,10 +272,7 @@ class Gate:
         )
 
     def _compared(self, versus: Versus, arm: Arm | None) -> list[Check]:
-        """All of it on one device, so that only the versions differ; the latency comes last.
-
-        ``arm`` is named where several arms are compared.
-        """
+        """All of it on one device, so that only the versions differ; the latency comes last."""
         return self.session.retry_on_one_device(lambda: self._compare(versus, arm))
 
     def _compare(self, versus: Versus, arm: Arm | None) -> list[Check]:
@@ -285,13 +282,13 @@ class Gate:
         if self.session.bench.timed:
             self.session.bench.cool_down()
             measurement = versus.measure(self.limits.max_regression)
-            checks.append(times.check_against(measurement, self.limits, arm))
-            if checks[-1].verdict in judging.FAILING:
+            latency = times.check_against(measurement, self.limits, arm)
+            if latency.verdict in judging.FAILING:
                 seconds = statistics.median(pair.candidate_ns for pair in measurement.pairs) / 1e9
                 pairs = self.session.bench.redo(lambda: versus.traced_pairs(TRACED_PAIRS, seconds))
                 self._growth = self._growth or growth_of(pairs, versus.name)
             # The latency comes last: it may settle another check.
-            checks[-1:-1] = versus.check_generation(self.limits, arm)
+            checks += [*versus.check_generation(self.limits, arm), latency]
         return checks
 
     def check_custom(self) -> None:

@@ -151,11 +151,7 @@ class OpenReference:
     """By file name without ``.pte``, where the reference is a folder of them."""
 
     def side(self, artifact: Artifact, runner: Runner) -> tuple[Artifact, Runner]:
-        """The program and the runner to compare ``artifact`` on ``runner`` with.
-
-        Raises:
-            UsageError: the reference has nothing that fits.
-        """
+        """What to compare ``artifact`` on ``runner`` with; UsageError where nothing fits."""
         return self._artifact(artifact), self._runner(runner)
 
     def _runner(self, runner: Runner) -> Runner:

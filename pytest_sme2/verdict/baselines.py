@@ -81,11 +81,7 @@ def file_name(model: str, variant: str) -> str:
 
 
 def load(root: Path, model: str, variant: str, fingerprint: Fingerprint) -> Baseline | None:
-    """The baseline of a model and variant on this target; None where there is none.
-
-    Raises:
-        BaselineError: it is corrupt, of a newer schema, or of another model or target.
-    """
+    """The baseline of a model and variant on this target; None where there is none."""
     path = baseline_path(root, model, variant, fingerprint)
     baseline = read(path)
     if baseline is not None:
@@ -184,9 +180,6 @@ def update(
     What was not measured this time (an arm, the kernels, a thread count) is kept, and so is a
     figure that differs by no more than noise: two updates of the same thing give the same file.
     ``force`` accepts a session that was measured on a busy machine.
-
-    Raises:
-        BaselineError: what was measured must not become a baseline.
     """
     refuse_unfit(measured, force=force)
     old = baseline or Baseline(measured.model, measured.variant, measured.fingerprint, {})

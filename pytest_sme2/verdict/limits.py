@@ -1,7 +1,4 @@
-"""How much worse a thing may get: ``limits.toml`` and the command line become Limits.
-
-What is compared with the limits is decided by the checks beside this module.
-"""
+"""How much worse a thing may get: ``limits.toml`` and the command line become Limits."""
 
 from __future__ import annotations
 
@@ -278,13 +275,7 @@ def resolve(
     files: Sequence[Path] = (),
     command_line: Mapping[str, object] | None = None,
 ) -> Limits:
-    """Command line over the model's file over the default one.
-
-    Args:
-        variant: the variant the limits are for, as in ``fp16@256``.
-        files: least important first: the baselines' ``limits.toml``, then the model's own.
-        command_line: limits by the names of ``SCALARS``.
-    """
+    """Command line (by the names of ``SCALARS``) over ``files``, the least important one first."""
     limits = default_limits()
     for path in files:
         limits = apply_file(limits, path, variant)

@@ -1,7 +1,5 @@
 """Process medians of several sessions: where the ratio of a new session over old ones lies, and
 which sessions belong together; what else of times a baseline keeps. Pure.
-
-Interleaved pairs, which need no sessions, are in timing/stats.py.
 """
 
 from __future__ import annotations

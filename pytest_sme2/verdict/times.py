@@ -348,10 +348,7 @@ def _time_message(ratio: float, sessions: int, verdict: Outcome) -> str:
 
 
 def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = None) -> Check:
-    """Two programs or runtimes measured in interleaved pairs: the answer that needs no baseline.
-
-    ``arm`` is named where pairs of several arms are measured.
-    """
+    """Two programs or runtimes measured in interleaved pairs: the answer that needs no baseline."""
     reference, limit = measurement.reference, limits.max_regression
     interval, decision = measurement.interval, measurement.decision
     if decision is not None and decision.threshold == limit:
