@@ -24,8 +24,7 @@ from pytest_sme2.session.analysis import SUFFIX, analyze_file
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.case_timing import Timing
 from pytest_sme2.session.case_trace import Traced
-from pytest_sme2.session.cases import Case
-from pytest_sme2.session.programs import program_case
+from pytest_sme2.session.cases import Case, program_case
 from pytest_sme2.session.run_directory import (
     MANIFEST,
     METRICS,

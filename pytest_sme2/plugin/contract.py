@@ -45,8 +45,7 @@ def test_of(nodeid: str) -> str:
 
 def every_case(session: Session, **wanted: tuple[str, ...] | None) -> list[Case]:
     """The cases that a run has where it chooses no models or variants."""
-    from pytest_sme2.session.cases import select_cases
-    from pytest_sme2.session.programs import chosen_programs
+    from pytest_sme2.session.cases import chosen_programs, select_cases
 
     settings = replace(session.settings, models=(), variants=())
     programs = chosen_programs(settings)

@@ -1,20 +1,36 @@
-"""Which cases a run has: the selected models times their variants times the thread counts."""
+"""Which cases a run has: the selected models times their variants times the thread counts; and
+those of ``.pte`` files that were exported elsewhere: no model, no code, only the program.
+
+Each method of a program is a case. One that cannot be used is a case with its reason, so that the
+others run.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pytest_sme2.errors import UsageError
+import numpy as np
+
+from pytest_sme2.errors import EtdumpError, ExportError, ProgramError, Sme2Error, UsageError
 from pytest_sme2.export.registry import ModelEntry, Registry
+from pytest_sme2.export.store import META_FILE, load_artifact
 from pytest_sme2.export.variant import Variant, parse_variant
-from pytest_sme2.results import AS_EXPORTED, Artifact
+from pytest_sme2.results import AS_EXPORTED, FORWARD, Artifact, MethodOutline, TensorSpec
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.files import is_program
+from pytest_sme2.system.confine import run_confined
+from pytest_sme2.system.files import PROGRAM_SUFFIX, file_sha256, is_program
+from pytest_sme2.trace.etrecord import read_attribution
+from pytest_sme2.trace.program import read_outline, read_program
 
 _BROKEN = "broken"
+XNNPACK = "XnnpackBackend"
+EARLIER = "earlier"
+"""The inputs of inferences before the measured one."""
 
 
 @dataclass(frozen=True)
@@ -142,3 +158,223 @@ def _chosen_variants(entry: ModelEntry, settings: Settings, emulated: bool) -> I
         return entry.defaults(emulated=emulated)
     found = (entry.resolve(asked, emulated=emulated) for asked in settings.variants)
     return dict.fromkeys(itertools.chain.from_iterable(found))
+
+
+# --- programs -------------------------------------------------------------------------------------
+
+
+def program_case(pte: Path, threads: int = 1, method: str | None = None) -> Case:
+    """The case of one method of a ``.pte`` file: ``forward``, or the only one, unless named.
+
+    Raises ProgramError if it cannot be used.
+    """
+    pte = pte.expanduser().absolute()
+    if not pte.is_file():
+        raise UsageError(f"There is no program {str(pte)!r}. Make one with `sme2 export`.")
+    recorded = _recorded(pte)
+    if recorded is not None and method in (None, FORWARD):
+        return Case(recorded.model, None, threads, program=recorded)
+    methods = _methods(pte)
+    return _case(pte, methods, _the_method(pte, methods, method), file_sha256(pte), threads)
+
+
+def _case(
+    pte: Path, methods: Mapping[str, MethodOutline], name: str, sha256: str, threads: int = 1
+) -> Case:
+    artifact = _artifact(pte, methods[name], sha256, alone=len(methods) == 1)
+    return Case(artifact.model, None, threads, program=artifact, method=artifact.method)
+
+
+def _the_method(pte: Path, methods: Mapping[str, MethodOutline], asked: str | None) -> str:
+    names = ", ".join(methods)
+    if asked is not None and asked not in methods:
+        raise UsageError(f"{pte}: it has no method {asked!r}. It has: {names}.")
+    if asked is None and FORWARD not in methods and len(methods) > 1:
+        raise UsageError(f"{pte}: it has several methods. Choose one with --method: {names}.")
+    return asked or (FORWARD if FORWARD in methods else next(iter(methods)))
+
+
+def chosen_programs(settings: Settings) -> list[Case]:
+    """The cases of files: those that are named, else all that the ini file names."""
+    asked = settings.models
+    named = program_cases(filter(is_program, asked), settings.threads)
+    known = {case.id for case in named}
+    return named + [
+        case
+        for case in program_cases(settings.programs, settings.threads)
+        if case.id not in known and (not asked or not case.names.isdisjoint(asked))
+    ]
+
+
+def program_cases(patterns: Iterable[str], threads: Sequence[int]) -> list[Case]:
+    """The cases of all methods of all files that match.
+
+    Raises UsageError for a pattern that matches nothing.
+    """
+    files: dict[Path, None] = {}
+    for pattern in patterns:
+        found = _matching(pattern)
+        if not found:
+            raise UsageError(
+                f"There is no program {pattern!r}. Give a {PROGRAM_SUFFIX} file or a pattern."
+            )
+        files.update(dict.fromkeys(found))
+    cases: list[Case] = []
+    taken: set[str] = set()
+    refused, sweep = _refused(list(files)), len(threads) > 1
+    for file in files:
+        for one in _cases_of(file, refused.get(file)):
+            case = _named_apart(one, file, taken)
+            each = [replace(case, threads=count, sweep=sweep) for count in threads]
+            cases += [case] if case.problem is not None else each
+    return cases
+
+
+def _matching(pattern: str) -> list[Path]:
+    path = Path(pattern).expanduser().absolute()
+    # A file may have brackets in its name.
+    if path.is_file():
+        return [path]
+    rest = path.relative_to(path.anchor)
+    return sorted(file for file in Path(path.anchor).glob(str(rest)) if file.is_file())
+
+
+def read_through(*files: str) -> None:
+    """Read all that a run reads of programs; what is wrong with one is told when it is used."""
+    for file in map(Path, files):
+        with contextlib.suppress(ProgramError, EtdumpError):
+            read_outline(file)
+            read_program(file)
+            if (etrecord := _etrecord(file)) is not None:
+                read_attribution(etrecord)
+
+
+def _refused(files: Sequence[Path]) -> dict[Path, str]:
+    """The programs that cannot be read with little time and memory, and why."""
+    if not files:
+        return {}
+    try:
+        run_confined(read_through, *files)
+    except Sme2Error as error:
+        if len(files) == 1:
+            return {files[0]: f"{files[0]}: {error}"}
+        return {name: why for file in files for name, why in _refused([file]).items()}
+    return {}
+
+
+def _cases_of(file: Path, refused: str | None = None) -> list[Case]:
+    """One for each method, those that cannot be used included."""
+    try:
+        recorded = _recorded(file)
+        if recorded is not None:
+            return [Case(recorded.model, None, program=recorded)]
+        if refused is not None:
+            raise ProgramError(refused)
+        methods, sha256 = _methods(file), file_sha256(file)
+    except (ProgramError, ExportError) as error:
+        return [Case(file.stem, None, problem=str(error), unusable=file)]
+    cases = []
+    for name in methods:
+        try:
+            cases.append(_case(file, methods, name, sha256))
+        except ProgramError as error:
+            only, title = None if [*methods] == [FORWARD] else name, _case_name(file, name)
+            cases.append(Case(title, None, problem=str(error), method=only, unusable=file))
+    return cases
+
+
+def _case_name(file: Path, method: str) -> str:
+    """``net``, and ``net:decode`` for a method that is not ``forward``."""
+    return file.stem if method == FORWARD else f"{file.stem}:{method}"
+
+
+def _named_apart(case: Case, file: Path, taken: set[str]) -> Case:
+    """The case under a name that no other has: with its folder where two files are called alike."""
+    for part in (None, *file.parent.parts[::-1]):
+        name = case.model if part is None else f"{part}/{case.model}"
+        program = case.program and replace(case.program, model=name)
+        case = replace(case, model=name, program=program)
+        if case.id not in taken:
+            break
+    taken.add(case.id)
+    return case
+
+
+def _recorded(pte: Path) -> Artifact | None:
+    """The program as ``sme2 export`` wrote it, where its record is beside it."""
+    if not (pte.parent / META_FILE).is_file():
+        return None
+    recorded = load_artifact(pte.parent)
+    return recorded if recorded.pte.absolute() == pte else None
+
+
+def _etrecord(pte: Path) -> Path | None:
+    path = pte.with_name(f"{pte.name}.etrecord")
+    return path if path.is_file() else None
+
+
+def _artifact(pte: Path, method: MethodOutline, sha256: str, *, alone: bool) -> Artifact:
+    foreign = [backend for backend in method.backends if backend != XNNPACK]
+    if foreign:
+        raise ProgramError(
+            f"{pte}: it needs {', '.join(foreign)}, which the runner does not have. Export it for "
+            "XNNPACK."
+        )
+    inputs, outputs = _tensors(method.inputs), _tensors(method.outputs)
+    input_files = _beside(pte, method.name, "input", inputs)
+    return Artifact(
+        model=_case_name(pte, method.name),
+        variant=AS_EXPORTED,
+        folder=pte.parent,
+        pte=pte,
+        sha256=sha256,
+        inputs=inputs,
+        outputs=outputs,
+        input_files=input_files,
+        # What is expected is known only for inputs that are known.
+        reference_files=_beside(pte, method.name, "reference", outputs) if input_files else (),
+        earlier_files=_beside(pte, method.name, EARLIER, inputs) if input_files else (),
+        etrecord=_etrecord(pte),
+        weights="as exported",
+        method=None if alone and method.name == FORWARD else method.name,
+    )
+
+
+def _methods(pte: Path) -> dict[str, MethodOutline]:
+    """Those that compute something: a program may also tell constants, such as a largest size."""
+    methods = {found.name: found for found in read_outline(pte)}
+    running = {name: found for name, found in methods.items() if found.instructions}
+    if not running:
+        raise ProgramError(f"{pte}: it has no method that computes anything. Export it again.")
+    return running
+
+
+def _tensors(specs: Iterable[TensorSpec | None]) -> tuple[TensorSpec, ...]:
+    """All of them, or none where one is not a tensor: then no file can stand for it."""
+    known = tuple(specs)
+    return tuple(spec for spec in known if spec is not None) if None not in known else ()
+
+
+def _beside(pte: Path, method: str, what: str, specs: Sequence[TensorSpec]) -> tuple[Path, ...]:
+    """The raw values beside the program, if there are any: ``NAME.input_0.bin``, or
+    ``input_0.bin`` where the folder has no other program; ``NAME.METHOD.input_0.bin`` for a method
+    that is not ``forward``. Those of ``earlier`` hold the values of several inferences.
+    """
+    names = [f"{pte.stem}.{what}" if method == FORWARD else f"{pte.stem}.{method}.{what}"]
+    if method == FORWARD and sum(1 for _ in pte.parent.glob(f"*{PROGRAM_SUFFIX}")) == 1:
+        names.append(what)
+    for name in names:
+        files = [pte.with_name(f"{name}_{index}.bin") for index in range(len(specs))]
+        there = [file for file in files if file.is_file()]
+        if not there:
+            continue
+        for file, spec in zip(files, specs, strict=True):
+            needed = math.prod(spec.shape) * np.dtype(spec.dtype).itemsize
+            size = file.stat().st_size if file in there else None
+            several = what == EARLIER and size and needed and size % needed == 0
+            if size != needed and not several:
+                has = "is missing" if size is None else f"has {size} bytes"
+                each = " for each inference" if what == EARLIER else ""
+                raise ProgramError(f"{pte}: {file.name} {has}. It must have {needed} bytes{each}.")
+        return tuple(files)
+    return ()

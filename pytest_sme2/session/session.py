@@ -37,10 +37,9 @@ from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.case_result import assemble, new_session
 from pytest_sme2.session.case_timing import Timing, measure_case, measure_frontier
 from pytest_sme2.session.case_trace import Traced, cost_of, profile_of, trace_case, why_not_counted
-from pytest_sme2.session.cases import Case, select_cases
+from pytest_sme2.session.cases import Case, chosen_programs, select_cases
 from pytest_sme2.session.device import Farm, is_emulated
 from pytest_sme2.session.generation import generate
-from pytest_sme2.session.programs import chosen_programs
 from pytest_sme2.session.reference import (
     OpenReference,
     baseline_reference,

@@ -46,9 +46,8 @@ from pytest_sme2.results import (
     Limits,
     Outcome,
 )
-from pytest_sme2.session.cases import Case
+from pytest_sme2.session.cases import Case, program_case
 from pytest_sme2.session.options import DEVICE, RUNNERS
-from pytest_sme2.session.programs import program_case
 from pytest_sme2.session.run_directory import METRICS, read_record
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings

@@ -11,7 +11,7 @@ import pytest
 from pytest_sme2.results import PAIR, Arm, Run, RunRequest
 from pytest_sme2.session.bench import Bench, header_lines
 from pytest_sme2.session.case_timing import Timing, measure_case
-from pytest_sme2.session.programs import program_case
+from pytest_sme2.session.cases import program_case
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.targets.base import Job
 from pytest_sme2.timing.selfcheck import selfcheck_artifact

@@ -10,8 +10,8 @@ import pytest
 
 from pytest_sme2.cli.main import main
 from pytest_sme2.results import PAIR, Arm, Check, Outcome, Ship
+from pytest_sme2.session.cases import program_case
 from pytest_sme2.session.gate import Gate
-from pytest_sme2.session.programs import program_case
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings

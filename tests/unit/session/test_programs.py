@@ -11,8 +11,14 @@ import pytest
 from pytest_sme2.errors import ProgramError, UsageError
 from pytest_sme2.export.registry import Registry
 from pytest_sme2.results import AS_EXPORTED, Fingerprint, TensorSpec
-from pytest_sme2.session.cases import Case, check_names, select_cases
-from pytest_sme2.session.programs import chosen_programs, program_case, program_cases
+from pytest_sme2.session.cases import (
+    Case,
+    check_names,
+    chosen_programs,
+    program_case,
+    program_cases,
+    select_cases,
+)
 from pytest_sme2.session.reproduce import run_command
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.verdict.baselines import baseline_path
@@ -32,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs are read in a process of their own first; tests/unit/system/test_confine.py does."""
-    monkeypatch.setattr("pytest_sme2.session.programs.run_confined", lambda *_: "")
+    monkeypatch.setattr("pytest_sme2.session.cases.run_confined", lambda *_: "")
 
 
 def altered(name: str, old: bytes, new: bytes) -> bytes:

@@ -11,8 +11,7 @@ from pytest_sme2.errors import ExportError, ModelError, NotMeasurableError, RunE
 from pytest_sme2.export.registry import ModelEntry
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Arm, Fingerprint
-from pytest_sme2.session.cases import Case
-from pytest_sme2.session.programs import program_case
+from pytest_sme2.session.cases import Case, program_case
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.session import DEVICE_TRACE, Session
 from pytest_sme2.session.settings import Settings

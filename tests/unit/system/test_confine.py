@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import BundleError, ProgramError, Sme2Error, UsageError
-from pytest_sme2.session.programs import program_cases
+from pytest_sme2.session.cases import program_cases
 from pytest_sme2.system.confine import SECONDS_VARIABLE, is_isolated, run_confined
 from pytest_sme2.trace.program import read_outline
 from tests.support import readers
@@ -102,7 +102,7 @@ def test_programs_of_a_run_are_read_apart_first(
             raise Sme2Error("Reading took more than 60 s of CPU time.")
         return ""
 
-    monkeypatch.setattr("pytest_sme2.session.programs.run_confined", confined)
+    monkeypatch.setattr("pytest_sme2.session.cases.run_confined", confined)
     bad, good = program_cases([str(tmp_path / "*.pte")], (1,))
     assert bad.problem == f"{tmp_path / 'bad.pte'}: Reading took more than 60 s of CPU time."
     assert good.problem is None
