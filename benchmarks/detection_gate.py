@@ -176,7 +176,7 @@ class GateSession(Session):
         self.reference_program = setting.programs.reference()
         self.against = setting.against
         if setting.only_off:
-            self.bench.device._target = TwoArms(self.reference_program)
+            self.bench._target = TwoArms(self.reference_program)
 
     def cases(self, *_: object) -> list[Case]:
         return self.chosen_cases

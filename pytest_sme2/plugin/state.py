@@ -96,7 +96,7 @@ def skip_without_device(item: pytest.Item) -> None:
     names = getattr(item, "fixturenames", ())
     if session is None or not any(name.startswith("sme2_") for name in names):
         return
-    first = item.config.stash.get(FIRST, {}).get((session.bench.device.soc, _NO_DEVICE))
+    first = item.config.stash.get(FIRST, {}).get((session.bench.soc, _NO_DEVICE))
     _skip(item, first, _NO_DEVICE)
 
 
@@ -106,8 +106,8 @@ def skip_same(item: pytest.Item, error: Sme2Error) -> None:
     That is a missing device, and what cannot be exported, built or run of one case.
     """
     session, case = item.config.stash.get(SESSION, None), case_of(item)
-    if session is not None and session.bench.device.missing is error:
-        key, why = (session.bench.device.soc, _NO_DEVICE), _NO_DEVICE
+    if session is not None and session.bench.missing is error:
+        key, why = (session.bench.soc, _NO_DEVICE), _NO_DEVICE
     elif case is not None and isinstance(error, LASTING):
         # Another run of the same has another log.
         key, why = (case.id, str(error).partition(" Its log is ")[0]), "it does not run:"

@@ -22,11 +22,10 @@ from pytest_sme2.results import (
     Run,
     RunRequest,
 )
-from pytest_sme2.session.device import Farm, HeldDevice
+from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system import platforms
 from pytest_sme2.system.locks import machine_lock, shared_lock
-from pytest_sme2.system.terminal import Say
 from pytest_sme2.targets.local import MacTarget
 from pytest_sme2.targets.phone.silicon import check_threads
 from pytest_sme2.timing.arms import Starter, starter_on
@@ -43,37 +42,24 @@ _Value = TypeVar("_Value")
 EMULATED_SECONDS = 3600.0
 
 
-class Bench:
+class Bench(HeldDevice):
     """One device with its runner."""
 
     clock = staticmethod(time.monotonic)
     """What time budgets are measured with."""
-
-    def __init__(
-        self, settings: Settings, run: Callable[[], str], say: Say, farm: Farm | None = None
-    ) -> None:
-        """``run`` names the run, so that its workers share their phones."""
-        self.settings = settings
-        self.say = say
-        self.device = HeldDevice(settings, run, say, farm)
-        self.blocks_due = BLOCK_PAIRS
-        """How many pairs in long blocks the run still owes; its first pairs in turns pay them."""
-
-    @property
-    def chosen(self) -> Target:
-        """The target as it was chosen; nothing is changed on it yet."""
-        return self.device.chosen
+    blocks_due = BLOCK_PAIRS
+    """How many pairs in long blocks the run still owes; its first pairs in turns pay them."""
 
     @property
     def target(self) -> Target:
         """The target, ready to run."""
-        target = self.device.prepared
+        target = self.prepared
         if self.settings.require_sme2 and not target.capabilities().sme2:
-            self.device.missing = TargetError(
+            self.missing = TargetError(
                 f"--sme2-require: {target.name} has no SME2: {target.capabilities().reason} "
                 "Choose another device with --device, or leave --sme2-require out."
             )
-            raise self.device.missing
+            raise self.missing
         return target
 
     @functools.cached_property
@@ -207,10 +193,6 @@ class Bench:
             starter, reference, candidate, plan, lambda line: self.say(f"{title}: {line}")
         )
 
-    def close(self) -> None:
-        """Leave the device as it was found."""
-        self.device.close()
-
 
 def sme_word(able: Capabilities) -> str:
     """What a device has of SME."""
@@ -233,7 +215,7 @@ def header_lines(bench: Bench) -> list[str]:
         version = "ExecuTorch not installed"
     chosen = "auto: " if settings.device == "auto" else ""
     lines = [
-        *(f"sme2: {note}" for note in bench.device.notes),
+        *(f"sme2: {note}" for note in bench.notes),
         f"sme2: device {chosen}{target.name} ({sme_word(able)}, {times}), {version}",
     ]
     if isinstance(target, MacTarget):

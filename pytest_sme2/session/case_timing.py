@@ -19,7 +19,7 @@ from pytest_sme2.targets.local import LocalTarget
 from pytest_sme2.targets.phone.silicon import cores_text
 from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.frontier import MeasuredRounds
-from pytest_sme2.timing.processes import tracing_overhead
+from pytest_sme2.timing.processes import process_median
 from pytest_sme2.timing.sampling import SamplingPlan, choose_sampling
 from pytest_sme2.timing.selfcheck import Yardstick
 from pytest_sme2.verdict.judging import MEAN_CLOCK
@@ -76,11 +76,11 @@ def measure_case(
         Arm(label): [run for run in runs[1:] if run.request.runs == measurement.runs]
         for label, runs in starter.runs.items()
     }
-    medians = {
-        Arm.OFF: [pair.reference_ns for pair in measurement.pairs],
-        Arm.ON: [pair.candidate_ns for pair in measurement.pairs],
+    sides = {
+        Arm.OFF: statistics.median(pair.reference_ns for pair in measurement.pairs),
+        Arm.ON: statistics.median(pair.candidate_ns for pair in measurement.pairs),
     }
-    overhead = {str(arm): tracing_overhead(medians[arm], [traced[arm]]) for arm in medians}
+    overhead = {str(arm): process_median(traced[arm]) / usual - 1 for arm, usual in sides.items()}
     measurement = replace(measurement, tracing_overhead=overhead)
     return _timing(counted, measurement, yardstick, bench)
 

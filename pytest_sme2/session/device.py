@@ -25,6 +25,7 @@ from pytest_sme2.session.settings import Settings
 from pytest_sme2.system import provision
 from pytest_sme2.system.platforms import emulated_on
 from pytest_sme2.system.qemu import DEFAULT_CPU, Qemu, find_qemu, parse_cpu
+from pytest_sme2.system.terminal import Say
 from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.local import this_machine
@@ -48,12 +49,8 @@ class HeldDevice:
     """One device at a time, for the whole of a worker's run."""
 
     def __init__(
-        self,
-        settings: Settings,
-        run: Callable[[], str],
-        say: Callable[[str], None],
-        farm: Farm | None = None,
-    ):
+        self, settings: Settings, run: Callable[[], str], say: Say, farm: Farm | None = None
+    ) -> None:
         """``run`` names the run, so that its workers share their phones."""
         self.settings = settings
         self.farm = farm
@@ -61,7 +58,7 @@ class HeldDevice:
         self.soc: str | None = None
         """What the running test asks for; None: any device will do."""
         self._run = run
-        self._say = say
+        self.say = say
         self._target: Target | None = None
         self._prepared = False
         self._gone: list[Leased] = []
@@ -113,7 +110,7 @@ class HeldDevice:
         """Another device of the same kind in place of one that died, or the error."""
         like = self.chosen.fingerprint()
         self._retire(error)
-        self._say(f"{error} Its work goes to another device of its kind.")
+        self.say(f"{error} Its work goes to another device of its kind.")
         try:
             self._target = self._choose(like)
         except TargetError as none:
@@ -180,7 +177,7 @@ class HeldDevice:
 
     def _note(self, line: str) -> None:
         self.notes.append(line)
-        self._say(line)
+        self.say(line)
 
     def _retire(self, error: TargetError) -> None:
         target = self._target
@@ -204,7 +201,7 @@ def choose_target(
     soc: str | None = None,
     like: Fingerprint | None = None,
     wait_seconds: float = 3600.0,
-    progress: Callable[[str], None] | None = None,
+    progress: Say | None = None,
 ) -> Target:
     """The target the settings ask for; ``run`` names a run whose workers share their phones.
 
@@ -247,13 +244,13 @@ def is_emulated(settings: Settings) -> bool:
         return True
 
 
-def _emulator(settings: Settings, progress: Callable[[str], None] | None = None) -> EmulatedTarget:
+def _emulator(settings: Settings, progress: Say | None = None) -> EmulatedTarget:
     chosen = settings.emulated_cpu
     cpu = DEFAULT_CPU if chosen is None else parse_cpu(chosen)
     return EmulatedTarget(_qemu(settings, "--device=emulated", progress), cpu=cpu)
 
 
-def _qemu(settings: Settings, what: str, progress: Callable[[str], None] | None) -> Qemu:
+def _qemu(settings: Settings, what: str, progress: Say | None) -> Qemu:
     """The emulator for ``what``; fetched if it is missing and there is a ``progress``."""
     try:
         return find_qemu(settings.qemu)
@@ -290,7 +287,7 @@ def _phone(settings: Settings, run: str | None, **wishes: Any) -> Target:
     return lease_phone(server, pool, **wishes, **options)
 
 
-def _adb(progress: Callable[[str], None] | None) -> Path | None:
+def _adb(progress: Say | None) -> Path | None:
     """The machine's adb, else that of the fake phone: some Linux machines have no other."""
     from pytest_sme2.targets.phone.adb import find_adb
 

@@ -24,7 +24,6 @@ from pytest_sme2.results import (
     Evidence,
     Frontier,
     InferenceCost,
-    KernelCensus,
     Limits,
     Outcome,
     Pair,
@@ -148,7 +147,7 @@ class Session:
 
     def ask_for(self, soc: str | None) -> None:
         """From now on the target is one whose chip's name holds ``soc``; None: any."""
-        if self.bench.device.ask_for(soc):
+        if self.bench.ask_for(soc):
             self._forget_measured()
 
     def retry_on_one_device(self, measure: Callable[[], _Value]) -> _Value:
@@ -165,7 +164,7 @@ class Session:
                     return measure()
                 except DeviceGoneError as error:
                     self._forget_measured()
-                    self.bench.device.replace(error)
+                    self.bench.replace(error)
         finally:
             self._steady = False
 
@@ -214,7 +213,7 @@ class Session:
     def folder(self, case: Case) -> Path:
         """The case's part of the run directory."""
         self._begin()
-        asked, target = self.bench.device.soc, self.bench.target.name
+        asked, target = self.bench.soc, self.bench.target.name
         name = target if asked is None else f"{target}-{safe_name(asked)}"
         return self.out / safe_name(case.id) / "runs" / name
 
@@ -260,10 +259,6 @@ class Session:
 
     def traced(self, case: Case, arm: Arm) -> Run:
         return self.trace(case, arm).run
-
-    def census(self, case: Case, arm: Arm) -> KernelCensus | None:
-        """The kernels that ran, where the target can tell."""
-        return self.trace(case, arm).census
 
     @_stage
     def profile(self, case: Case, arm: Arm) -> Profile:
@@ -317,7 +312,7 @@ class Session:
             off=tuple(untraced.get(Arm.OFF, ())),
             evidence=self.evidence(case),
             traced={arm: self.traced(case, arm) for arm in arms},
-            censuses={arm: self.census(case, arm) for arm in arms},
+            censuses={arm: self.trace(case, arm).census for arm in arms},
         )
 
     @_stage

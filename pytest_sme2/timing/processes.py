@@ -146,9 +146,3 @@ def drifting(by_arm: Mapping[str, Sequence[float]]) -> tuple[tuple[str, float], 
         if abs(centre) > DRIFT_LIMIT and (lower > 0 or upper < 0):
             found.append((arm, centre))
     return tuple(found)
-
-
-def tracing_overhead(untraced_ns: Sequence[float], traced: Sequence[Run]) -> float:
-    """How much longer a traced run takes than an untraced one, from process medians."""
-    traced_ns = [process_median(run) for run in traced]
-    return statistics.median(traced_ns) / statistics.median(untraced_ns) - 1

@@ -22,7 +22,7 @@ def ran(session: Session, case: Case) -> dict[str, set[str]]:
     """The names of the operators and kernels of both arms."""
     found = {}
     for arm in PAIR:
-        census = session.census(case, arm)
+        census = session.trace(case, arm).census
         operators = session.profile(case, arm).operators
         found[f"operators {arm}"] = {entry.operator.name for entry in operators}
         found[f"kernels {arm}"] = {kernel.name for kernel in census.kernels}

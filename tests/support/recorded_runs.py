@@ -109,7 +109,7 @@ def assembled(session: Session, case: Case, *, counted: bool) -> CaseResult:
         off=(),
         traced={Arm.ON: session.traced(case, Arm.ON)},
         evidence=None,
-        censuses={Arm.ON: session.census(case, Arm.ON)} if counted else {},
+        censuses={Arm.ON: session.trace(case, Arm.ON).census} if counted else {},
     )
     return assemble(
         pair,

@@ -52,7 +52,8 @@ def test_both_arms_are_measured_in_pairs_off_against_on(
     found = timing.measurement
     assert (found.reference, found.candidate) == ("off", "on")
     assert found.ratio == pytest.approx(0.5, rel=0.02)
-    assert set(found.tracing_overhead) == {"on", "off"}
+    # A traced run takes as long here; a tenth would show.
+    assert found.tracing_overhead == pytest.approx({"on": 0.0, "off": 0.0}, abs=0.02)
     for arm in PAIR:
         # The first process only warms up.
         used = folders(target, arm)

@@ -428,14 +428,6 @@ def test_equal_labels_are_refused():
         measure_pairs(Starter(Machine()), "A", "A")
 
 
-# --- beside the pairs -----------------------------------------------------------------------------
-
-
-def test_tracing_overhead_compares_process_medians():
-    traced = [make_run([1100, 1100, 9000]), make_run([1120, 1120, 1120])]
-    assert processes.tracing_overhead([1000.0, 1000.0, 1010.0], traced) == pytest.approx(0.11)
-
-
 # --- what a phone can do to a measurement ---------------------------------------------------------
 
 
