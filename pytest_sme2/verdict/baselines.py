@@ -184,6 +184,8 @@ def update(
     refuse_unfit(measured, force=force)
     old = baseline or Baseline(measured.model, measured.variant, measured.fingerprint, {})
     kernels = {arm: census_of_names(census) for arm, census in measured.kernels.items()}
+    kept = [entry for entry in old.agreements if entry.arm not in measured.structures]
+    agreements = (*map(_rounded, measured.agreements), *kept)
     new = replace(
         old,
         fingerprint=measured.fingerprint,
@@ -196,17 +198,11 @@ def update(
         generation=stored_generation(old.generation, measured),
         pte_bytes=measured.pte_bytes if measured.pte_bytes is not None else old.pte_bytes,
         pte_sha256=measured.pte_sha256 or old.pte_sha256,
-        agreements=_agreements(old, measured),
+        agreements=agreements if measured.agreements else old.agreements,
         versions=measured.versions or old.versions,
         weights=measured.weights,
     )
     return new, changes(baseline, new)
-
-
-def _agreements(old: Baseline, measured: CaseResult) -> tuple[Agreement, ...]:
-    kept = [entry for entry in old.agreements if entry.arm not in measured.structures]
-    new = (*map(_rounded, measured.agreements), *kept)
-    return new if measured.agreements else old.agreements
 
 
 def _with_figures(old: Baseline, measured: CaseResult) -> dict[int, BaselineFigures]:

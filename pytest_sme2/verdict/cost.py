@@ -122,18 +122,17 @@ def steady_costs(
     """The new costs as they are stored; the old one where the state of the heap is all the
     difference, so that an update of the same thing changes no line.
     """
-    return {**old, **{arm: _steady(old.get(arm), stored(cost)) for arm, cost in new.items()}}
-
-
-def _steady(before: StoredCost | None, now: StoredCost) -> StoredCost:
-    if before is None:
-        return now
-    settled = _with_heap_of(before, now)
-    old, new = before.total, settled.total
-    same = (old.instructions, old.outer_products) == (new.instructions, new.outer_products)
-    # Loads and stores of the C library differ with its instructions.
-    alike = replace(settled, total=old, system=before.system) == before
-    return before if same and alike else now
+    costs = dict(old)
+    for arm, cost in new.items():
+        now = stored(cost)
+        before = costs.get(arm, now)
+        settled = _with_heap_of(before, now)
+        one, other = before.total, settled.total
+        same = (one.instructions, one.outer_products) == (other.instructions, other.outer_products)
+        # Loads and stores of the C library differ with its instructions.
+        alike = replace(settled, total=one, system=before.system) == before
+        costs[arm] = before if same and alike else now
+    return costs
 
 
 def _with_heap_of(before: StoredCost, now: StoredCost) -> StoredCost:

@@ -167,9 +167,9 @@ def check_waiting(measured: CaseResult, limits: Limits) -> list[Check]:
     if found is None:
         return []
     checks = []
+    most, least = limits.max_first_token, limits.min_tokens_per_second
     for arm in found.steps_ns:
         first, speed = found.first_token_ns(arm), 1e9 / found.decode_ns(arm)
-        most, least = limits.max_first_token, limits.min_tokens_per_second
         if most is not None:
             text = f"The first token comes after {first / 1e6:,.1f} ms; at most {most * 1e3:,.1f}."
             verdict = Outcome.FAILED if first > most * 1e9 else Outcome.PASS
@@ -234,11 +234,7 @@ def stored_generation(
         if kept := steady_speedup(speedups.get(phase), speedup):
             speedups[phase] = kept
     for arm, now in found.costs.items():
-        costs[arm] = _steady(costs.get(arm), now)
+        before = costs.get(arm, now)
+        same = all(one == other for _, one, other in _compared(before, now))
+        costs[arm] = before if same and before.toolchain == now.toolchain else now
     return replace(old, costs=costs, speedups=speedups)
-
-
-def _steady(before: StepCosts | None, now: StepCosts) -> StepCosts:
-    if before is None or before.toolchain != now.toolchain:
-        return now
-    return before if all(old == new for _, old, new in _compared(before, now)) else now

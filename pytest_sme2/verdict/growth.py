@@ -127,13 +127,11 @@ def _grown_since(
     stored: Mapping[str, float], samples: Mapping[str, Sequence[float]]
 ) -> tuple[Change, ...]:
     """What took longer than stored in nearly every run, by more than sessions differ."""
-    found = []
-    for name, runs in samples.items():
-        before = stored.get(name, 0.0)
-        lowest = sorted(runs)[len(runs) // 10]
-        if lowest > before * (1 + STORED_MARGIN):
-            found.append(Change(name, before, statistics.median(runs)))
-    return tuple(found)
+    return tuple(
+        Change(name, stored.get(name, 0.0), statistics.median(runs))
+        for name, runs in samples.items()
+        if sorted(runs)[len(runs) // 10] > stored.get(name, 0.0) * (1 + STORED_MARGIN)
+    )
 
 
 # --- where the model has it -----------------------------------------------------------------------
