@@ -88,7 +88,9 @@ def assemble(
     generation: Generated | None = None,
 ) -> CaseResult:
     """Everything one pair showed; ``runtime`` is the version of ExecuTorch that ran it."""
-    runs = _runs(pair)
+    traced = {arm: (run,) for arm, run in pair.traced.items()}
+    untraced = {Arm.ON: pair.on, Arm.OFF: pair.off}
+    runs = {arm: (*untraced.get(arm, ()), *traced.get(arm, ())) for arm in {**untraced, **traced}}
     kept = _kept(runs)
     everything = [run for arm in runs.values() for run in arm]
     _refuse_mixture(pair, everything)
@@ -139,13 +141,6 @@ def inputs_sha256(request: RunRequest) -> str:
     files = (*artifact.input_files, *artifact.earlier_files)
     parts = [*map(file_sha256, files), *map(str, artifact.inputs), str(request.seed)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def _runs(pair: Pair) -> dict[Arm, list[Run]]:
-    runs = {Arm.ON: list(pair.on), Arm.OFF: list(pair.off)}
-    for arm, run in pair.traced.items():
-        runs.setdefault(arm, []).append(run)
-    return {arm: of_arm for arm, of_arm in runs.items() if of_arm}
 
 
 def _refuse_mixture(pair: Pair, runs: Sequence[Run]) -> None:

@@ -100,12 +100,11 @@ def _try_out(
 ) -> MachineCheck:
     """Both arms on a target that is prepared; one inference each where times mean nothing."""
     able = target.capabilities()
-    arms = PAIR if able.switches else (Arm.OFF,)
-    sme1 = able.sme1 and not able.timing
     runs: dict[Arm, Run] = {}
     profiles: dict[Arm, Profile] = {}
     warmup, count = (WARMUP, RUNS) if able.timing else (0, 1)
-    for arm in arms:
+    sme1 = able.sme1 and not able.timing
+    for arm in PAIR if able.switches else (Arm.OFF,):
         say(f"running with SME2 {arm}")
         request = RunRequest(selfcheck_artifact(), arm, warmup=warmup, runs=count, sme1=sme1)
         runs[arm] = target.run(runner, request, folder / f"timed_{arm}")
@@ -124,7 +123,7 @@ def _try_out(
         )
         evidence, proven = found.message, found.valid
         problems += [] if found.valid else [found.message]
-    checks = {str(arm): _of_arm(runs[arm], profiles[arm]) for arm in arms}
+    checks = {str(arm): _of_arm(run, profiles[arm]) for arm, run in runs.items()}
     for name, check in checks.items():
         share = check.performance_share
         if share is not None and share < LEAST_PERFORMANCE_SHARE:
@@ -132,16 +131,8 @@ def _try_out(
                 f"With SME2 {name}, {1 - share:.0%} of the CPU time was on efficiency cores. Stop "
                 "what else runs on the machine."
             )
-    return MachineCheck(
-        target.name,
-        facts(),
-        runner.executorch,
-        runner.sha256,
-        checks,
-        evidence,
-        proven,
-        tuple(problems),
-    )
+    runtime = runner.executorch, runner.sha256
+    return MachineCheck(target.name, facts(), *runtime, checks, evidence, proven, tuple(problems))
 
 
 def _of_arm(run: Run, profile: Profile) -> ArmCheck:

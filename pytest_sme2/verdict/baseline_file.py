@@ -259,19 +259,13 @@ def _refuse_impossible(file: _File) -> None:
         if not re.fullmatch(r"[1-9][0-9]{0,3}", key):
             raise ValueError(f"threads: {key!r} is not a thread count")
     for session in file.sessions:
-        series = {
-            f"{name}.{arm}": times
-            for name, of in (
-                ("medians_ns", session.medians_ns),
-                ("loads_ns", session.loads_ns),
-                *session.phases_ns.items(),
-            )
-            for arm, times in of.items()
-        }
+        taken = [("medians_ns", session.medians_ns), ("loads_ns", session.loads_ns)]
+        taken += session.phases_ns.items()
+        series = [(f"{name}.{arm}", times) for name, of in taken for arm, times in of.items()]
         if session.yardstick_ns is not None:
-            series["yardstick_ns"] = (session.yardstick_ns,)
-        for name, taken in series.items():
-            if any(time <= 0 for time in taken):
+            series.append(("yardstick_ns", (session.yardstick_ns,)))
+        for name, times in series:
+            if any(time <= 0 for time in times):
                 of = f"{name} of {session.session!r}"
                 raise ValueError(f"sessions: {of} holds a time of 0 or less")
     if (frontier := file.frontier) is not None:
