@@ -44,14 +44,15 @@ def artifact(tmp_path: Path) -> Artifact:
 
 
 def run(artifact: Artifact, arm: Arm, **changes: Any) -> Run:
-    facts = {"request": RunRequest(artifact, arm), "load_ns": 500, "peak_rss_bytes": 2_000}
+    facts: dict[str, Any] = {"request": RunRequest(artifact, arm), "load_ns": 500}
+    facts |= {"peak_rss_bytes": 2_000}
     return dataclasses.replace(make_run((3_000, 1_000, 2_000)), **{**facts, **changes})
 
 
 def pair_of(artifact: Artifact, **changes: Any) -> Pair:
-    runs = {str(arm): (run(artifact, arm),) for arm in (Arm.ON, Arm.OFF)}
-    facts = {"artifact": artifact, "target": "linux", "traced": {}, "evidence": None}
-    return Pair(**{**facts, **runs, **changes})
+    facts: dict[str, Any] = {str(arm): (run(artifact, arm),) for arm in (Arm.ON, Arm.OFF)}
+    facts |= {"artifact": artifact, "target": "linux", "traced": {}, "evidence": None}
+    return Pair(**{**facts, **changes})
 
 
 # --- parts ----------------------------------------------------------------------------------------
