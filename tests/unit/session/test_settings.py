@@ -5,49 +5,48 @@ import pytest
 
 from pytest_sme2.errors import StorageError, UsageError
 from pytest_sme2.export.variant import Variant, parse_variant
-from pytest_sme2.results import PAIR, Arm
+from pytest_sme2.results import Arm
 from pytest_sme2.session import settings
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.wording import split_list, split_patterns
 
 
-@pytest.mark.parametrize(
-    ("text", "variant"),
-    [("fp32", Variant("fp32")), ("fp16@256", Variant("fp16", 256)), ("int8", Variant("int8"))],
-)
-def test_a_variant_is_read_and_printed_alike(text: str, variant: Variant) -> None:
-    assert parse_variant(text) == variant
-    assert str(variant) == text
-
-
-@pytest.mark.parametrize("text", ["", "fp17", "fp16@", "fp16@0", "fp16@-1", "FP16", "fp16@256\n"])
-def test_a_wrong_variant_lists_the_right_ones(text: str) -> None:
-    with pytest.raises(UsageError, match="Choose one of: fp32, fp16, int8, int8_dynamic"):
-        parse_variant(text)
-
-
-@pytest.mark.parametrize(("text", "counts"), [("1", (1,)), ("1,2, 4", (1, 2, 4)), ("4,,1", (4, 1))])
-def test_thread_counts(text: str, counts: tuple[int, ...]) -> None:
-    assert settings.parse_threads(text) == counts
-
-
-@pytest.mark.parametrize("text", ["", ",", "0", "-1", "two", "1.5", "1025", "²", "2,1,2"])
-def test_wrong_thread_counts_say_what_is_right(text: str) -> None:
-    with pytest.raises(UsageError, match=r"as in 1,2,4|2 is given twice in '2,1,2'"):
-        settings.parse_threads(text)
+def parse_budget(text: str) -> float:
+    return settings.parse_seconds(text, "a time budget")
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("60", 60), ("1.5", 1.5), ("90s", 90), (" 2m ", 120), ("1 min", 60)]
+    ("parse", "known"),
+    [
+        (parse_variant, {"fp32": Variant("fp32"), "fp16@256": Variant("fp16", 256)}),
+        (settings.parse_threads, {"1": (1,), "1,2, 4": (1, 2, 4), "4,,1": (4, 1)}),
+        (parse_budget, {"60": 60, "1.5": 1.5, "90s": 90, " 2m ": 120, "1 min": 60}),
+        (settings.parse_arms, {"off,on": settings.Settings().arms, "off, sme1, on": tuple(Arm)}),
+    ],
 )
-def test_time_budgets(text: str, seconds: float) -> None:
-    assert settings.parse_seconds(text, "a time budget") == seconds
+def test_values(parse: Callable[[str], object], known: dict[str, object]) -> None:
+    assert {text: parse(text) for text in known} == known
 
 
-@pytest.mark.parametrize("text", ["", "0", "0.5", "-1", "1h", "24.1m0", "86401", "1441m"])
-def test_wrong_time_budgets_say_what_is_right(text: str) -> None:
-    with pytest.raises(UsageError, match="as in 60s or 2m"):
-        settings.parse_seconds(text, "a time budget")
+@pytest.mark.parametrize(
+    ("parse", "texts", "message"),
+    [
+        (parse_variant, ("", "fp17", "fp16@", "fp16@0", "fp16@-1", "FP16", "fp16@256\n"),
+         "Choose one of: fp32, fp16, int8, int8_dynamic"),
+        (settings.parse_threads, ("", ",", "0", "-1", "two", "1.5", "1025", "²"), "as in 1,2,4"),
+        (settings.parse_threads, ("2,1,2",), "The thread count 2 is given twice in '2,1,2'"),
+        (parse_budget, ("", "0", "0.5", "-1", "1h", "24.1m0", "86401", "1441m"),
+         "as in 60s or 2m"),
+        (settings.parse_arms, ("", "on", "sme1", "off,sme1", "on,off,sme2"),
+         r"Give on,off \(the default\) or off,sme1,on"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_says_what_is_right(
+    parse: Callable[[str], object], texts: tuple[str, ...], message: str
+) -> None:
+    for text in texts:
+        with pytest.raises(UsageError, match=message):
+            parse(text)
 
 
 def test_a_list_keeps_order_and_names_with_blanks() -> None:
@@ -97,14 +96,3 @@ def test_a_cache_in_nobodys_home_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
         StorageError, match=r"'~nobody-has-this-name/cache' cannot .* SME2_CACHE_DIR"
     ):
         cache_folder()
-
-
-def test_arms() -> None:
-    assert settings.parse_arms("off,on") == PAIR == settings.Settings().arms
-    assert settings.parse_arms("off, sme1, on") == tuple(Arm)
-
-
-@pytest.mark.parametrize("text", ["", "on", "sme1", "off,sme1", "on,off,sme2"])
-def test_wrong_arms_say_what_is_right(text: str) -> None:
-    with pytest.raises(UsageError, match=r"Give on,off \(the default\) or off,sme1,on"):
-        settings.parse_arms(text)
