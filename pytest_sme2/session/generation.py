@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -113,19 +113,15 @@ def _timed(
     requests: Mapping[Arm, RunRequest],
     folder: Path,
 ) -> Generated:
-    jobs = {
-        str(arm): Job(bench.runner, request, folder / f"sme2_{arm}")
-        for arm, request in requests.items()
-    }
     # Off is the reference, and comes first.
-    sides = [str(arm) for arm in (Arm.OFF, Arm.ON) if arm in requests]
-    runs = measure_generations(bench, title, {side: jobs[side] for side in sides})
-    artifact = next(iter(requests.values())).artifact
-    agreements = [
-        one for side in sides for one in last_agreements(artifact, runs[side][0], Arm(side))
-    ]
+    arms = [arm for arm in (Arm.OFF, Arm.ON) if arm in requests]
+    jobs = {str(arm): Job(bench.runner, requests[arm], folder / f"sme2_{arm}") for arm in arms}
+    runs = measure_generations(bench, title, jobs)
+    agreements: list[Agreement] = []
+    for arm in arms:
+        agreements += last_agreements(requests[arm].artifact, runs[str(arm)][0], arm)
     # The first process of each arm is the pilot.
-    return figures(plan, {Arm(side): runs[side][1:] for side in sides}, tuple(agreements))
+    return figures(plan, {arm: runs[str(arm)][1:] for arm in arms}, tuple(agreements))
 
 
 def measure_generations(
@@ -160,39 +156,23 @@ def figures(
 ) -> Generated:
     """What the processes of each arm come to."""
     steps = 1 + plan.new_tokens
-    times = {arm: [step_times(run, steps) for run in of] for arm, of in runs.items()}
-    medians = {
-        arm: np.array([np.median(every, axis=0) for every in of]) for arm, of in times.items()
-    }
+    names = ("steps_ns", "decode_p95_ns", "loads_ns", "peak_bytes")
+    kept: dict[str, dict[Arm, Any]] = {name: {} for name in names}
+    phases: dict[str, dict[Arm, tuple[float, ...]]] = {PREFILL: {}, DECODE: {}}
+    for arm, of in runs.items():
+        times = [step_times(run, steps) for run in of]
+        medians = np.array([np.median(each, axis=0) for each in times])
+        decodes = np.concatenate([each[:, 1:] for each in times])
+        peaks = np.median([run.step_peak_bytes[:steps] for run in of], axis=0)
+        phases[PREFILL][arm] = tuple(medians[:, 0].tolist())
+        phases[DECODE][arm] = tuple(np.median(medians[:, 1:], axis=1).tolist())
+        kept["steps_ns"][arm] = tuple(np.median(medians, axis=0).tolist())
+        kept["decode_p95_ns"][arm] = float(np.percentile(decodes, 95))
+        kept["loads_ns"][arm] = statistics.median(float(run.load_ns or 0) for run in of)
+        kept["peak_bytes"][arm] = tuple(int(value) for value in peaks)
     speedups = {}
     if {Arm.ON, Arm.OFF} <= set(runs):
         ratios = log_ratios(runs[Arm.OFF], runs[Arm.ON], steps)
         speedups = whole_phases(ratios, FALSE_ALARM_RATE / 2)
-    return Generated(
-        plan.prompt_tokens,
-        plan.new_tokens,
-        steps_ns={arm: tuple(np.median(of, axis=0).tolist()) for arm, of in medians.items()},
-        phases_ns={
-            PREFILL: {arm: tuple(of[:, 0].tolist()) for arm, of in medians.items()},
-            DECODE: {
-                arm: tuple(np.median(of[:, 1:], axis=1).tolist()) for arm, of in medians.items()
-            },
-        },
-        decode_p95_ns={
-            arm: float(np.percentile(np.concatenate([every[:, 1:] for every in of]), 95))
-            for arm, of in times.items()
-        },
-        loads_ns={
-            arm: statistics.median(float(run.load_ns or 0) for run in of)
-            for arm, of in runs.items()
-        },
-        peak_bytes={
-            arm: tuple(
-                int(value)
-                for value in np.median([run.step_peak_bytes[:steps] for run in of], axis=0)
-            )
-            for arm, of in runs.items()
-        },
-        speedups=speedups,
-        agreements=agreements,
-    )
+    tokens = plan.prompt_tokens, plan.new_tokens
+    return Generated(*tokens, phases_ns=phases, speedups=speedups, agreements=agreements, **kept)
