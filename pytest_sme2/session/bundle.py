@@ -270,7 +270,7 @@ class _Member(tarfile.TarInfo):
         if self.type == tarfile.XHDTYPE:
             return self._named(archive)
         if self.type in _OTHER_HEADERS:
-            raise ValueError("a header in it is none that bundles have")
+            raise ValueError("a header in it is not one that bundles have")
         # The documented place for a subclass to step in; typeshed does not list it.
         return super()._proc_member(archive)  # type: ignore[misc]
 
@@ -283,7 +283,7 @@ class _Member(tarfile.TarInfo):
         # Nor is there one for a header: each would be a call deeper.
         nested, archive.pax_headers = archive.pax_headers, {"path": ""}
         if nested or length != str(self.size).encode() or name.find(b"\n") != len(name) - 1:
-            raise ValueError("a header in it is none that bundles have")
+            raise ValueError("a header in it is not one that bundles have")
         member = self.fromtarfile(archive)
         archive.pax_headers = {}
         member.name, member.offset = name[:-1].decode(), self.offset

@@ -36,6 +36,7 @@ def in_this_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
 
 
 Edit = Callable[[dict[str, bytes], dict[str, Any]], None]
+FILES = {"sme2_runner", "libexecutorch.so"}
 
 
 @pytest.fixture
@@ -98,10 +99,7 @@ def test_what_goes_in_comes_out(
     program = opened.runner.folder / "sme2_runner"
     assert program.stat().st_mode & 0o111
     assert not (opened.runner.folder / "libexecutorch.so").stat().st_mode & 0o111
-    assert {path.name for path in opened.runner.folder.iterdir()} == {
-        "sme2_runner",
-        "libexecutorch.so",
-    }
+    assert {path.name for path in opened.runner.folder.iterdir()} == FILES
     assert set(opened.artifacts) == {(a.model, a.variant) for a in artifacts}
     for artifact in artifacts:
         found = opened.artifacts[(artifact.model, artifact.variant)]
@@ -278,7 +276,7 @@ def test_headers_that_bundles_have_not_are_not_read(
     """Python's reader of such maps and names takes time that grows with their square."""
     header = tarfile.TarInfo._create_pax_generic_header(headers, kind, "utf-8")  # type: ignore[attr-defined]
     bundle.write_bytes(gzip.compress(header + tarfile.TarInfo("manifest.json").tobuf()))
-    refused(bundle, cache, "a header in it is none that bundles have")
+    refused(bundle, cache, "a header in it is not one that bundles have")
 
 
 def test_headers_of_headers_are_not_read(bundle: Path, cache: Path) -> None:
@@ -286,7 +284,7 @@ def test_headers_of_headers_are_not_read(bundle: Path, cache: Path) -> None:
         {"path": "manifest.json"}, tarfile.XHDTYPE, "utf-8"
     )
     bundle.write_bytes(gzip.compress(header * 5000))
-    refused(bundle, cache, "a header in it is none that bundles have")
+    refused(bundle, cache, "a header in it is not one that bundles have")
 
 
 def test_a_long_name_is_read_again(bundle: Path, cache: Path) -> None:
@@ -363,10 +361,7 @@ def test_what_was_changed_after_unpacking_is_unpacked_again(
     again = open_bundle(bundle, cache=cache)
     assert program.read_bytes() == b"#!/bin/sh\n"
     assert not program.is_symlink()
-    assert {path.name for path in again.runner.folder.iterdir()} == {
-        "sme2_runner",
-        "libexecutorch.so",
-    }
+    assert {path.name for path in again.runner.folder.iterdir()} == FILES
 
 
 # --- bundles made to do harm ----------------------------------------------------------------------

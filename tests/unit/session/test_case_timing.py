@@ -76,7 +76,7 @@ def test_the_first_case_of_a_run_is_measured_in_long_blocks_too(
     assert first.measurement is not None
     assert len(first.measurement.blocks) == 4
     assert first.measurement.carried_over is None
-    # They are no processes of the case: neither its medians nor its load times have them.
+    # They are not processes of the case: neither its medians nor its load times have them.
     for arm in PAIR:
         assert len(first.processes[arm]) == len(first.measurement.pairs)
         assert len(folders(target, arm)) == 1 + len(first.measurement.pairs) + 4

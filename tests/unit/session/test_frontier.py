@@ -68,7 +68,7 @@ def test_the_gate_checks_it_once_and_the_record_has_it(
     session.close()
 
 
-def test_one_number_of_threads_is_no_frontier(target: PretendedTarget, tmp_path: Path) -> None:
+def test_one_number_of_threads_is_not_a_frontier(target: PretendedTarget, tmp_path: Path) -> None:
     session = make_session(tmp_path, (1,))
     (check,) = checks_of(session, 1)
     assert check.verdict is Outcome.NOT_MEASURED

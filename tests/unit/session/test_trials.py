@@ -72,6 +72,6 @@ def test_the_best_comes_first_and_each_other_one_is_kept_if_it_saves_more(
     ]
 
 
-def test_nothing_that_can_be_used_is_no_pair(before: trials.Ran) -> None:
+def test_nothing_that_can_be_used_makes_no_pair(before: trials.Ran) -> None:
     found = list(trials.try_rewrites(SESSION, CASE, before, ("mean", "pow")))
     assert [trial.helps for trial in found] == [False, False]

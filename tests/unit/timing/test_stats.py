@@ -127,7 +127,7 @@ def test_interval_covers_at_least_as_often_as_it_says_with_heavy_ties():
 
 
 @pytest.mark.parametrize("values", [[], [1.0, math.nan], [math.inf], [[1.0], [2.0]]])
-def test_a_series_that_is_none_is_refused(values):
+def test_what_is_not_a_series_is_refused(values):
     with pytest.raises(ValueError, match="value"):
         stats.hodges_lehmann(values)
 

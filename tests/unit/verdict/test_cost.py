@@ -92,7 +92,7 @@ def test_a_growth_is_not_hidden_by_a_saving_elsewhere() -> None:
     assert "operator 0" in check.message
 
 
-def test_less_in_all_is_no_regression_and_tells_what_grew() -> None:
+def test_less_in_all_is_not_a_regression_and_tells_what_grew() -> None:
     """A fused operator that now stands alone, for example."""
     check = judged(counted(layer(90_000), layer(500)), counted(layer(1_000), layer(800)))
     assert check.verdict is Outcome.IMPROVED

@@ -137,7 +137,7 @@ def test_a_gain_and_another_target() -> None:
         ),
     ],
 )
-def test_what_is_no_answer_is_invalid(found: Frontier | None, said: str) -> None:
+def test_what_is_not_an_answer_is_invalid(found: Frontier | None, said: str) -> None:
     check_ = check(found, stored())
     assert check_.verdict is Outcome.INVALID
     assert said in check_.message

@@ -253,7 +253,7 @@ def test_memory_verdicts(megabytes: int, outcome: Outcome) -> None:
     assert (found.verdict, found.old, found.unit) == (outcome, 50e6, "bytes")
 
 
-def test_baseline_without_memory_is_no_baseline() -> None:
+def test_baseline_without_memory_is_none_for_memory() -> None:
     other = baseline(fingerprint=Fingerprint("mac", ()), figures={})
     assert memory(measured(), other).verdict is Outcome.NO_BASELINE
 
