@@ -38,7 +38,7 @@ def _reported(metric: str) -> Callable[[_Make[_Choices]], _Checking[_Choices]]:
 
     def decorate(make: _Make[_Choices]) -> _Checking[_Choices]:
         @functools.wraps(make)
-        def check(self: Gate, *given: _Choices.args, **choices: _Choices.kwargs) -> None:
+        def check(self: Gate, /, *given: _Choices.args, **choices: _Choices.kwargs) -> None:
             try:
                 self._check(lambda: make(self, *given, **choices))
             except NotMeasurableError as error:

@@ -174,5 +174,11 @@ def figures(
     if {Arm.ON, Arm.OFF} <= set(runs):
         ratios = log_ratios(runs[Arm.OFF], runs[Arm.ON], steps)
         speedups = whole_phases(ratios, FALSE_ALARM_RATE / 2)
-    tokens = plan.prompt_tokens, plan.new_tokens
-    return Generated(*tokens, phases_ns=phases, speedups=speedups, agreements=agreements, **kept)
+    return Generated(
+        plan.prompt_tokens,
+        plan.new_tokens,
+        phases_ns=phases,
+        speedups=speedups,
+        agreements=agreements,
+        **kept,
+    )
