@@ -423,7 +423,7 @@ _REASONS = {
     ),
     "reads what this package, its parent or its child has just written": (
         "cli/commands/advise", "cli/commands/export", "cli/commands/run", "cli/experiments",
-        "export/artifacts", "export/forking", "export/lowering", "export/server", "fake_phone/lab",
+        "export/artifacts", "export/lowering", "export/server", "fake_phone/lab",
         "fake_phone/supervisor", "plugin/hooks", "system/confine",
     ),
     "reads the user's own Python files or sources, which are run as well": (

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2Error, UsageError
+from pytest_sme2.export.lowering import LoweringRequest
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, ModelEntry
 from pytest_sme2.export.server import SERVERS, ForkedProcess, FreshProcess, ProcessEnvironment
 from pytest_sme2.export.store import (
@@ -49,7 +50,7 @@ _HEARTBEAT_SECONDS = 10.0
 
 # Our own files that decide the content of an artifact.
 _CODE = (
-    *("artifacts.py", "forking.py", "imports.py", "lowering.py", "quantize.py", "quicker.py"),
+    *("artifacts.py", "imports.py", "lowering.py", "quantize.py", "quicker.py"),
     *("random_weights.py", "registry.py", "sequences.py", "server.py", "store.py", "weights.py"),
 )
 _REWRITING = ("rewriting.py",)
@@ -224,8 +225,6 @@ class _Export:
 
     def _run_child(self) -> dict[str, Any]:
         """Start the child, report its progress, and return its answer or raise its error."""
-        from pytest_sme2.export.lowering import LoweringRequest
-
         circumstances = ProcessEnvironment.of_this_process()
         chosen = (self.entry, self.variant, self.seed, self.weights)
         request = LoweringRequest(*chosen, self.folder, circumstances.sys_path)

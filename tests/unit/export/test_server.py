@@ -166,9 +166,9 @@ def test_a_server_that_cannot_serve_is_not_tried_again(
 
 def test_a_process_with_other_threads_does_not_fork() -> None:
     script = (
-        "import threading; from pytest_sme2.export import forking; print(forking._can_fork())\n"
+        "import threading; from pytest_sme2.export import server; print(server._can_fork())\n"
         "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
-        "print(forking._can_fork())"
+        "print(server._can_fork())"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],
