@@ -1,7 +1,4 @@
-"""Model to Artifact: the content-addressed cache and the child process that fills it.
-
-Only that child imports torch (see lowering.py). A cache hit starts no process.
-"""
+"""Model to Artifact: the content-addressed cache, and the child process that fills it with torch."""
 
 from __future__ import annotations
 
@@ -166,6 +163,7 @@ class _Export:
     limit: float
     """How many seconds it may take."""
     started: float = field(default_factory=time.monotonic)
+    circumstances: ProcessEnvironment = field(default_factory=ProcessEnvironment.of_this_process)
 
     @property
     def stem(self) -> str:
@@ -225,32 +223,33 @@ class _Export:
 
     def _run_child(self) -> dict[str, Any]:
         """Start the child, report its progress, and return its answer or raise its error."""
-        circumstances = ProcessEnvironment.of_this_process()
-        chosen = (self.entry, self.variant, self.seed, self.weights)
-        request = LoweringRequest(*chosen, self.folder, circumstances.sys_path)
+        chosen = (self.entry, self.variant, self.seed, self.weights, self.folder)
+        request = LoweringRequest(*chosen, self.circumstances.sys_path)
         request_file = self.folder / "request.json"
         request_file.write_text(request.to_json(), "utf-8")
         with self.log.open("wb") as log, contextlib.ExitStack() as held:
-            forked = self._forked(request_file, log, circumstances, held)
-            process = forked or FreshProcess(request_file, log, circumstances)
+            forked = self._forked(request_file, log, held)
+            process = forked or FreshProcess(request_file, log, self.circumstances)
             tie(process.pid)
             try:
                 answer = self._listen(process)
             finally:
-                _end(process)
+                # End it and everything that it started.
+                with contextlib.suppress(TimeoutError):
+                    process.stdin.close()
+                    process.wait(timeout=0.5)
+                end_group(process.pid)
+                process.wait()
+                process.stdout.close()
                 untie(process.pid)
         request_file.unlink()
         return answer
 
     def _forked(
-        self,
-        request_file: Path,
-        log: IO[bytes],
-        circumstances: ProcessEnvironment,
-        held: contextlib.ExitStack,
+        self, request_file: Path, log: IO[bytes], held: contextlib.ExitStack
     ) -> ForkedProcess | None:
         """A fork of the server, which then is ours until ``held`` is left; None if none serves."""
-        server = SERVERS.get(circumstances)
+        server = SERVERS.get(self.circumstances)
         # Another thread may be at an export.
         if server is None or not server.busy.acquire(blocking=False):
             return None
@@ -332,16 +331,6 @@ def _message(line: bytes) -> dict[str, Any]:
     except ValueError:
         return {}
     return message if isinstance(message, dict) else {}
-
-
-def _end(process: ForkedProcess | FreshProcess) -> None:
-    """End the child and everything that it started."""
-    with contextlib.suppress(TimeoutError):
-        process.stdin.close()
-        process.wait(timeout=0.5)
-    end_group(process.pid)
-    process.wait()
-    process.stdout.close()
 
 
 def _end_of(process: ForkedProcess | FreshProcess) -> str:
