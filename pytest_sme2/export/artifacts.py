@@ -1,4 +1,4 @@
-"""Model to Artifact: the content-addressed cache, and the child process that fills it with torch."""
+"""Model to Artifact: the content-addressed cache, and the process with torch that fills it."""
 
 from __future__ import annotations
 

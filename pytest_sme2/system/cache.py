@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2.errors import BusyError, StorageError, UsageError
+from pytest_sme2.system.files import total_bytes
 from pytest_sme2.system.locks import locked
 
 NAME = "pytest-sme2"
@@ -269,17 +270,8 @@ def entries(cache: Path, kinds: Iterable[str] = KINDS) -> list[CacheEntry]:
             for path in (cache / kind).iterdir():
                 known = re.fullmatch(f"{KINDS[kind]}|{LEFT_OVER}", path.name)
                 if known and path.is_dir() and not path.is_symlink():
-                    found.append(CacheEntry(kind, path, _bytes(path), path.stat().st_mtime))
+                    found.append(CacheEntry(kind, path, total_bytes(path), path.stat().st_mtime))
     return sorted(found, key=lambda entry: (entry.used, entry.path))
-
-
-def _bytes(folder: Path) -> int:
-    total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += (Path(place) / name).lstat().st_size
-    return total
 
 
 def chosen(

@@ -24,6 +24,7 @@ from types import FrameType
 
 from pytest_sme2 import errors
 from pytest_sme2.errors import Sme2Error, UsageError
+from pytest_sme2.system.files import total_bytes
 from pytest_sme2.system.processes import run_process, whitelisted_environment
 
 SECONDS_VARIABLE = "SME2_READ_SECONDS"
@@ -43,7 +44,7 @@ def confine(files: Iterable[Path]) -> bool:
 
     The limit of CPU time grows with the size of ``files``.
     """
-    megabytes = sum(map(_size, files)) / 1e6
+    megabytes = sum(map(total_bytes, files)) / 1e6
     seconds = _given_seconds() or _SECONDS + _SECONDS_PER_MEGABYTE * megabytes
 
     def give_up(_signal: int, _frame: FrameType | None) -> None:
@@ -103,17 +104,6 @@ def _given_seconds() -> float:
     if not value.isdecimal() or not 0 < int(value) < 10**6:
         raise UsageError(f"{SECONDS_VARIABLE}={value!r} is not a number of seconds.")
     return float(value)
-
-
-def _size(path: Path) -> int:
-    if path.is_dir():
-        return sum(
-            _size(Path(folder, name)) for folder, _, names in os.walk(path) for name in names
-        )
-    try:
-        return path.lstat().st_size
-    except OSError:
-        return 0
 
 
 def run_confined(function: Callable[..., str | None], *arguments: Path | str) -> str:

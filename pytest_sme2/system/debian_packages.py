@@ -25,7 +25,7 @@ from urllib.parse import unquote
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.system.cache import put_in_place, working_folder
-from pytest_sme2.system.files import unwritable
+from pytest_sme2.system.files import inside, unwritable
 from pytest_sme2.system.processes import Finished, run_process
 
 SYSTEM_SOURCES = Path("/etc/apt")
@@ -376,7 +376,7 @@ def unpack_content(content: Path, folder: Path, package: str) -> None:
 
 
 def _unpack_member(archive: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> None:
-    target = _inside(root, member.name)
+    target = inside(root, member.name)
     if member.isdir():
         target.mkdir(parents=True, exist_ok=True)
         return
@@ -387,7 +387,7 @@ def _unpack_member(archive: tarfile.TarFile, member: tarfile.TarInfo, root: Path
         return
     content = archive.extractfile(member) if member.isreg() else None
     if member.islnk():
-        content = _inside(root, member.linkname).open("rb")
+        content = inside(root, member.linkname).open("rb")
     if content is None:
         raise ValueError(f"{member.name!r} is neither a file, a folder nor a link")
     with content, target.open("xb") as file:
@@ -396,21 +396,11 @@ def _unpack_member(archive: tarfile.TarFile, member: tarfile.TarInfo, root: Path
     target.chmod(0o755 if member.mode & 0o111 else 0o644)
 
 
-def _inside(root: Path, name: str) -> Path:
-    """The place of a name below ``root``; the links on the way there are followed first."""
-    parts = PurePosixPath(name).parts
-    place = root.joinpath(*parts)
-    around = place.parent.resolve() if parts else root
-    if ".." in parts or "/" in parts or not around.is_relative_to(root):
-        raise ValueError(f"{name!r} leads out of its folder")
-    return place
-
-
 def _checked_link(root: Path, target: Path, leads_to: str) -> str:
     """Where the link at ``target`` leads to; an absolute one starts at ``root``."""
     around = target.parent.resolve()
     if leads_to.startswith("/"):
-        leads_to = os.path.relpath(_inside(root, leads_to.lstrip("/")), around)
+        leads_to = os.path.relpath(inside(root, leads_to.lstrip("/")), around)
     parts = PurePosixPath(leads_to).parts
     upwards = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
     end = Path(os.path.normpath(around.joinpath(*parts)))

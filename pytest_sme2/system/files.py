@@ -41,6 +41,17 @@ def file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def total_bytes(path: Path) -> int:
+    """The size of a file, or of all files of a folder; what cannot be looked at has none."""
+    if path.is_dir():
+        files = (Path(place, name) for place, _, names in os.walk(path) for name in names)
+        return sum(map(total_bytes, files))
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
+
+
 @dataclass(frozen=True)
 class FileFacts:
     """By which a file is known again elsewhere."""
