@@ -27,10 +27,9 @@ from pytest_sme2.export.registry import (
 
 
 def discover(folders: Iterable[Path], entry_points: bool = True) -> Registry:
-    """All models of ``folders`` and of installed packages.
+    """All models of folders (of one model or with one for each) and of installed packages.
 
-    A folder contains one folder per model, or is itself a model's folder. Names are unique: the
-    first model with a name keeps it.
+    Names are unique: the first model with a name keeps it.
     """
     entries: dict[str, ModelEntry] = {}
     problems: list[Problem] = []
@@ -44,13 +43,8 @@ def discover(folders: Iterable[Path], entry_points: bool = True) -> Registry:
         # File names come from model names, and some file systems ignore case.
         first = entries.setdefault(candidate.name.casefold(), candidate)
         if first is not candidate:
-            problems.append(
-                Problem(
-                    candidate.name,
-                    candidate.source,
-                    f"{first.source} already registers the name {first.name!r}. Rename one.",
-                )
-            )
+            message = f"{first.source} already registers the name {first.name!r}. Rename one."
+            problems.append(Problem(candidate.name, candidate.source, message))
     return Registry(tuple(entries.values()), tuple(problems))
 
 
@@ -75,37 +69,34 @@ def _model_files(folders: Iterable[Path]) -> Iterator[Path]:
 
 def _read_folder(file: Path) -> list[ModelEntry | Problem]:
     """The models that one ``model.py`` registers, or the problem with it."""
-    source = str(file.parent)
+    name, source = file.parent.name, str(file.parent)
     try:
         registrations = read_registrations(file)
     except (Exception, SystemExit) as error:
-        return [
-            Problem(file.parent.name, source, one_line(error), traceback_from(error, file.parent))
-        ]
+        return [Problem(name, source, one_line(error), traceback_from(error, file.parent))]
     if not registrations:
         remedy = "Put @register_model('name') above the class of the model."
-        return [Problem(file.parent.name, source, f"{MODEL_FILE} registers no class. {remedy}")]
+        return [Problem(name, source, f"{MODEL_FILE} registers no class. {remedy}")]
     return [replace(found, kind="folder", source=source, file=file) for found in registrations]
 
 
 def read_registrations(file: Path) -> tuple[ModelEntry, ...]:
     """What a file registers: from its syntax tree, or by running it if that is not enough."""
-    tree = ast.parse(file.read_bytes(), filename=str(file))
-    from_tree = registrations_in_tree(tree)
-    if from_tree is not None:
-        return from_tree
-    module = execute_model_file(file)
+    declared = declared_registrations(file)
+    if declared is not None:
+        return declared
     found = {
         registration.name: replace(registration, class_name=attribute)
-        for attribute, value in vars(module).items()
+        for attribute, value in vars(execute_model_file(file)).items()
         if isinstance(value, type)
         for registration in value.__dict__.get(REGISTRATIONS, ())
     }
     return tuple(found.values())
 
 
-def registrations_in_tree(tree: ast.Module) -> tuple[ModelEntry, ...] | None:
+def declared_registrations(file: Path) -> tuple[ModelEntry, ...] | None:
     """The registrations if all are literal decorators of top-level classes, else None."""
+    tree = ast.parse(file.read_bytes(), filename=str(file))
     aliases = {
         alias.asname or alias.name
         for node in ast.walk(tree)
@@ -162,7 +153,7 @@ def _entry_point_entry(name: str, module: str, attribute: str, source: str) -> M
             f"the module {module!r} was not found. Reinstall the package, or correct its entry "
             f"point in the group {ENTRY_POINT_GROUP!r}."
         )
-    declared = registrations_in_tree(ast.parse(file.read_bytes(), filename=str(file))) or ()
+    declared = declared_registrations(file) or ()
     if not attribute:
         if len(declared) != 1:
             raise ModelError(

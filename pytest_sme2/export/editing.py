@@ -107,15 +107,13 @@ class _File:
                     called = f".{called}"
                     arguments.insert(0, self._text(node.func.value))
                 function = functions.get(called)
-                if function is not None:
-                    short = _inline(function, arguments)
-                    if short and isinstance(parent, ast.BinOp | ast.UnaryOp | ast.Attribute):
-                        short = f"({short})"
-                    yield (
-                        node,
-                        short or f"{function}({', '.join(arguments)})",
-                        "" if short else function,
-                    )
+                if function is None:
+                    continue
+                if short := _inline(function, arguments):
+                    binds = isinstance(parent, ast.BinOp | ast.UnaryOp | ast.Attribute)
+                    yield node, f"({short})" if binds else short, ""
+                else:
+                    yield node, f"{function}({', '.join(arguments)})", function
 
     def replace_modules(self, kind: str) -> bool:
         names, before = (kind, f"nn.{kind}", f"torch.nn.{kind}"), self.source
@@ -195,10 +193,8 @@ def _inline(function: str, arguments: list[str]) -> str:
 
 @functools.cache
 def _functions() -> dict[str, ast.FunctionDef]:
-    """The functions of ``rewriting.py``, read without torch.
-
-    Without their types, and without the lines that say where they do not fit: an edited model is
-    run before it is shown.
+    """The functions of ``rewriting.py``, without types, and without the lines that say where they
+    do not fit: an edited model is run before it is shown.
     """
     tree = ast.parse(Path(__file__).with_name("rewriting.py").read_text(encoding="utf-8"))
     found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}

@@ -7,7 +7,6 @@ model. A broken model becomes a ``Problem`` and never hides the others.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import importlib
 import importlib.util
@@ -16,7 +15,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
@@ -96,23 +95,17 @@ class ModelEntry:
     def resolve(self, asked: Variant, *, emulated: bool) -> tuple[Variant, ...]:
         """What ``asked`` means for this model; empty if it has no such precision.
 
-        A variant with a size means itself. A precision means its default sizes, else the size of
-        the first default: ``fp16`` on an emulator is ``fp16@256`` if the emulator runs
-        ``fp32@256``.
+        A variant with a size means itself. A precision means its default sizes, else that of the
+        first default: ``fp16`` is ``fp16@256`` on an emulator that runs ``fp32@256``.
         """
         if asked.size is not None:
             return (asked,)
         defaults = self.defaults(emulated=emulated)
-        same = tuple(
-            dataclasses.replace(asked, size=variant.size)
-            for variant in defaults
-            if variant.precision == asked.precision
-        )
+        sizes = [variant.size for variant in defaults if variant.precision == asked.precision]
         registered = {variant.precision for variant in (*self.variants, *(self.emulated or ()))}
-        if same or asked.precision not in registered:
-            return same
-        size = (defaults or self.variants)[0].size
-        return (dataclasses.replace(asked, size=size),)
+        if not sizes and asked.precision in registered:
+            sizes = [(defaults or self.variants)[0].size]
+        return tuple(replace(asked, size=size) for size in sizes)
 
     @property
     def folder(self) -> Path | None:
@@ -146,7 +139,11 @@ class ModelEntry:
         except Sme2Error:
             raise
         except (Exception, SystemExit) as error:
-            raise _load_error(self, error) from error
+            file = self.file or locate_module(self.module or "")
+            trace = traceback_from(error, file.parent if file is not None else None)
+            raise missing_extra(error, f"Model {self.name!r}") or ModelError(
+                f"Model {self.name!r} ({self.source}) cannot be loaded: {one_line(error)}\n{trace}"
+            ) from error
         missing = [
             method
             for method in ("get_eager_model", "get_example_inputs")
@@ -272,20 +269,10 @@ def missing_extra(error: BaseException, purpose: str) -> MissingExtraError | Non
     return MissingExtraError(package, EXTRA_OF_PACKAGE[package], purpose)
 
 
-def _load_error(entry: ModelEntry, error: BaseException) -> Sme2Error:
-    file = entry.file or locate_module(entry.module or "")
-    trace = traceback_from(error, file.parent if file is not None else None)
-    return missing_extra(error, f"Model {entry.name!r}") or ModelError(
-        f"Model {entry.name!r} ({entry.source}) cannot be loaded: {one_line(error)}\n{trace}"
-    )
-
-
 def executorch_models() -> dict[str, tuple[str, str]]:
-    """ExecuTorch's example models: name -> (module, class). Empty if it is not installed.
-
-    The module of this table imports only the standard library.
-    """
+    """ExecuTorch's example models: name -> (module, class). Empty if it is not installed."""
     try:
+        # It imports only the standard library.
         examples = importlib.import_module("executorch.examples.models")
     except ModuleNotFoundError:
         return {}
@@ -340,10 +327,7 @@ def execute_model_file(file: Path) -> ModuleType:
 
 
 def locate_module(module: str) -> Path | None:
-    """The file of a module, found without importing any of its parents.
-
-    importlib would import the parents, so this function walks the folders itself.
-    """
+    """The file of a module, found without importing any of its parents, as importlib would."""
     top, *parts = module.split(".")
     spec = importlib.util.find_spec(top)
     if spec is None:
