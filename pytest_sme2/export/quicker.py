@@ -1,13 +1,14 @@
 """Keeps torch and ExecuTorch from doing the same work again and again while they lower a model.
 
-Each function changes one of their classes for the rest of this process, which only exports. None
-changes a program: a test compares the bytes of programs that are made with and without them.
+Each function changes their classes for the rest of this process, which only exports. None changes
+a program: a test compares the bytes of programs that are made with and without them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ _REPLAYED = "_sme2_replayed"
 _DECOMPOSED = "_sme2_decomposed"
 
 
-class _Replayed(list[tuple[Any, ...]]):
+class _Replayed(list[Any]):
     """The nodes of a graph that was interpreted. A copy of the graph has other nodes."""
 
     def __deepcopy__(self, copied: dict[int, Any]) -> _Replayed:
@@ -40,21 +41,16 @@ def lower_quicker() -> None:
 
 
 def share_node_sources() -> None:
-    """Let graphs share what torch keeps about where a node came from.
-
-    Each pass over a graph copies the whole history of each node. Nothing changes a history once it
-    is made, so one is enough.
-    """
+    """Let graphs share the history of a node: each pass copies it, and nothing ever changes one."""
     from torch.fx.traceback import NodeSource
 
     NodeSource.__deepcopy__ = lambda source, _copied: source
 
 
 def compile_graphs_when_called() -> None:
-    """Make a graph's Python code when it is called or read.
+    """Make a graph's Python code when it is called or read, which nearly none is.
 
-    Torch writes and compiles it after every pass, and nearly no graph is ever called: passes
-    interpret its nodes.
+    Torch writes and compiles it after every pass, but passes interpret its nodes.
     """
     from torch.fx import graph_module
 
@@ -164,8 +160,7 @@ def remember_signatures() -> None:
 def replay_changed_graphs() -> None:
     """Interpret a graph only if it changed since it was last interpreted.
 
-    Most passes over a part of a model find nothing to do, and end by interpreting the whole part
-    once more. The result would be the same graph.
+    Most passes find nothing to do, and end by interpreting the same graph once more.
     """
     from executorch.exir.pass_base import ExportPass, _ExportPassBase
     from torch.fx.passes.infra.pass_base import PassResult
@@ -179,22 +174,14 @@ def replay_changed_graphs() -> None:
 
     def state(graph: Any) -> _Replayed:
         return _Replayed(
-            (node, node.args, node.kwargs, node.target, node.meta.get("val"))
+            part
             for node in graph.graph.nodes
+            for part in (node, node.args, node.kwargs, node.target, node.meta.get("val"))
         )
 
     def unchanged(graph: Any) -> bool:
-        before: _Replayed | None = vars(graph).get(_REPLAYED)
-        now = state(graph)
-        return (
-            before is not None
-            and len(before) == len(now)
-            and all(
-                one is other
-                for row, known in zip(now, before, strict=True)
-                for one, other in zip(row, known, strict=True)
-            )
-        )
+        before, now = vars(graph).get(_REPLAYED, ()), state(graph)
+        return len(before) == len(now) and all(map(operator.is_, now, before))
 
     def call(self: Any, graph: Any) -> Any:
         if any(getattr(type(self), name) is not getattr(ExportPass, name) for name in steps):
@@ -211,8 +198,7 @@ def replay_changed_graphs() -> None:
 def check_types_once() -> None:
     """Check only operators with types of tensors that were not checked before.
 
-    ExecuTorch executes the whole graph after each pass to see which types each operator gets. Its
-    nodes say so, too, and nearly all are as they were after the pass before.
+    ExecuTorch executes the whole graph after each pass to see the types; its nodes say so, too.
     """
     from executorch.exir.verification import verifier
 
@@ -220,25 +206,18 @@ def check_types_once() -> None:
     checked: set[tuple[Any, ...]] = set()
 
     def types(value: Any) -> Any:
+        """The data types of tensors, or of the results of nodes, nested as they are."""
         if isinstance(value, list | tuple):
             return tuple(types(one) for one in value)
         if isinstance(value, dict):
             return tuple((name, types(one)) for name, one in value.items())
+        if hasattr(value, "meta"):
+            return types(value.meta.get("val"))
         return getattr(value, "dtype", None)
-
-    def of_argument(value: Any) -> Any:
-        if isinstance(value, list | tuple):
-            return tuple(of_argument(one) for one in value)
-        return types(value.meta.get("val")) if hasattr(value, "meta") else None
 
     def check_new(graph: Any) -> None:
         seen = {
-            (
-                node.target,
-                of_argument(node.args),
-                tuple((name, of_argument(one)) for name, one in node.kwargs.items()),
-                types(node.meta.get("val")),
-            )
+            (node.target, types(node.args), types(node.kwargs), types(node))
             for node in graph.graph.nodes
             if node.op == "call_function"
         }
@@ -252,8 +231,8 @@ def check_types_once() -> None:
 def remember_results() -> None:
     """Take over the result of an operator whose arguments are those that it was made from.
 
-    A pass over a graph executes each operator with tensors that have no values, to learn the shape
-    of its result. Most operators are as they were before the pass, and so are their results.
+    A pass executes each operator, with tensors without values, to learn the shape of its result.
+    Most operators are as they were before the pass, and so are their results.
     """
     import torch
     from executorch.exir.pass_base import _ExportPassBase
@@ -336,8 +315,7 @@ def remember_results() -> None:
 def decompose_when_needed() -> None:
     """Decompose a program that was decomposed before only if it has an operator to decompose.
 
-    Each time, torch traces the whole program again. ExecuTorch asks for it three times, and the
-    third time mostly finds nothing.
+    Torch traces it anew each time. ExecuTorch asks three times; the third mostly finds nothing.
     """
     from executorch.exir.graph_module import contains_any_call_fn_target_op
     from torch.export import ExportedProgram
@@ -345,14 +323,8 @@ def decompose_when_needed() -> None:
     decompose: Any = ExportedProgram.run_decompositions
 
     def run_decompositions(self: Any, table: Any = None, **options: Any) -> Any:
-        before = vars(self).get(_DECOMPOSED)
-        needed = (
-            before is not self.graph_module
-            or table is None
-            or options
-            or contains_any_call_fn_target_op(self.graph_module, table)
-        )
-        if not needed:
+        again = vars(self).get(_DECOMPOSED) is self.graph_module and table is not None
+        if again and not (options or contains_any_call_fn_target_op(self.graph_module, table)):
             return self
         result = decompose(self, table, **options)
         vars(result)[_DECOMPOSED] = result.graph_module

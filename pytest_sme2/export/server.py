@@ -29,7 +29,7 @@ from pytest_sme2.export.imports import import_tools, installed_packages
 from pytest_sme2.export.lowering import main
 from pytest_sme2.export.quicker import lower_quicker
 from pytest_sme2.export.store import package_versions
-from pytest_sme2.system.processes import end_group, tie, untie
+from pytest_sme2.system.processes import end_group, tie, untie, whitelisted_environment
 
 # The path is set before our first import, so that the child finds the same modules.
 _FRESH = (
@@ -47,16 +47,15 @@ _LARGEST_REQUEST = 1 << 16
 _WARM_FROM = 2
 # A fork takes milliseconds, also on a busy machine; this is for one that never answers.
 _FORK_SECONDS = 60.0
-# The environment of an export: any other variable could change a model unnoticed.
+# What an export gets beside the basic variables: any other could change a model unnoticed.
 _ENVIRONMENT = (
-    "PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "VIRTUAL_ENV",
-    "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
-    "HF_HOME", "TORCH_HOME", "XDG_CACHE_HOME", "SSL_CERT_FILE",
+    "USER", "LOGNAME", "LC_CTYPE", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "HF_HOME",
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "TORCH_HOME", "XDG_CACHE_HOME", "SSL_CERT_FILE",
 )  # fmt: skip
 
 
 def export_environment() -> dict[str, str]:
-    kept = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    kept = whitelisted_environment(_ENVIRONMENT)
     # A fixed order of sets of strings, so that the output is always the same.
     # Without the last one, oneDNN leaves a perf-PID.map in the temporary folder of Arm machines.
     return {**kept, "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1", "ONEDNN_JIT_PROFILE": "0"}
@@ -104,25 +103,24 @@ class FreshProcess(subprocess.Popen[bytes]):
             raise TimeoutError from error
 
 
+@dataclass
 class ForkedProcess:
     """An export in a fork of the server, which tells how it ended."""
 
-    def __init__(
-        self, pid: int, stdin: IO[bytes], stdout: IO[bytes], ended: Callable[[float | None], bytes]
-    ) -> None:
-        self.pid = pid
-        self.stdin, self.stdout = stdin, stdout
-        self._ended = ended
-        self._over = False
-        self._code: int | None = None
+    pid: int
+    stdin: IO[bytes]
+    stdout: IO[bytes]
+    ended: Callable[[float | None], bytes]
+    over: bool = False
+    code: int | None = None
 
     def wait(self, timeout: float | None = None) -> int | None:
         """Its exit code; None if the server ended first, so that it is unknown."""
-        if not self._over:
+        if not self.over:
             with contextlib.suppress(EOFError):
-                self._code = int(self._ended(timeout))
-            self._over = True
-        return self._code
+                self.code = int(self.ended(timeout))
+            self.over = True
+        return self.code
 
 
 class Server:
@@ -135,12 +133,10 @@ class Server:
         self.closed = False
         self._asked = False
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        paths = json.dumps(list(circumstances.sys_path))
         with theirs:
             self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-c", _SERVER, str(theirs.fileno())),
-                    json.dumps(list(circumstances.sys_path)),
-                ],
+                [sys.executable, "-c", _SERVER, str(theirs.fileno()), paths],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 # A fresh process repeats into its log what goes wrong here.
@@ -205,10 +201,9 @@ class Server:
 
 
 class Servers:
-    """The server of this process: started with its first export.
+    """The server of this process: started with its first export, another for other circumstances.
 
-    Other circumstances take another one. One that has ended is not replaced: a new one would most
-    likely end, too, and a process of its own serves each export as well.
+    One that has ended is not replaced: a new one would most likely end, too.
     """
 
     def __init__(self) -> None:
@@ -249,8 +244,7 @@ SERVERS = Servers()
 def serve(descriptor: int) -> None:
     """Answer requests until the other end of this socket closes, or no fork is possible.
 
-    Before each request the other end asks whether this process is ready, so that it can say what
-    it waits for.
+    Before each, the other end asks whether this process is ready, to say what it waits for.
     """
     control = socket.socket(fileno=descriptor)
     import_tools()
@@ -283,8 +277,7 @@ def serve(descriptor: int) -> None:
 def _warm_up() -> None:
     """Lower the smallest network there is, and forget it.
 
-    The first lowering of a process sets up tables that the later ones share. That takes ten times
-    as long as to lower a small network, and every fork then has them.
+    The first lowering sets up tables, which takes ten times as long; every fork then has them.
     """
     torch = sys.modules["torch"]
     lower_quicker()
