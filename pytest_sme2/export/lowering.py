@@ -1,7 +1,6 @@
 """The part of an export that needs torch; it runs in the child process that server.py starts.
 
-Whatever a model's code, torch and ExecuTorch print goes to the log, and a crash ends only this
-process. The parent gets JSON lines.
+Whatever is printed there goes to the log. The parent gets JSON lines.
 """
 
 from __future__ import annotations
@@ -286,7 +285,7 @@ def _in(dtype: Any, network: Any, inputs: _Inputs, torch: Any) -> tuple[Any, _In
 def _is_dead(network: Any, inputs: _Inputs, torch: Any) -> bool:
     """Whether an output is zero or constant, as that of deep networks with random weights is.
 
-    Then nothing would be known of the other variants: comparing such outputs says nothing.
+    Comparing it with that of another variant would say nothing.
     """
     from torch.utils._pytree import tree_leaves
 
@@ -301,10 +300,8 @@ def _is_dead(network: Any, inputs: _Inputs, torch: Any) -> bool:
 
 
 def _build(request: LoweringRequest, torch: Any) -> tuple[Model, Any]:
-    """The model and its network.
-
-    If the compiled operators of torchvision do not fit the installed torch, they are declared and
-    the model is built again. So a model does not have to care.
+    """The model and its network; where torchvision's compiled operators do not fit the installed
+    torch, they are declared and it is built again, so that a model does not have to care.
     """
 
     def build() -> tuple[Model, Any]:
@@ -322,25 +319,18 @@ def _build(request: LoweringRequest, torch: Any) -> tuple[Model, Any]:
 
 
 def _prepare_examples(torch: Any) -> None:
-    """Make ExecuTorch's examples work without downloads.
+    """Make ExecuTorch's examples, which ask for trained weights, work without downloads.
 
-    They import torchvision and ask for trained weights. They get seeded random weights instead,
-    like every other model.
+    They get seeded random weights instead, like every other model.
     """
-
-    class RandomWeights(dict[str, Any]):
-        """Replaces the file that was not downloaded."""
-
+    not_downloaded: dict[str, Any] = {}
     load_state_dict = torch.nn.Module.load_state_dict
 
-    def load_unless_random(module: Any, state: Any, *rest: Any, **options: Any) -> Any:
-        if isinstance(state, RandomWeights):
-            return None
-        return load_state_dict(module, state, *rest, **options)
+    def load_what_there_is(module: Any, state: Any, *rest: Any, **options: Any) -> Any:
+        return None if state is not_downloaded else load_state_dict(module, state, *rest, **options)
 
-    torch.hub.load_state_dict_from_url = lambda *_, **__: RandomWeights()
-    torch.nn.Module.load_state_dict = load_unless_random
-
+    torch.hub.load_state_dict_from_url = lambda *_, **__: not_downloaded
+    torch.nn.Module.load_state_dict = load_what_there_is
     # An example that needs it and does not find it reports that itself.
     with contextlib.suppress(ModuleNotFoundError):
         import_torchvision()
@@ -410,19 +400,12 @@ def _blame_model(entry: ModelEntry) -> Iterator[None]:
         ) from error
 
 
-# --- the program ----------------------------------------------------------------------------------
-
-
 def _operators(program: Any) -> dict[str, Any]:
     """How many delegate calls the program makes, and which operators the runtime runs."""
-    targets = [target_name(node) for node in program.graph.nodes if node.op == "call_function"]
-    portable = collections.Counter(
-        target for target in targets if target not in ("executorch_call_delegate", "getitem")
-    )
-    return {
-        "delegate_calls": targets.count("executorch_call_delegate"),
-        "portable": dict(sorted(portable.items())),
-    }
+    calls = [node for node in program.graph.nodes if node.op == "call_function"]
+    found = collections.Counter(map(target_name, calls))
+    delegates, _ = found.pop("executorch_call_delegate", 0), found.pop("getitem", 0)
+    return {"delegate_calls": delegates, "portable": dict(sorted(found.items()))}
 
 
 # --- the process ----------------------------------------------------------------------------------

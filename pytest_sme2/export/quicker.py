@@ -135,17 +135,15 @@ def remember_signatures() -> None:
         object.__setattr__(self, name, value)
 
     def remembered(make: Callable[[Any], Any]) -> property:
-        known: dict[int, tuple[int, list[Any], int, Any]] = {}
+        known: dict[int, tuple[Any, ...]] = {}
 
         def read(self: Any) -> Any:
-            inputs = self.input_specs
-            state = (changes, len(inputs))
-            found = known.get(id(self))
+            inputs, state = self.input_specs, (changes, len(self.input_specs))
             # The list is held, so that another signature at the same address has another one.
-            if found and found[1] is inputs and (found[0], found[2]) == state:
-                return found[3]
-            made = make(self)
-            known[id(self)] = (changes, inputs, len(inputs), made)
+            held, before, made = known.get(id(self), (None, None, None))
+            if held is not inputs or before != state:
+                made = make(self)
+                known[id(self)] = (inputs, state, made)
             return made
 
         return property(read)
