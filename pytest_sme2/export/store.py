@@ -136,6 +136,9 @@ def read_meta(folder: Path) -> Meta:
 
 
 def artifact_from(folder: Path, meta: Meta) -> Artifact:
+    def files(what: str, specs: tuple[TensorSpec, ...]) -> tuple[Path, ...]:
+        return tuple(folder / f"{what}_{index}.bin" for index in range(len(specs)))
+
     return Artifact(
         model=meta.model,
         variant=meta.variant,
@@ -144,18 +147,12 @@ def artifact_from(folder: Path, meta: Meta) -> Artifact:
         sha256=meta.files[meta.pte].sha256,
         inputs=meta.inputs,
         outputs=meta.outputs,
-        input_files=tuple(folder / f"input_{index}.bin" for index in range(len(meta.inputs))),
-        reference_files=tuple(
-            folder / f"reference_{index}.bin" for index in range(len(meta.outputs))
-        ),
+        input_files=files("input", meta.inputs),
+        reference_files=files("reference", meta.outputs),
         etrecord=folder / f"{meta.pte}.etrecord",
         weights=meta.weights,
         versions=meta.versions,
-        earlier_files=tuple(
-            folder / name
-            for name in (f"earlier_{index}.bin" for index in range(len(meta.inputs)))
-            if name in meta.files
-        ),
+        earlier_files=files("earlier", meta.inputs) if "earlier_0.bin" in meta.files else (),
         tokens=meta.tokens,
         generation=meta.generation,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import getpass
 import json
 import os
@@ -27,26 +28,36 @@ _ALL_USERS = 0o666
 
 @contextlib.contextmanager
 def locked(
-    file: Path, doing: str, *, say: Say | None = None, timeout_seconds: float = -1
+    file: Path,
+    doing: str,
+    *,
+    say: Say | None = None,
+    timeout_seconds: float = -1,
+    shared: bool = False,
 ) -> Iterator[None]:
     """Hold the lock on ``file``, which is only a lock; it ends with its process, even if killed.
 
     ``doing`` stands after "another process is". ``say`` is told once for each holder that this
     process waits. BusyError: it waited for ``timeout_seconds``, of which a negative number is none.
+    ``shared``: other users of this machine lock it as well, see ``machine_lock``.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
+        mode = _ALL_USERS if shared else _ALL_USERS & ~umask()
+        descriptor = _acquire(file, mode, _Waiting(file, doing, say, timeout_seconds))
+        _write_holder(descriptor)
     except OSError as error:
-        raise _unusable(file, error) from error
-    with _held(file, doing, say, timeout_seconds, mode=_ALL_USERS & ~umask()):
+        raise StorageError(
+            f"{file} cannot be written: {error.strerror or error}. Free space there, or correct "
+            "its permissions. If it is in the cache, you can set SME2_CACHE_DIR to another folder."
+        ) from error
+    try:
         yield
+    finally:
+        os.close(descriptor)
 
 
-def shared_lock(
-    file: Path, doing: str, *, say: Say | None = None, timeout_seconds: float = 0
-) -> contextlib.AbstractContextManager[None]:
-    """The same for a file that other users of this machine lock as well: see ``machine_lock``."""
-    return _held(file, doing, say, timeout_seconds, mode=_ALL_USERS)
+shared_lock = functools.partial(locked, shared=True, timeout_seconds=0)
 
 
 def machine_lock(name: str) -> Path:
@@ -57,21 +68,6 @@ def machine_lock(name: str) -> Path:
             if mode & stat.S_IWOTH and mode & stat.S_ISVTX and os.access(folder, os.W_OK):
                 return folder / f"pytest-sme2-{name}.lock"
     return _MACHINE_FOLDERS[-1] / f"pytest-sme2-{name}.lock"
-
-
-@contextlib.contextmanager
-def _held(
-    file: Path, doing: str, say: Say | None, timeout_seconds: float, *, mode: int
-) -> Iterator[None]:
-    try:
-        descriptor = _acquire(file, mode, _Waiting(file, doing, say, timeout_seconds))
-        _write_holder(descriptor)
-    except OSError as error:
-        raise _unusable(file, error) from error
-    try:
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _acquire(file: Path, mode: int, waiting: _Waiting) -> int:
@@ -186,10 +182,3 @@ def _read_holder(descriptor: int) -> str:
         user = "".join(letter for letter in str(known["user"])[:40] if letter.isprintable())
         return f" (process {int(known['pid'])} of {user}, since {since})"
     return ""
-
-
-def _unusable(file: Path, error: OSError) -> StorageError:
-    return StorageError(
-        f"{file} cannot be written: {error.strerror or error}. Free space there, or correct its "
-        "permissions. If it is in the cache, you can set SME2_CACHE_DIR to another folder."
-    )
