@@ -1,9 +1,8 @@
 """Programs from Debian's archive, unpacked into a folder of ours; the system is left as it is.
 
-The archives' addresses, keys and preferences (pins) are those that the system's own apt uses, and
-apt checks every signature, as its own user. Only archives by Debian and Ubuntu are used, unless
-SME2_APT_ORIGINS names others. What is in a package decides neither where it lands nor what it may
-do there: see unpack_content.
+The archives' addresses, keys and preferences (pins) are those of the system's own apt, which checks
+every signature, as its own user. Only archives by Debian and Ubuntu are used, unless
+SME2_APT_ORIGINS names others. What a package holds decides neither where it lands nor what it may.
 """
 
 from __future__ import annotations
@@ -62,44 +61,21 @@ class Archive:
 
 def parse_deb822(text: str) -> Iterator[Archive]:
     """The entries of a ``.sources`` file that are enabled and hold programs."""
-    for fields in _paragraphs(text):
-
-        def words(name: str, fields: dict[str, tuple[str, str]] = fields) -> tuple[str, ...]:
-            return tuple(fields.get(name, ("", ""))[1].split())
-
-        if "deb" not in words("types") or fields.get("enabled", ("", ""))[1].lower() in _NO:
+    for paragraph in re.split(r"\n\s*\n", re.sub(r"^#.*\n?", "", text, flags=re.MULTILINE)):
+        found = re.findall(r"^([\w-]+):(.*(?:\n[ \t].*)*)", paragraph, re.MULTILINE)
+        # By name in small letters: the name as it is written, and the value.
+        fields = {
+            name.lower(): (name, re.sub(r"\s*\n\s*", "\n ", value.strip())) for name, value in found
+        }
+        words = {name: tuple(value.split()) for name, (_, value) in fields.items()}
+        enabled = fields.get("enabled", ("", ""))[1].lower() not in _NO
+        if "deb" not in words.get("types", ()) or not enabled:
             continue
         options = tuple(
             fields[name] for name in fields if name not in _OWN_FIELDS and not name.startswith("x-")
         )
-        for uri in words("uris"):
-            yield Archive(uri, words("suites"), words("components"), options)
-
-
-def _paragraphs(text: str) -> Iterator[dict[str, tuple[str, str]]]:
-    """The fields of each paragraph: name as it is written, and value, by name in small letters."""
-    fields: dict[str, list[str]] = {}
-    last: list[str] = []
-    for line in [*text.split("\n"), ""]:
-        if line.startswith("#"):
-            continue
-        if not line.strip():
-            found = {name.lower(): (name, _value(lines)) for name, lines in fields.items()}
-            if found:
-                yield found
-            fields, last = {}, []
-        elif line[0] in " \t":
-            last.append(line)
-        else:
-            name, colon, value = line.partition(":")
-            last = []
-            if colon and re.fullmatch(r"[\w-]+", name):
-                fields[name] = last
-                last.append(value)
-
-
-def _value(lines: Sequence[str]) -> str:
-    return "\n ".join(line.strip() for line in lines).strip()
+        for uri in words.get("uris", ()):
+            yield Archive(uri, words.get("suites", ()), words.get("components", ()), options)
 
 
 def parse_one_line(text: str) -> Iterator[Archive]:
@@ -142,17 +118,14 @@ def with_suites(
 
     Only archives with a ``main`` component are asked: the distribution's own programs are there.
     """
-    asked = (
-        replace(archive, uri=archive.uri.rstrip("/"), suites=tuple(suites), components=together)
-        for archive in archives
-        if MAIN in archive.components
-        for together in [tuple(dict.fromkeys((*components, *sorted(archive.components))))]
-    )
-    # One address often has several entries, for updates and backports.
-    unique: dict[tuple[object, ...], Archive] = {}
-    for archive in asked:
-        unique.setdefault((archive.uri, archive.options), archive)
-    return tuple(unique.values())
+    asked: dict[tuple[object, ...], Archive] = {}
+    for archive in archives:
+        if MAIN in archive.components:
+            uri, options = archive.uri.rstrip("/"), archive.options
+            together = tuple(dict.fromkeys((*components, *sorted(archive.components))))
+            # One address often has several entries, for updates and backports.
+            asked.setdefault((uri, options), Archive(uri, tuple(suites), together, options))
+    return tuple(asked.values())
 
 
 _LONGEST_SECONDS = 600
@@ -211,8 +184,7 @@ def unpack_packages(
     apt chooses among the archives: one that lacks a suite or a package does not matter where
     another has it. ``architecture`` is one of Debian's names; by default this machine's. With
     ``dependencies``, all that the packages need comes along. ``approve`` sees what would be fetched
-    and raises if it is not wanted. ``folder`` appears only when everything in it is there. Hold its
-    lock.
+    and raises if it is not wanted. Hold the lock of ``folder``.
     """
     missing = [name for name in ("apt-get", "dpkg-deb") if shutil.which(name) is None]
     if not archives or missing:
@@ -252,8 +224,7 @@ def unpack_packages(
 def _fetching_folder(work: Path) -> Iterator[Path]:
     """Where apt works: in ``work``, or as root in a folder that apt's own user can reach.
 
-    Root's apt drops to that user to fetch what strangers wrote, but not where the user cannot get
-    at the folder, such as a private cache.
+    Root's apt drops to that user to fetch what strangers wrote, unless the folder is a private one.
     """
     with tempfile.TemporaryDirectory(
         prefix="sme2-apt-", dir=_reachable_folder() if os.geteuid() == 0 else work
@@ -338,16 +309,11 @@ def reason_of(said: str) -> str:
     """Why apt or dpkg failed, in our words and in theirs."""
     problems = [line[3:] for line in said.splitlines() if line.startswith(("E: ", "W: "))]
     lines = problems or said.strip().splitlines()[-1:]
-    reason, words = next(
-        (
-            (reason, line)
-            for reason, pattern in _REASONS
-            for line in lines
-            if re.search(pattern, line)
-        ),
-        ("apt or dpkg failed", lines[-1] if lines else "no message"),
-    )
-    return f"{reason}: {words.strip()}"
+    for reason, pattern in _REASONS:
+        for line in lines:
+            if re.search(pattern, line):
+                return f"{reason}: {line.strip()}"
+    return f"apt or dpkg failed: {lines[-1].strip() if lines else 'no message'}"
 
 
 def _why(packages: Sequence[str], archives: Sequence[Archive], said: str) -> str:

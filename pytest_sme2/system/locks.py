@@ -76,8 +76,9 @@ def _acquire(file: Path, mode: int, waiting: _Waiting) -> int:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # If the file was removed meanwhile, this lock protects nothing.
-            if _is_still(file, descriptor):
-                return descriptor
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(file.lstat(), os.fstat(descriptor)):
+                    return descriptor
             os.close(descriptor)
         except OSError as error:
             holder = _read_holder(descriptor)
@@ -107,13 +108,6 @@ def open_lock_file(file: Path, mode: int) -> int:
             descriptor = os.open(file, always | os.O_CREAT | os.O_EXCL, mode)
             os.fchmod(descriptor, mode)
             return descriptor
-
-
-def _is_still(file: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(file.lstat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
 
 
 @dataclass
