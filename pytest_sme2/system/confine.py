@@ -1,10 +1,8 @@
 """Confines what reads files that others made: no network, and little time, memory and disk.
 
-A file can be made to take hours or gigabytes. The readers have limits of their own; this holds
-where one was forgotten. Commands that only read confine themselves. Where a run meets such a file,
-a process of its own reads it (``run_confined``). Helper daemons get the same limits.
-
-Only the standard library is needed here: the first process of a fake phone's sandbox uses it.
+The readers have limits of their own; this holds where one was forgotten. Commands that only read
+confine themselves. Where a run meets such a file, a process of its own reads it. Only the standard
+library is needed here: the first process of a fake phone's sandbox uses it, too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Starts programs: argument lists, a whitelisted environment, a time limit, no orphans.
-
-The caller interprets the output.
-"""
+"""Starts programs: argument lists, a whitelisted environment, a time limit, no orphans."""
 
 from __future__ import annotations
 
@@ -62,8 +59,7 @@ def run_process(
 ) -> Finished:
     """Run a program to its end, or until the time is up; its whole process group ends with it.
 
-    Raises OSError if the program cannot be started. ``cpus`` pins it to these cores
-    (Linux).
+    Raises OSError if it cannot be started. ``cpus`` pins it to these cores (Linux).
     """
     with pinned(cpus):
         process = subprocess.Popen(
@@ -103,11 +99,10 @@ def run_process(
 
 def answer_of(arguments: Sequence[str]) -> str:
     """What a program prints; empty if it fails or cannot be started."""
-    try:
+    with contextlib.suppress(OSError):
         finished = run_process(arguments, timeout_seconds=ANSWER_SECONDS)
-    except OSError:
-        return ""
-    return finished.stdout if finished.returncode == 0 else ""
+        return finished.stdout if finished.returncode == 0 else ""
+    return ""
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ from pytest_sme2.system.locks import locked
 from pytest_sme2.system.processes import run_process
 from pytest_sme2.system.qemu import LEAST_VERSION, NOT_ON_MACOS, Qemu, find_qemu
 from pytest_sme2.system.terminal import Say
+from pytest_sme2.system.toolchain import compiler_problem, find_cmake, find_ninja
 
 
 @dataclass(frozen=True)
@@ -148,8 +149,6 @@ def _program(
 
 def compiler(say: Say, check: bool) -> Provided:
     """A C++ compiler for this machine."""
-    from pytest_sme2.system.toolchain import compiler_problem
-
     cost = "no runner can be built: nothing can be run on this machine"
     found = _program("C++ compiler", ("c++", "g++", "clang++"), COMPILER, cost, say, check)
     problem = compiler_problem(found.found) if found.found is not None else ""
@@ -215,10 +214,8 @@ def _fetch_qemu(archives: Sequence[Archive], say: Say) -> None:
                     f"The archives of this machine offer {package.file_name}, which is too old "
                     f"for SME2: it came with QEMU {LEAST_VERSION}."
                 )
-            say(
-                f"fetching QEMU {package.version} into the cache "
-                f"({package.bytes / 1e6:.1f} MB to download)"
-            )
+            size = f"({package.bytes / 1e6:.1f} MB to download)"
+            say(f"fetching QEMU {package.version} into the cache {size}")
 
     folder = cache_folder() / "tools" / "qemu"
     with locked(Path(f"{folder}.lock"), "fetching QEMU", say=say):
@@ -227,8 +224,6 @@ def _fetch_qemu(archives: Sequence[Archive], say: Say) -> None:
 
 def build_tools(say: Say, check: bool) -> Provided:
     """CMake and Ninja, which come with this package from PyPI."""
-    from pytest_sme2.system.toolchain import find_cmake, find_ninja
-
     try:
         cmake, ninja = find_cmake(), find_ninja()
     except Sme2Error as error:

@@ -1,18 +1,17 @@
 """Reads files that others wrote: any damage becomes one error with the place and the remedy.
 
-A file may be anything: missing, a device, endless, not text, deeply nested. All documents from
-outside are read here, so that every case is checked.
+A file may be anything: missing, a device, endless, not text, deeply nested.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
-import functools
 import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -37,6 +36,14 @@ def open_plain(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
+@contextlib.contextmanager
+def _readable(where: object, what: str, remedy: str, error: type[Sme2Error]) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, RecursionError, MemoryError) as reason:
+        raise error(f"{where} cannot be read: {what}{_in_short(reason)}. {remedy}") from reason
+
+
 def read_bytes(
     path: Path,
     *,
@@ -45,12 +52,8 @@ def read_bytes(
     error: type[Sme2Error] = Sme2Error,
 ) -> bytes:
     """The content of a plain file of at most ``limit`` bytes."""
-    try:
-        with open_plain(path) as file:
-            data = file.read(limit + 1)
-    except (OSError, ValueError) as reason:
-        why = getattr(reason, "strerror", None) or reason
-        raise error(f"{path} cannot be read: {why}. {remedy}") from reason
+    with _readable(path, "", remedy, error), open_plain(path) as file:
+        data = file.read(limit + 1)
     if len(data) > limit:
         raise error(f"{path} cannot be read: it has more than {limit >> 20} MiB. {remedy}")
     return data
@@ -70,10 +73,8 @@ def read_text_if_there(
         if isinstance(reason.__cause__, FileNotFoundError):
             return None
         raise
-    try:
+    with _readable(path, "", remedy, error):
         return data.decode("utf-8")
-    except UnicodeDecodeError as reason:
-        raise error(f"{path} cannot be read: {_in_short(reason)}. {remedy}") from reason
 
 
 def read_json(
@@ -101,8 +102,9 @@ def json_value(
     finite: bool = False,
 ) -> Any:
     """The value of a JSON text; ``finite`` refuses infinities and NaN, which JSON does not have."""
-    parse = functools.partial(json.loads, parse_constant=_refuse_constant if finite else None)
-    return _value(data, where, "JSON", parse, remedy, error)
+    with _readable(where, "it is not valid JSON: ", remedy, error):
+        text = data if isinstance(data, str) else data.decode("utf-8")
+        return json.loads(text, parse_constant=_refuse_constant if finite else None)
 
 
 def read_toml(path: Path, *, remedy: str, error: type[Sme2Error] = Sme2Error) -> Mapping[str, Any]:
@@ -113,24 +115,8 @@ def read_toml(path: Path, *, remedy: str, error: type[Sme2Error] = Sme2Error) ->
 def toml_value(
     data: bytes | str, where: str, *, remedy: str, error: type[Sme2Error] = Sme2Error
 ) -> Mapping[str, Any]:
-    table: Mapping[str, Any] = _value(data, where, "TOML", tomllib.loads, remedy, error)
-    return table
-
-
-def _value(
-    data: bytes | str,
-    where: str,
-    kind: str,
-    parse: Callable[[str], Any],
-    remedy: str,
-    error: type[Sme2Error],
-) -> Any:
-    try:
-        return parse(data if isinstance(data, str) else data.decode("utf-8"))
-    except (ValueError, RecursionError, MemoryError) as reason:
-        raise error(
-            f"{where} cannot be read: it is not valid {kind}: {_in_short(reason)}. {remedy}"
-        ) from reason
+    with _readable(where, "it is not valid TOML: ", remedy, error):
+        return tomllib.loads(data if isinstance(data, str) else data.decode("utf-8"))
 
 
 def _refuse_constant(name: str) -> None:
@@ -144,4 +130,4 @@ def _in_short(reason: Exception) -> str:
         return "it does not fit into memory"
     if isinstance(reason, UnicodeDecodeError):
         return f"byte {reason.start} is not UTF-8"
-    return str(reason)[:300]
+    return getattr(reason, "strerror", None) or str(reason)[:300]
