@@ -1,8 +1,7 @@
 """Useful random weights, for models without trained weights. Models call these functions.
 
-Speed does not depend on weights, but outputs do. In a deep network with random weights and default
-batch statistics, the signal vanishes layer by layer. In fp16 and int8 only zeros are left, and
-comparing outputs means nothing.
+In a deep network with random weights and default batch statistics, the signal vanishes layer by
+layer. In fp16 and int8 only zeros are left, and comparing outputs means nothing.
 """
 
 from __future__ import annotations

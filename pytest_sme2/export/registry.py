@@ -205,9 +205,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def register_model(
-    name: str,
-    variants: Sequence[str] = DEFAULT_VARIANTS,
-    emulated: Sequence[str] | None = None,
+    name: str, variants: Sequence[str] = DEFAULT_VARIANTS, emulated: Sequence[str] | None = None
 ) -> Callable[[_Class], _Class]:
     """Register the decorated class as the model ``name`` with these variants.
 

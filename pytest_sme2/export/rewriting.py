@@ -21,14 +21,11 @@ class Rewriting(TorchFunctionMode):  # type: ignore[misc]  # torch has no types 
     def __init__(self, names: Iterable[str]) -> None:
         super().__init__()
         self.replaced: dict[Any, list[Callable[..., Any]]] = {}
-        names = tuple(names)
-        for name in names:
-            for function, replacement in _REPLACED.get(name, {}).items():
+        # Images come last: a function has to be rewritten first.
+        for name in sorted(names, key=lambda name: name == "conv1d"):
+            replaced = _Images().functions() if name == "conv1d" else _REPLACED.get(name, {})
+            for function, replacement in replaced.items():
                 self.replaced.setdefault(function, []).append(replacement)
-        if "conv1d" in names:
-            images = _Images()
-            for function, as_image in images.functions().items():
-                self.replaced.setdefault(function, []).append(as_image)
 
     def __torch_function__(
         self, function: Any, types: Any, arguments: Any = (), keywords: Any = None
@@ -46,9 +43,8 @@ class Rewriting(TorchFunctionMode):  # type: ignore[misc]  # torch has no types 
 class _Images:
     """Sequences that stay images of height 1 from one convolution to the next.
 
-    XNNPACK has convolutions of images alone. Between two of them a sequence would be laid out anew,
-    twice. What a function gives back is a sequence, as before; nothing computes it where only
-    images are used.
+    XNNPACK has convolutions of images alone, so a sequence would be laid out anew between two. What
+    a function gives back is a sequence; nothing computes it where only images are used.
     """
 
     def __init__(self) -> None:
@@ -57,15 +53,12 @@ class _Images:
 
     def functions(self) -> dict[Any, Callable[..., Any]]:
         found: dict[Any, Callable[..., Any]] = {
-            functional.conv1d: self._convolution,
-            torch.conv1d: self._convolution,
-            functional.adaptive_avg_pool1d: self._mean,
-            torch.adaptive_avg_pool1d: self._mean,
-            functional.max_pool1d: self._maximum,
-            torch.max_pool1d: self._maximum,
+            function: functools.partial(self._element, function) for function in _BY_ELEMENT
         }
-        for function in _BY_ELEMENT:
-            found[function] = functools.partial(self._element, function)
+        for module in (functional, torch):
+            found[module.conv1d] = self._convolution
+            found[module.adaptive_avg_pool1d] = self._mean
+            found[module.max_pool1d] = self._maximum
         return found
 
     def _image(self, value: Any) -> Any:
@@ -125,12 +118,8 @@ class _Images:
     def _element(self, function: Any, value: Any, *others: Any, **keywords: Any) -> Any:
         """What works on each element, or on each channel, does so on images."""
         tensors = [value, *(one for one in others if isinstance(one, torch.Tensor))]
-        known = [id(one) in self._known for one in tensors]
-        if not known[0]:
-            return None
-        if function in _OF_TWO and not (
-            all(known) and all(one.shape == value.shape for one in tensors)
-        ):
+        alike = all(id(one) in self._known and one.shape == value.shape for one in tensors)
+        if id(value) not in self._known or (function in _OF_TWO and not alike):
             return None
         given = [self._image(one) if id(one) in self._known else one for one in others]
         return self._sequence(function(self._image(value), *given, **keywords))
@@ -285,10 +274,7 @@ def _transposed(
         (value.shape[2 + place] - 1) * step - padding[place] + size + output_padding[place]
         for place in range(2)
     ]
-    fits = (
-        ends[0] <= (value.shape[2] + taps - 1) * step
-        and ends[1] <= (value.shape[3] + taps - 1) * step
-    )
+    fits = all(end <= (value.shape[2 + n] + taps - 1) * step for n, end in enumerate(ends))
     if groups != 1 or dilation not in (1, (1, 1)) or value.dim() != 4 or not fits:
         return None
     if stride[1] != step or weight.shape[3] != size:

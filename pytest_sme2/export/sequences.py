@@ -1,5 +1,4 @@
-"""Models with a state, such as a key/value cache: what comes before the measured inference, and
-whole generations.
+"""Models with a state, such as a key/value cache: earlier inferences, and whole generations.
 
 Part of the child process; torch is given to it.
 """
@@ -107,9 +106,7 @@ class Generation:
     prompt: Sequence[Any]
     """The inputs of the prompt; the first has the tokens, ``[1, tokens]`` or ``[1, tokens, …]``."""
     steps: Sequence[Sequence[Any]]
-    """The inputs of each later step, in the shapes of ``get_example_inputs()``; None for one that
-    is fed back.
-    """
+    """The inputs of each later step, shaped as ``get_example_inputs()``; None if it is fed back."""
     fed_back: Mapping[int, int] = field(default_factory=dict)
     """By input of a step, the output of the step before that it is."""
     cache: int | None = None
@@ -211,8 +208,7 @@ def method_of_prompt(
 ) -> tuple[Any, str]:
     """The shapes that a language model takes, and the method for its prompt.
 
-    A model that takes several shapes has one method for all, as in ExecuTorch's own recipe. One
-    that does not is captured once more for the prompt.
+    One that takes several has one method, as in ExecuTorch's recipe; else the prompt has its own.
     """
     if said is None:
         return None, FORWARD

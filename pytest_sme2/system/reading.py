@@ -45,11 +45,7 @@ def _readable(where: object, what: str, remedy: str, error: type[Sme2Error]) -> 
 
 
 def read_bytes(
-    path: Path,
-    *,
-    remedy: str,
-    limit: int = DOCUMENT_BYTES,
-    error: type[Sme2Error] = Sme2Error,
+    path: Path, *, remedy: str, limit: int = DOCUMENT_BYTES, error: type[Sme2Error] = Sme2Error
 ) -> bytes:
     """The content of a plain file of at most ``limit`` bytes."""
     with _readable(path, "", remedy, error), open_plain(path) as file:
@@ -60,11 +56,7 @@ def read_bytes(
 
 
 def read_text_if_there(
-    path: Path,
-    *,
-    remedy: str,
-    limit: int = DOCUMENT_BYTES,
-    error: type[Sme2Error] = Sme2Error,
+    path: Path, *, remedy: str, limit: int = DOCUMENT_BYTES, error: type[Sme2Error] = Sme2Error
 ) -> str | None:
     """The text of a plain file, or None where there is no such file."""
     try:
