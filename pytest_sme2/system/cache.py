@@ -58,10 +58,8 @@ def cache_folder() -> Path:
 
 
 def find_cache() -> Path:
-    """Where exports, runners and tools are kept: a folder of our own, which may not exist yet.
-
-    It is in the one that ``SME2_CACHE_DIR`` names, else in the platform's folder for caches. If
-    ``SME2_CACHE_DIR`` names a cache of ours, that is the one.
+    """The cache, which may not exist yet: in the platform's folder for caches, else in the one that
+    ``SME2_CACHE_DIR`` names, unless that one is a cache of ours.
     """
     chosen = os.environ.get("SME2_CACHE_DIR")
     try:
@@ -142,8 +140,7 @@ def trusted(path: Path, cache: Path) -> Path:
         shared = cache.stat()
     except OSError:
         return path
-    steps = [cache, *(parent for parent in path.parents if parent.is_relative_to(cache)), path]
-    for step in steps:
+    for step in (cache, *(one for one in path.parents if one.is_relative_to(cache)), path):
         try:
             found = step.stat()
         except OSError:
@@ -160,19 +157,15 @@ def trusted(path: Path, cache: Path) -> Path:
         group = shared.st_mode & stat.S_IWGRP and found.st_gid == shared.st_gid
         ours = found.st_gid in {os.getegid(), *os.getgroups()}
         if found.st_uid not in owners and not (group and ours):
+            owner = f"user {found.st_uid}"
+            with contextlib.suppress(KeyError):
+                owner = pwd.getpwuid(found.st_uid).pw_name
             raise StorageError(
-                f"{step} cannot be used: it belongs to {_user_name(found.st_uid)}, and programs in "
-                "the cache are executed. Set SME2_CACHE_DIR to a folder of your own, make it yours "
-                "with chown, or share it with a group: docs/troubleshooting.md."
+                f"{step} cannot be used: it belongs to {owner}, and programs in the cache are "
+                "executed. Set SME2_CACHE_DIR to a folder of your own, make it yours with chown, "
+                "or share it with a group: docs/troubleshooting.md."
             )
     return path
-
-
-def _user_name(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return f"user {number}"
 
 
 def _usual_cache_folder() -> Path:
@@ -300,15 +293,12 @@ def remove(removed: Iterable[CacheEntry], why: str) -> None:
 def apply_limit(cache: Path | None = None) -> list[CacheEntry]:
     """Remove what killed processes left and, above the limit, what was not used for longest.
 
-    What may be in use stays, so the limit is one for what is kept from run to run. Once an hour is
-    enough. A folder without our mark is left alone.
+    What may be in use stays, so the limit is one for what is kept from run to run.
     """
-    limit = limit_from(os.environ.get(LIMIT_VARIABLE))
-    root = cache or find_cache()
+    limit, root = limit_from(os.environ.get(LIMIT_VARIABLE)), cache or find_cache()
     if limit is None or not is_ours(root):
         return []
-    now = time.time()
-    looked = root / _LOOKED
+    now, looked = time.time(), root / _LOOKED
     with contextlib.suppress(OSError):
         if 0 <= now - looked.stat().st_mtime < LOOK_SECONDS:
             return []

@@ -1,7 +1,6 @@
 """Reads ELF files without running them: the functions of a 64-bit file, and what a program needs.
 
-The meaning of function names is in ``trace/kernel_log.py``; the machines and libraries of a device
-are in ``runners/abi.py``.
+``trace/kernel_log.py`` knows what function names mean; ``runners/abi.py`` what a device has.
 """
 
 from __future__ import annotations

@@ -108,10 +108,9 @@ def unwritable(path: Path, error: OSError) -> StorageError:
 
 @contextlib.contextmanager
 def replacing(path: Path, *, durable: bool = False) -> Iterator[IO[bytes]]:
-    """A file to write; it replaces ``path`` when the block ends without an error.
+    """A file to write; it replaces ``path``, whole, when the block ends without an error.
 
-    A reader sees the old file or the new one, never half of it. With ``durable`` this also holds
-    after a power failure.
+    With ``durable`` a reader sees the old file or the new one even after a power failure.
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=_unfinished(path), suffix=".tmp")
     temporary = Path(name)
@@ -142,9 +141,8 @@ def new_folder(path: Path) -> Iterator[Path]:
     """
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        dir=path.parent, prefix=_unfinished(path), suffix=".tmp"
-    ) as temporary:
+    prefix = _unfinished(path)
+    with tempfile.TemporaryDirectory(".tmp", prefix, path.parent) as temporary:
         made = Path(temporary) / "made"
         made.mkdir()
         yield made
@@ -204,8 +202,7 @@ def write_json(path: Path, value: object) -> None:
 def cattrs_library() -> Any:
     """The package cattrs. It is imported late, since that takes 0.4 s, and only once.
 
-    A pytest run inside a test forgets the modules that it imported. After a second import, the
-    converters of the first one stay, and the second one does not know their errors.
+    A pytest run inside a test forgets modules; a second cattrs does not know the first's errors.
     """
     import cattrs.gen
     import cattrs.preconf.json
