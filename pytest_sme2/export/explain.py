@@ -59,7 +59,7 @@ _WAYS_OUT = (
 
 def explain(error: BaseException, progress: Reporter) -> str:
     """Two or three sentences: what failed and why, in which operator or line, and a way out."""
-    chain = _causes(error)
+    chain = causes(error)
     texts = [" ".join(str(link).split()) for link in chain]
     operator, place = _operator_in(" ".join(texts)), own_line(error, progress.own_files)
     node = _node_of(operator, progress) if operator else None
@@ -83,7 +83,7 @@ def explain(error: BaseException, progress: Reporter) -> str:
     return " ".join([*parts, *list(known)[:1]])
 
 
-def _causes(error: BaseException) -> list[BaseException]:
+def causes(error: BaseException) -> list[BaseException]:
     """The error, and what caused it, the first cause last."""
     chain = [error]
     while (deeper := chain[-1].__cause__ or chain[-1].__context__) and deeper not in chain:
@@ -128,7 +128,7 @@ def _words(operator: str) -> list[str]:
 
 def own_line(error: BaseException, own: Collection[Path]) -> str | None:
     """The deepest line of the model's own code in the traceback of the error or its causes."""
-    places = (_deepest(_frames(link), set(map(str, own)).__contains__) for link in _causes(error))
+    places = (_deepest(_frames(link), set(map(str, own)).__contains__) for link in causes(error))
     return next(filter(None, places), None)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pytest_sme2.export.explain import causes
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, missing_extra
 
 # Beside torch: for any variant, so that a process that forks has them all.
@@ -104,13 +105,10 @@ def import_torchvision() -> Any:
     return sys.modules["torchvision"]
 
 
-def misses_operators(error: BaseException | None) -> bool:
+def misses_operators(error: BaseException) -> bool:
     """Whether an error, or its cause, is that torchvision's compiled operators are missing."""
-    while error is not None:
-        if isinstance(error, RuntimeError) and "operator torchvision::" in str(error):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    runtime = [str(link) for link in causes(error) if isinstance(link, RuntimeError)]
+    return any("operator torchvision::" in text for text in runtime)
 
 
 @functools.cache

@@ -89,7 +89,6 @@ class ModelEntry:
     """What an emulator runs by default; None means the same as a device."""
 
     def defaults(self, *, emulated: bool) -> tuple[Variant, ...]:
-        """The variants that run by default."""
         return self.variants if self.emulated is None or not emulated else self.emulated
 
     def resolve(self, asked: Variant, *, emulated: bool) -> tuple[Variant, ...]:
@@ -172,8 +171,6 @@ class ModelEntry:
 
 @dataclass(frozen=True)
 class Registry:
-    """The models, and the problems of broken ones."""
-
     entries: tuple[ModelEntry, ...] = ()
     problems: tuple[Problem, ...] = ()
 

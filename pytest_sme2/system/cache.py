@@ -235,8 +235,6 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """One thing in the cache."""
-
     kind: str
     path: Path
     bytes: int

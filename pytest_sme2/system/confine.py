@@ -57,7 +57,6 @@ def confine(files: Iterable[Path]) -> bool:
 
 
 def limit_process(seconds: int | None = None) -> None:
-    """Limit this process and what it starts."""
     limits = {"RLIMIT_AS": _MEMORY_BYTES, "RLIMIT_FSIZE": _FILE_BYTES, "RLIMIT_CORE": 0}
     for name, most in limits.items():
         _lower(getattr(resource, name), most, most)

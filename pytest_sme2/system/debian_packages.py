@@ -103,11 +103,9 @@ def system_archives(folder: Path = SYSTEM_SOURCES) -> tuple[Archive, ...]:
     files = [folder / "sources.list", *sorted([*parts.glob("*.sources"), *parts.glob("*.list")])]
     found: list[Archive] = []
     for file in files:
-        try:
+        with contextlib.suppress(OSError):
             text = file.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            continue
-        found += parse_deb822(text) if file.suffix == ".sources" else parse_one_line(text)
+            found += parse_deb822(text) if file.suffix == ".sources" else parse_one_line(text)
     return tuple(found)
 
 
@@ -158,8 +156,6 @@ _REASONS = (
 
 @dataclass(frozen=True)
 class Package:
-    """A package as the archive offers it."""
-
     file_name: str
     bytes: int
 

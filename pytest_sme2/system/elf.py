@@ -23,7 +23,6 @@ _LONGEST_NAME = 256
 
 
 def machine_name(machine: int) -> str:
-    """The usual name of ELF's number for a CPU."""
     return _MACHINES.get(machine, f"machine {machine}")
 
 
@@ -98,8 +97,6 @@ class Function:
 
 @dataclass(frozen=True)
 class LoadedPart:
-    """One loaded part of the file."""
-
     offset: int
     address: int
     file_size: int
@@ -169,7 +166,6 @@ def read_needs(path: Path) -> Needs:
 
 
 def read_layout(path: Path) -> Layout:
-    """Of a 64-bit little-endian file."""
     data = _read_elf64(path)
     with _undamaged(path):
         headers = list(_program_headers(data))

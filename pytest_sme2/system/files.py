@@ -28,7 +28,6 @@ def from_here(path: Path) -> Path:
 
 
 def is_program(name: str) -> bool:
-    """Whether a name is that of an exported program."""
     return name.endswith(PROGRAM_SUFFIX)
 
 

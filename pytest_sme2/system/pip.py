@@ -1,7 +1,4 @@
-"""Asks pip: which versions of a package there are, for a wheel, and for a folder with a version.
-
-pip's own settings decide where it downloads from.
-"""
+"""Asks pip, by its own settings: for versions of a package, for a wheel, for a folder with one."""
 
 from __future__ import annotations
 
@@ -39,8 +36,6 @@ _CHECK = "Check the network and pip's index settings."
 
 @dataclass(frozen=True)
 class Pin:
-    """One version of a package."""
-
     package: str
     version: str
 

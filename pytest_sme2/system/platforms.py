@@ -41,12 +41,11 @@ def emulated_on() -> str | None:
 
 
 def host_platform() -> str:
-    """The platform of this machine."""
     machine = platform.machine().lower()
     try:
         return _MACHINES[(sys.platform, machine)]
     except KeyError:
-        if sys.platform == "darwin" and is_translated():
+        if sys.platform == "darwin" and sysctl("sysctl.proc_translated") == "1":
             raise TargetError(
                 "This Python is an Intel one, which macOS translates (Rosetta). The CPU is Apple "
                 "silicon: use a Python for arm64, for example from python.org or `brew install "
@@ -80,11 +79,6 @@ def sysctl(name: str) -> str:
 def macos_version() -> str:
     """As ``26.1``. Python's own answer depends on how that Python was built: 16 or 26."""
     return sysctl("kern.osproductversion")
-
-
-def is_translated() -> bool:
-    """Whether this process is an Intel one that Rosetta translates."""
-    return sysctl("sysctl.proc_translated") == "1"
 
 
 def is_virtual_machine() -> bool:

@@ -25,8 +25,6 @@ ANSWER_SECONDS = 180.0
 
 @dataclass(frozen=True)
 class Finished:
-    """How a program ended, and its output."""
-
     arguments: tuple[str, ...]
     returncode: int
     """Negative: the number of the signal that ended it."""
@@ -120,7 +118,6 @@ def pinned(cpus: Sequence[int]) -> Iterator[None]:
 
 
 def end_group(leader: int) -> None:
-    """End a process group, if it still exists."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
 
@@ -170,21 +167,18 @@ class _Leash:
             self._let_go()
         # Without a shell, programs may outlive this process.
         with contextlib.suppress(OSError):
-            self._start()
+            self._shell = subprocess.Popen(
+                ["/bin/sh", "-c", _SHELL],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={},
+                start_new_session=True,
+            )
+            self._owner = os.getpid()
+            atexit.register(self._let_go)
             self._write("".join(f"+ {group}\n" for group in self._groups))
-
-    def _start(self) -> None:
-        self._shell = subprocess.Popen(
-            ["/bin/sh", "-c", _SHELL],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            env={},
-            start_new_session=True,
-        )
-        self._owner = os.getpid()
-        atexit.register(self._let_go)
 
     def _write(self, text: str) -> None:
         if self._shell is not None and self._shell.stdin is not None:

@@ -148,7 +148,6 @@ def _program(
 
 
 def compiler(say: Say, check: bool) -> Provided:
-    """A C++ compiler for this machine."""
     cost = "no runner can be built: nothing can be run on this machine"
     found = _program("C++ compiler", ("c++", "g++", "clang++"), COMPILER, cost, say, check)
     problem = compiler_problem(found.found) if found.found is not None else ""

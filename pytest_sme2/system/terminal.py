@@ -102,7 +102,6 @@ def terminal_line(stream: TextIO) -> Say:
 
 
 def clear_line(stream: TextIO) -> None:
-    """Remove the progress line, if there is one."""
     if stream.isatty():
         _overwrite(stream, "")
 

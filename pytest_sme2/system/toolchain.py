@@ -1,7 +1,4 @@
-"""Finds CMake, Ninja and a compiler.
-
-Other modules decide where the SDK comes from and where the runner is kept.
-"""
+"""Finds CMake, Ninja and a compiler."""
 
 from __future__ import annotations
 
@@ -25,8 +22,6 @@ LEAST_CMAKE = Version("3.28")
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C++ compiler and its platform."""
-
     cxx: str
     version: str
     """The first line of its ``--version``."""
