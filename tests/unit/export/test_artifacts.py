@@ -14,7 +14,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -35,6 +34,7 @@ from pytest_sme2.system.cache import mark_cache
 from pytest_sme2.verdict.limits import TOLERANCES
 from pytest_sme2.verdict.numerics import agreement, within
 from tests.support.artifacts import make_artifact
+from tests.support.gone import wait_for, wait_until_gone
 from tests.support.needs import needs_export
 
 pytestmark = needs_export
@@ -79,7 +79,7 @@ class Model:
     def get_eager_model(self):
         return Net()
     def get_example_inputs(self):
-        return (torch.ones(3),)
+        return {inputs}
 """
 
 
@@ -88,6 +88,11 @@ def write_model(folder: Path, text: str) -> ModelEntry:
     (folder / "model.py").write_text(text, encoding="utf-8")
     (entry,) = discover([folder], entry_points=False).entries
     return entry
+
+
+def write_network(folder: Path, network: str, inputs: str = "(torch.ones(3),)") -> ModelEntry:
+    """A model of the folder's name with this class ``Net``, or this code in place of one."""
+    return write_model(folder, HEADER + network + MODEL.format(name=folder.name, inputs=inputs))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -142,15 +147,16 @@ def differences() -> Iterator[Differences]:
 @pytest.mark.parametrize(
     ("model", "variant"),
     [
-        pytest.param(name, variant, id=f"{name}-{variant}", marks=marks)
+        pytest.param(name, variant, marks=marks)
         # The others take minutes: the suite in tests/performance runs them, and this one too.
         for name, marks in (("toy_cnn", ()), ("mobilenet_v3_small", pytest.mark.nightly))
         for variant in MODELS.get(name).variants
     ]
     + [
-        pytest.param("toy_cnn", Variant(name), id=f"toy_cnn-{name}")
-        for name in ("int4", "int4_channel")
+        *(("toy_cnn", Variant("int4")), ("toy_cnn", Variant("int4_channel"))),
+        ("executorch:linear", FP32),
     ],
+    ids=str,
 )
 def test_every_variant_runs_and_agrees_with_the_eager_model(
     model: str, variant: Variant, differences: Differences
@@ -159,18 +165,10 @@ def test_every_variant_runs_and_agrees_with_the_eager_model(
         pytest.skip("needs torchvision, which the extra 'models' brings")
     artifact = export_model(MODELS.get(model), variant)
 
-    assert artifact.pte.name == f"{model}_xnnpack_{variant}.pte"
+    assert artifact.pte.name == f"{model.replace(':', '=3A')}_xnnpack_{variant}.pte"
     for _, size, tolerated in differences(artifact):
         assert size > 0
         assert tolerated
-
-
-def test_an_example_of_executorch_s_exports_like_any_other(differences: Differences) -> None:
-    artifact = export_model(MODELS.get("executorch:linear"), FP32)
-
-    assert artifact.pte.name == "executorch=3Alinear_xnnpack_fp32.pte"
-    ((_, _, tolerated),) = differences(artifact)
-    assert tolerated
 
 
 def test_toy_cnn_is_as_documented() -> None:
@@ -442,7 +440,7 @@ def test_an_artifact_does_not_land_on_another(
 
 def test_a_line_that_cannot_be_captured_is_named(tmp_path: Path) -> None:
     net = FORWARD + "        if x.sum() > 0:\n            return x + 1\n        return x\n"
-    entry = write_model(tmp_path / "branch", HEADER + net + MODEL.format(name="branch"))
+    entry = write_network(tmp_path / "branch", net)
     with pytest.raises(ExportError) as caught:
         export_model(entry, FP32, cache=tmp_path / "cache")
     message, where = str(caught.value).splitlines()
@@ -454,79 +452,64 @@ def test_a_line_that_cannot_be_captured_is_named(tmp_path: Path) -> None:
     assert not list((tmp_path / "cache" / "exports").glob(".*.part"))
 
 
-def test_an_operator_that_cannot_be_lowered_is_named(tmp_path: Path) -> None:
-    net = (
-        "@torch.library.custom_op('mylib::twist', mutates_args=())\n"
-        "def twist(x: torch.Tensor) -> torch.Tensor:\n    return x.flip(0)\n"
-        "@twist.register_fake\ndef _(x):\n    return torch.empty_like(x)\n"
-        + FORWARD
-        + "        return twist(x) + 1\n"
-    )
-    entry = write_model(tmp_path / "custom", HEADER + net + MODEL.format(name="custom"))
-    with pytest.raises(ExportError, match=r"Operator: mylib::twist\. At .*model\.py:11") as caught:
-        export_model(entry, FP32, cache=tmp_path / "cache")
-    assert len(str(caught.value).splitlines()) == 2
+TWIST = (
+    "@torch.library.custom_op('mylib::twist', mutates_args=())\n"
+    "def twist(x: torch.Tensor) -> torch.Tensor:\n    return x.flip(0)\n"
+    "@twist.register_fake\ndef _(x):\n    return torch.empty_like(x)\n"
+    f"{FORWARD}        return twist(x) + 1\n"
+)
+LAYERS = (
+    "class Net(torch.nn.Sequential):\n    def __init__(self):\n"
+    "        super().__init__({})\n    def forward(self, x):\n        return super().forward(x)\n"
+)
+CONV1D = LAYERS.format("torch.nn.Conv1d(4, 8, 3), torch.nn.PReLU(8)")
+CONV3D = LAYERS.format("torch.nn.Conv3d(3, 8, 3), torch.nn.ReLU()")
+PLAIN = f"{FORWARD}        return x + 1\n"
 
 
 @pytest.mark.parametrize(
-    ("layer", "shape", "variant", "words"),
+    ("variant", "network", "shape", "words"),
     [
+        ("fp32", TWIST, "3", r"^Model .*: mylib::twist\. At .*model\.py:11 .*\nThe full.*$"),
+        # What XNNPACK does not take is named, and not what it left.
         (
-            "torch.nn.Conv1d(4, 8, 3), torch.nn.PReLU(8)",
-            "1, 4, 32",
             "fp32",
+            CONV1D,
+            "1, 4, 32",
             r"The cause: AssertionError: .*non-NHWC.* Operator: aten::prelu\.default\. "
-            r"At .*model\.py:8 `return self\.layers\(x\)`\. .*four dimensions",
+            r"At .*model\.py:7 `return super\(\)\.forward\(x\)`.* .*four dimensions",
         ),
         (
-            "torch.nn.Conv3d(3, 8, 3), torch.nn.ReLU()",
-            "1, 3, 4, 8, 8",
             "int8",
-            r"Operator: aten::convolution\.default\. At .*model\.py:8 .*one or two dimensions",
+            CONV3D,
+            "1, 3, 4, 8, 8",
+            r"Operator: aten::convolution\.default\. At .*model\.py:7 .*one or two dimensions",
         ),
+        ("int4", PLAIN, "3", "no linear layer with a multiple of 32 inputs"),
+        ("int4_channel", PLAIN, "3", "int4_channel would be fp32"),
     ],
 )
-def test_what_xnnpack_does_not_take_is_named_and_not_what_it_left(
-    tmp_path: Path, layer: str, shape: str, variant: str, words: str
+def test_what_cannot_be_exported_is_named(
+    tmp_path: Path, variant: str, network: str, shape: str, words: str
 ) -> None:
-    net = (
-        "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-        f"        self.layers = torch.nn.Sequential({layer})\n"
-        "    def forward(self, x):\n        return self.layers(x)\n"
-    )
-    model = MODEL.format(name="odd").replace("torch.ones(3)", f"torch.randn({shape})")
-    model = model.replace("'odd'", f"'odd', variants=({variant!r},)")
-    entry = write_model(tmp_path / "odd", HEADER + net + model)
+    entry = write_network(tmp_path / "odd", network, f"(torch.randn({shape}),)")
     with pytest.raises(ExportError, match=words):
         export_model(entry, parse_variant(variant), cache=tmp_path / "cache")
 
 
 def test_a_model_that_fails_in_eager_mode_is_the_model_s_error(tmp_path: Path) -> None:
-    net = FORWARD + "        return x @ torch.ones(7)\n"
-    entry = write_model(tmp_path / "eager", HEADER + net + MODEL.format(name="eager"))
+    entry = write_network(tmp_path / "eager", FORWARD + "        return x @ torch.ones(7)\n")
     with pytest.raises(ModelError, match=r"fails before any export.*model\.py:5"):
         export_model(entry, FP32, cache=tmp_path / "cache")
-
-
-def test_int4_without_a_layer_to_quantize_is_an_error(tmp_path: Path) -> None:
-    net = FORWARD + "        return x + 1\n"
-    entry = write_model(tmp_path / "net", HEADER + net + MODEL.format(name="plain"))
-    with pytest.raises(ExportError, match="no linear layer with a multiple of 32 inputs"):
-        export_model(entry, Variant("int4"), cache=tmp_path / "cache")
-    with pytest.raises(ExportError, match="int4_channel would be fp32"):
-        export_model(entry, Variant("int4_channel"), cache=tmp_path / "cache")
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("torchvision"), reason="needs torchvision")
 def test_a_model_may_import_torchvision_and_give_a_tensor_alone(tmp_path: Path) -> None:
     """And its weights as bfloat16, which a reader is told."""
-    net = "class Net(torch.nn.Linear):\n    def __init__(self):\n"
+    net = "import torchvision.models\nclass Net(torch.nn.Linear):\n    def __init__(self):\n"
     net += "        super().__init__(3, 3, dtype=torch.bfloat16)\n"
-    model = MODEL.format(name="plain").replace("(torch.ones(3),)", "torch.ones(3)")
-    text = "import torchvision.models\n" + HEADER + net + model
-    artifact = export_model(
-        write_model(tmp_path / "net", text), Variant("fp32"), cache=tmp_path / "cache"
-    )
+    entry = write_network(tmp_path / "net", net, "torch.ones(3)")
+    artifact = export_model(entry, FP32, cache=tmp_path / "cache")
     assert [entry.shape for entry in artifact.inputs] == [(3,)]
     assert artifact.weights == "random (seed 0), given as bfloat16"
 
@@ -538,7 +521,7 @@ def test_a_kill_leaves_no_half_made_artifact_and_no_process(tmp_path: Path) -> N
         f"pids = pathlib.Path({str(pid_file)!r})\n"
         "pids.write_text(f'{os.getpid()} {os.getppid()}.')\ntime.sleep(3600)\n"
     )
-    write_model(tmp_path / "models" / "slow", HEADER + net + MODEL.format(name="slow"))
+    write_network(tmp_path / "models" / "slow", net)
     cache = tmp_path / "cache"
     mark_cache(cache)
     words = ["export", "slow", "--models-folder", str(tmp_path / "models")]
@@ -548,29 +531,12 @@ def test_a_kill_leaves_no_half_made_artifact_and_no_process(tmp_path: Path) -> N
         cwd=ROOT,
         stderr=subprocess.DEVNULL,
     ) as process:
-        wait_for(lambda: pid_file.exists() and pid_file.read_text().endswith("."), 600)
+        wait_for(lambda: pid_file.exists() and pid_file.read_text().endswith("."))
         process.send_signal(signal.SIGKILL)
     # Of the export, and of what it was forked from.
-    pids = [int(word) for word in pid_file.read_text().rstrip(".").split()]
-    wait_for(lambda: not any(map(is_alive, pids)), 600)
+    for pid in pid_file.read_text().rstrip(".").split():
+        wait_until_gone(int(pid))
     assert not list((cache / "exports").glob("*_xnnpack_*"))
-
-
-def wait_for(condition: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    # Whoever inherits it may be slow to collect it: a zombie is as dead.
-    status = Path(f"/proc/{pid}/status")
-    return not (status.exists() and "State:\tZ" in status.read_text())
 
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -616,7 +582,7 @@ def test_without_torchvision_the_models_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing = "raise ModuleNotFoundError('No module named torchvision', name='torchvision')\n"
-    write_model(tmp_path / "models" / "seen", HEADER + missing + MODEL.format(name="seen"))
+    write_network(tmp_path / "models" / "seen", missing)
     monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "cache"))
     assert main(["export", "seen", "--models-folder", str(tmp_path / "models")]) == 3
     told = capsys.readouterr().err
@@ -671,6 +637,7 @@ def test_wrong_record_is_a_damaged_artifact(
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="names are UTF-8 there")
 def test_folder_name_that_is_not_utf8_is_refused_before_torch_fails(tmp_path: Path) -> None:
-    entry = write_model(tmp_path / os.fsdecode(b"caf\xe9"), HEADER + MODEL.format(name="tiny"))
+    text = HEADER + MODEL.format(name="tiny", inputs="()")
+    entry = write_model(tmp_path / os.fsdecode(b"caf\xe9"), text)
     with pytest.raises(ModelError, match=r"is not UTF-8.*Move or rename the folder"):
         export_model(entry, Variant("fp32"), cache=tmp_path / "cache")

@@ -5,14 +5,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_sme2.system.processes import _Leash, run_process, whitelisted_environment
-from tests.support.gone import wait_until_gone
+from tests.support.gone import wait_for, wait_until_gone
 
 
 def python(code: str) -> list[str]:
@@ -114,14 +113,6 @@ program = "import os, subprocess, sys, time; from pathlib import Path; " \\
     "os.replace(sys.argv[1] + '.part', sys.argv[1]); time.sleep(600)"
 run_process([sys.executable, "-c", program, sys.argv[1]], timeout_seconds=600)
 """
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    for _ in range(12_000):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not happen within ten minutes")
 
 
 def test_programs_end_when_their_starter_is_killed(tmp_path: Path) -> None:
