@@ -1,14 +1,34 @@
-"""Whose files in a cache may be executed."""
+"""Whose files in a cache may be executed; what is removed from it, and what stays."""
 
 from __future__ import annotations
 
+import json
 import os
+import time
 from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import StorageError
-from pytest_sme2.system.cache import cache_folder, is_ours, trusted
+from pytest_sme2.cli.main import main
+from pytest_sme2.errors import StorageError, UsageError
+from pytest_sme2.system.cache import (
+    DEFAULT_LIMIT,
+    IN_USE_SECONDS,
+    LOG,
+    MARK,
+    apply_limit,
+    cache_folder,
+    discard,
+    entries,
+    is_ours,
+    limit_from,
+    mark_used,
+    parse_age,
+    parse_size,
+    put_in_place,
+    trusted,
+    working_folder,
+)
 
 
 @pytest.fixture
@@ -26,9 +46,8 @@ def test_cache_of_this_user_is_accepted(planted: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("SME2_CACHE_DIR", str(folder))
     own = cache_folder()
     assert own == folder / "pytest-sme2"
-    assert (
-        (own / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55")
-    )
+    tag = (own / "CACHEDIR.TAG").read_text()
+    assert tag.startswith("Signature: 8a477f597d28d172789f06886806bc55")
     assert is_ours(own)
     assert own.stat().st_mode == folder.stat().st_mode
     assert {path.name for path in folder.iterdir()} == {"runners", own.name}
@@ -79,3 +98,184 @@ def test_members_of_a_group_share_a_cache(planted: Path, monkeypatch: pytest.Mon
         os.chown(planted, 4242, 4242)
         with pytest.raises(StorageError, match="it belongs to"):
             trusted(planted, folder)
+
+
+# --- what is removed, and what stays --------------------------------------------------------------
+
+DAY = 86400
+
+
+def put(cache: Path, name: str, size: int, days: float) -> Path:
+    folder = cache / name
+    folder.mkdir(parents=True)
+    (folder / "file").write_bytes(bytes(size))
+    used = time.time() - days * DAY
+    os.utime(folder, (used, used))
+    return folder
+
+
+OLD, NEW = (f"exports/{name}-{'0' * 24}-{'1' * 8}" for name in ("old", "new"))
+MIDDLE, BUSY = f"emulated/{'a' * 32}", f"runners/busy-{'b' * 12}"
+HALF = f"exports/.half.{'c' * 8}.part"
+ALL = {OLD, NEW, MIDDLE, "tools/qemu", HALF}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "shared"))
+    monkeypatch.delenv("SME2_CACHE_LIMIT", raising=False)
+    folder = cache_folder()
+    put(folder, OLD, 3000, 40)
+    put(folder, NEW, 2000, 0)
+    put(folder, MIDDLE, 4000, 10)
+    put(folder, "tools/qemu", 5000, 90)
+    put(folder, HALF, 100, 2)
+    (folder / "exports" / "locks").mkdir()
+    (folder / "exports" / "x.lock").touch()
+    return folder
+
+
+def names(cache: Path) -> set[str]:
+    return {f"{entry.kind}/{entry.path.name}" for entry in entries(cache)}
+
+
+def test_entries_are_sorted_by_use(cache: Path) -> None:
+    found = [str(entry.path.relative_to(cache)) for entry in entries(cache)]
+    assert found == ["tools/qemu", OLD, MIDDLE, HALF, NEW]
+    mark_used(cache / OLD)
+    assert entries(cache)[-1].path == cache / OLD
+    mark_used(cache / "missing")
+
+
+def test_below_the_limit_only_half_made_entries_are_removed(cache: Path) -> None:
+    assert [entry.path for entry in apply_limit()] == [cache / HALF]
+    assert names(cache) == ALL - {HALF}
+
+
+@pytest.mark.parametrize(
+    ("limit", "left"),
+    [
+        ("10 KB", {NEW, BUSY, MIDDLE, "tools/qemu"}),
+        # What is in use stays, and so does what was fetched by hand.
+        ("1 B", {NEW, BUSY, "tools/qemu"}),
+        ("none", {*ALL, BUSY}),
+    ],
+)
+def test_above_the_limit_the_least_recently_used_is_removed(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, limit: str, left: set[str]
+) -> None:
+    put(cache, BUSY, 3000, (IN_USE_SECONDS - 60) / DAY)
+    monkeypatch.setenv("SME2_CACHE_LIMIT", limit)
+    apply_limit()
+    assert names(cache) == left
+
+
+def test_a_cache_that_does_not_exist_is_not_made(tmp_path: Path) -> None:
+    assert apply_limit(tmp_path / "none") == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sizes_and_ages() -> None:
+    for text, size in (("2 GB", 2 * 10**9), ("500mb", 5 * 10**8), ("1.5 KB", 1500), ("7", 7)):
+        assert parse_size(text) == limit_from(text) == size
+    for text in ("much", "-1 GB", "1 PB", "9" * 99):
+        with pytest.raises(UsageError, match="is not a size"):
+            parse_size(text)
+    with pytest.raises(UsageError, match="is not an age"):
+        parse_age("a month")
+    assert parse_age("2d") == 2 * DAY
+    assert parse_age("12h") == DAY / 2
+    assert limit_from(None) == limit_from(" ") == DEFAULT_LIMIT
+
+
+def test_the_command_shows_and_removes(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clean"]) == 0
+    shown = capsys.readouterr().out
+    assert "exports" in shown
+    assert "oldest unused for 40 d, 1 left half made" in shown
+    assert names(cache) == ALL
+    assert main(["clean", "--kind", "exports", "--older-than", "30d"]) == 0
+    assert "1 removed" in capsys.readouterr().out
+    assert names(cache) == ALL - {OLD}
+    assert main(["clean", "--keep", "3 KB", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {row["kind"] for row in document["entries"] if row["removed"]} == {"tools", "emulated"}
+    assert names(cache) == {NEW, HALF}
+    assert main(["clean", "--older-than", "30d", "--device", "android"]) == 2
+    assert "are about the cache" in capsys.readouterr().err
+
+
+def test_it_looks_once_an_hour(cache: Path) -> None:
+    apply_limit()
+    half = put(cache, HALF, 1, 9)
+    assert apply_limit() == []
+    os.utime(cache / "cleaned", (0, 0))
+    assert [entry.path for entry in apply_limit()] == [half]
+
+
+# As people have them beside each other in one folder for all caches.
+OTHERS = (
+    "sdk/android-ndk-r27", "packages/.git", "tools/.config", "weights/.private", "exports/mine",
+    "exports/.half.part", "runners/ccache", "emulated/snapshots", "bundles/x", "fake-phone/mount",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ["", "pytest-sme2"])
+def test_what_others_keep_is_never_touched(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    others = [put(cache.parent / place, name, 10, 400) for name in OTHERS]
+    monkeypatch.setenv("SME2_CACHE_LIMIT", "0")
+    assert {entry.path for entry in apply_limit()} == {cache / OLD, cache / MIDDLE, cache / HALF}
+    assert main(["clean"]) == 0
+    assert ("has also: exports, runners" in capsys.readouterr().out) == (place == "")
+    assert main(["clean", "--keep", "0"]) == 0
+    assert names(cache) == set()
+    assert all((folder / "file").is_file() for folder in others)
+
+
+@pytest.mark.parametrize("mark", [None, "pytest-sme2 cache, version 2\n", "link"])
+def test_nothing_is_deleted_without_our_mark(
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    mark: str | None,
+) -> None:
+    (cache / MARK).rename(cache.parent / "copy")
+    if mark == "link":
+        (cache / MARK).symlink_to(cache.parent / "copy")
+    elif mark is not None:
+        (cache / MARK).write_text(mark)
+    monkeypatch.setenv("SME2_CACHE_LIMIT", "0")
+    assert apply_limit(cache) == []
+    with pytest.raises(StorageError, match=f"{MARK}.* may not be ours. Move it away"):
+        discard(cache / OLD, "")
+    made = put(cache, "tools/made", 1, 0)
+    with pytest.raises(StorageError, match="is not deleted"):
+        put_in_place(made, cache / "tools" / "qemu")
+    with working_folder(cache / "exports" / "half"):
+        pass
+    assert names(cache) == ALL
+    assert main(["clean"]) == 0
+    assert f"There is no {MARK}" in capsys.readouterr().out
+    assert main(["clean", "--keep", "0"]) == 3
+    assert "nothing in it is deleted" in capsys.readouterr().err
+    assert names(cache) == ALL
+
+
+def test_each_deletion_is_listed(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    apply_limit()
+    assert main(["clean", "--older-than", "30d"]) == 0
+    put_in_place(put(cache, "tools/made", 1, 0), cache / NEW)
+    lines = (cache / LOG).read_text().splitlines()
+    assert [line.split(" ", 1)[1] for line in lines] == [
+        f"'{HALF}': left by a killed process",
+        "'tools/qemu': sme2 clean",
+        f"'{OLD}': sme2 clean",
+        f"'{NEW}': made again",
+    ]
+    for _ in range(3):
+        discard(put(cache, "tools/a\nb", 1, 0), "x" * 300_000)
+    # The log and the one before it: it does not grow for ever.
+    assert [path.name for path in sorted(cache.glob(f"{LOG}*"))] == [LOG, f"{LOG}.old"]
+    assert (cache / LOG).read_text().count("\n") == 1

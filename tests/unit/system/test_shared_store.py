@@ -108,28 +108,15 @@ def test_what_is_there_is_not_sent_again(
     assert [name.parent.name for name in changed] == ["ac"], "the list alone"
 
 
-def cut(store: Path) -> None:
-    largest(store).write_bytes(largest(store).read_bytes()[:-1])
-
-
-def other_bytes(store: Path) -> None:
-    largest(store).write_bytes(largest(store).read_bytes()[::-1])
-
-
-def remove(store: Path) -> None:
-    largest(store).unlink()
-
-
-def more_bytes(store: Path) -> None:
-    with largest(store).open("ab") as file:
-        file.write(b"x")
-
-
 def largest(store: Path) -> Path:
     return max((store / "cas").iterdir(), key=lambda path: path.stat().st_size)
 
 
-def rewrite(change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
+def replace(change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    return lambda store: largest(store).write_bytes(change(largest(store).read_bytes()))
+
+
+def rewrite(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
     def damage(store: Path) -> None:
         (path,) = (store / "ac").iterdir()
         document = json.loads(path.read_text())
@@ -143,19 +130,14 @@ def lead_out(entry: dict[str, Any]) -> None:
     entry["files"]["../../../planted"] = entry["files"].pop("result.json")
 
 
-def nonsense(store: Path) -> None:
-    (path,) = (store / "ac").iterdir()
-    path.write_bytes(b"\xff[" * 100_000)
-
-
 @pytest.mark.parametrize(
     "damage",
     [
-        cut,
-        other_bytes,
-        remove,
-        more_bytes,
-        nonsense,
+        replace(lambda data: data[:-1]),
+        replace(lambda data: data[::-1]),
+        replace(lambda data: data + b"x"),
+        lambda store: largest(store).unlink(),
+        lambda store: next((store / "ac").iterdir()).write_bytes(b"\xff[" * 100_000),
         rewrite(lead_out),
         rewrite(lambda entry: entry.update(name="cd" * 16)),
         rewrite(lambda entry: entry.update(kind="runners")),
@@ -244,11 +226,7 @@ def offer_often(folder: Path) -> None:
     ],
 )
 def test_a_store_that_fails_is_left_alone_after_one_line(
-    tmp_path: Path,
-    use: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
-    fault: str,
-    why: str,
+    tmp_path: Path, use: Callable[..., None], monkeypatch: pytest.MonkeyPatch, fault: str, why: str
 ) -> None:
     with web_server(tmp_path / "server") as server:
         use(f"{server.address}/open", write=True)

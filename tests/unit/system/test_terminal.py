@@ -60,9 +60,7 @@ def test_bytes_that_are_not_text_reach_files_but_not_terminals(
         assert stream.getvalue() == f"a{shown}{plain(EVIL)}"
 
 
-def test_only_the_progress_line_moves_the_cursor(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_only_the_progress_line_moves_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     with plain_output():
