@@ -14,9 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_sme2.cli.main import main
-from pytest_sme2.errors import MissingExtraError, ModelError, UsageError
+from pytest_sme2.errors import ModelError, UsageError
 from pytest_sme2.export.discovery import discover
-from pytest_sme2.export.registry import ModelEntry, executorch_models, register_model
+from pytest_sme2.export.registry import ModelEntry, executorch_models
 from pytest_sme2.export.variant import Variant, parse_variant
 from pytest_sme2.system.files import safe_name
 from tests.support.needs import needs_export
@@ -82,11 +82,7 @@ class Net: pass
 
 @pytest.mark.parametrize(
     ("emulated", "expected"),
-    [
-        (None, ["fp32", "fp16"]),
-        (("fp32@64", "int8@32"), ["fp32@64", "int8@32"]),
-        ((), []),
-    ],
+    [(None, ["fp32", "fp16"]), (("fp32@64", "int8@32"), ["fp32@64", "int8@32"]), ((), [])],
 )
 def test_an_emulator_may_run_other_variants(
     tmp_path: Path, emulated: tuple[str, ...] | None, expected: list[str]
@@ -246,11 +242,6 @@ def test_file_names_of_different_names_differ(one: str, other: str) -> None:
     assert (safe_name(one) == safe_name(other)) == (one == other)
 
 
-def test_plain_names_stay_readable() -> None:
-    assert safe_name("toy_cnn") == "toy_cnn"
-    assert safe_name("executorch:mv2") == "executorch=3Amv2"
-
-
 @pytest.mark.skipif(sys.platform == "darwin", reason="names are UTF-8 there")
 def test_folder_name_that_is_not_utf8_can_be_loaded(tmp_path: Path) -> None:
     text = IMPORT + "@register_model('late')\nclass M:\n" + METHODS
@@ -263,13 +254,6 @@ def test_failing_model_shows_its_own_traceback(tmp_path: Path) -> None:
         entry.load()
     assert 'model.py", line 2' in str(caught.value)
     assert "registry.py" not in str(caught.value)
-
-
-def test_failed_load_names_the_missing_extra(tmp_path: Path) -> None:
-    missing = "raise ModuleNotFoundError('No module named timm', name='timm.layers')\n"
-    entry = only(tmp_path, IMPORT + missing + "@register_model('needy')\nclass M: pass\n")
-    with pytest.raises(MissingExtraError, match=r"uv pip install .*'pytest-sme2\[models\]'"):
-        entry.load()
 
 
 def test_a_class_that_does_not_keep_the_contract_is_named(tmp_path: Path) -> None:
@@ -286,13 +270,6 @@ def test_size_is_passed_to_a_class_that_takes_it(tmp_path: Path) -> None:
     assert [vars(sized.instantiate(*size))["size"] for size in ((32,), ())] == [32, 8]
     with pytest.raises(UsageError, match="'@32' is not possible"):
         fixed.instantiate(32)
-
-
-def test_the_decorator_returns_the_class_it_marks() -> None:
-    class Model:
-        pass
-
-    assert register_model("m")(Model) is Model
 
 
 # --- entry points ---------------------------------------------------------------------------------

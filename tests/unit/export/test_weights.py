@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import http.server
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -36,19 +37,22 @@ def described(digest: str = "") -> str:
     return f'file = "net.pt"\nsource = "a place"\nlicence = "MIT"\nsha256 = "{digest}"\n'
 
 
-def kept_files(cache: Path) -> list[str]:
-    return [path.name for path in cache.rglob("*") if path.is_file() and path.suffix != ".lock"]
+def fetch(folder: Path, place: object, digest: str | None = "", **options: Any) -> tuple[Path, str]:
+    """The file at ``place`` for a model that publishes these digits, or describes no file."""
+    entry = model(folder / "one", None if digest is None else described(digest))
+    choices = {"cache": folder / "cache", "say": lambda line: None, **options}
+    return fetch_weights(entry, str(place), **choices)
 
 
-def quiet(line: str) -> None:
-    """Discard progress."""
+def kept_files(folder: Path) -> list[str]:
+    found = (folder / "cache").rglob("*")
+    return [path.name for path in found if path.is_file() and path.suffix != ".lock"]
 
 
 def test_folder_without_description_has_no_upstream(tmp_path: Path) -> None:
-    entry = model(tmp_path / "one", None)
-    assert upstream_of(entry) is None
+    assert upstream_of(model(tmp_path / "one", None)) is None
     with pytest.raises(UsageError, match=r"a file cannot be checked.*weights\.toml"):
-        fetch_weights(entry, "file", cache=tmp_path, say=quiet)
+        fetch(tmp_path, "file", None)
 
 
 @pytest.mark.parametrize(
@@ -69,13 +73,10 @@ def test_a_wrong_description_is_named(tmp_path: Path, text: str, message: str) -
 
 @pytest.mark.parametrize("digits", [0, 8, 64])
 def test_the_published_file_is_kept(tmp_path: Path, digits: int) -> None:
-    entry = model(tmp_path / "one", described(DIGEST[:digits]))
     file = tmp_path / "my $(file).bin"
     file.write_bytes(CONTENT)
     given = "" if digits == 64 else DIGEST.upper()
-    kept, digest = fetch_weights(
-        entry, str(file), sha256=given, cache=tmp_path / "cache", say=quiet
-    )
+    kept, digest = fetch(tmp_path, file, DIGEST[:digits], sha256=given)
     assert digest == DIGEST
     assert kept.read_bytes() == CONTENT
     assert kept.suffix == ".pt"
@@ -84,35 +85,28 @@ def test_the_published_file_is_kept(tmp_path: Path, digits: int) -> None:
 
 @pytest.mark.parametrize("digits", [0, 8, 63])
 def test_a_part_of_the_hash_is_not_enough(tmp_path: Path, digits: int) -> None:
-    entry = model(tmp_path / "one", described(DIGEST[:digits]))
-    (tmp_path / "file").write_bytes(CONTENT)
-    with pytest.raises(EvidenceError, match=rf"{digits} of the 64 digits.*--sha256 {DIGEST}"):
-        fetch_weights(entry, str(tmp_path / "file"), cache=tmp_path / "cache", say=quiet)
-    with pytest.raises(UsageError, match="64 hexadecimal digits"):
-        fetch_weights(entry, "file", sha256=DIGEST[:8], cache=tmp_path / "cache", say=quiet)
-    with pytest.raises(EvidenceError, match="the given one with 000"):
-        fetch_weights(entry, str(tmp_path / "file"), sha256="0" * 64, cache=tmp_path, say=quiet)
-
-
-def test_another_file_is_refused_and_not_kept(tmp_path: Path) -> None:
-    entry = model(tmp_path / "one", described("0" * 8))
-    file = tmp_path / "file"
+    file, known = tmp_path / "file", DIGEST[:digits]
     file.write_bytes(CONTENT)
+    with pytest.raises(EvidenceError, match=rf"{digits} of the 64 digits.*--sha256 {DIGEST}"):
+        fetch(tmp_path, file, known)
+    with pytest.raises(UsageError, match="64 hexadecimal digits"):
+        fetch(tmp_path, file, known, sha256=DIGEST[:8])
+    with pytest.raises(EvidenceError, match="the given one with 000"):
+        fetch(tmp_path, file, known, sha256="0" * 64)
     with pytest.raises(EvidenceError, match=rf"begins with {DIGEST[:8]}.*00000000") as caught:
-        fetch_weights(entry, str(file), cache=tmp_path / "cache", say=quiet)
+        fetch(tmp_path, file, "0" * 8)
     assert caught.value.exit_code == 1
-    assert kept_files(tmp_path / "cache") == []
+    assert kept_files(tmp_path) == []
 
 
 def test_unavailable_file_is_an_error(tmp_path: Path) -> None:
-    entry = model(tmp_path / "one", described())
     with pytest.raises(UsageError, match="does not exist"):
-        fetch_weights(entry, str(tmp_path / "missing"), cache=tmp_path, say=quiet)
+        fetch(tmp_path, tmp_path / "missing")
     for address in ("http://example.invalid/x", f"file://{tmp_path}/one/model.py"):
         with pytest.raises(UsageError, match="not an https address"):
-            fetch_weights(entry, address, cache=tmp_path, say=quiet)
+            fetch(tmp_path, address)
     with pytest.raises(Sme2Error, match=r"cannot be downloaded.*--from FILE"):
-        fetch_weights(entry, "https://127.0.0.1:1/x", cache=tmp_path, say=quiet)
+        fetch(tmp_path, "https://127.0.0.1:1/x")
 
 
 class Served(http.server.BaseHTTPRequestHandler):
@@ -153,14 +147,12 @@ def server() -> Iterator[str]:
 def test_a_served_file_is_kept_and_one_with_another_hash_takes_nothing_away(
     tmp_path: Path, server: str, name: str
 ) -> None:
-    entry = model(tmp_path / "one", described(DIGEST))
     said: list[str] = []
-    kept, digest = fetch_weights(entry, f"{server}/{name}", cache=tmp_path, say=said.append)
+    kept, digest = fetch(tmp_path, f"{server}/{name}", DIGEST, say=said.append)
     assert digest == DIGEST
     assert said == [f"fetching {server}/{name}"]
-    model(tmp_path / "one", described("0" * 8))
     with pytest.raises(EvidenceError, match=r"is not net\.pt: its sha256 begins with"):
-        fetch_weights(entry, f"{server}/net.pt", cache=tmp_path, say=quiet)
+        fetch(tmp_path, f"{server}/net.pt", "0" * 8)
     assert list(kept.parent.iterdir()) == [kept]
     assert kept.read_bytes() == CONTENT
 
@@ -181,25 +173,22 @@ def test_incomplete_download_is_not_kept(
     if path == "endless":
         monkeypatch.setattr(weights, "LARGEST_BYTES", 3)
     # Nothing is published to check it against: only the length tells.
-    entry = model(tmp_path / "one", described())
-    with pytest.raises(Sme2Error, match="cannot be downloaded") as caught:
-        fetch_weights(entry, f"{server}/{path}", cache=tmp_path / "cache", say=quiet)
-    assert reason in str(caught.value)
-    assert kept_files(tmp_path / "cache") == []
+    with pytest.raises(Sme2Error, match=f"cannot be downloaded.*{re.escape(reason)}"):
+        fetch(tmp_path, f"{server}/{path}")
+    assert kept_files(tmp_path) == []
 
 
 def test_a_second_process_does_not_touch_the_file_of_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both start at once; the second brings another file while the first checks its own."""
-    entry = model(tmp_path / "one", described(DIGEST))
     (tmp_path / "good").write_bytes(CONTENT)
     (tmp_path / "bad").write_bytes(b"other")
     refused: list[str] = []
 
     def second() -> None:
         try:
-            fetch_weights(entry, str(tmp_path / "bad"), cache=tmp_path, say=quiet)
+            fetch(tmp_path, tmp_path / "bad", DIGEST)
         except EvidenceError as error:
             refused.append(str(error))
 
@@ -213,7 +202,7 @@ def test_a_second_process_does_not_touch_the_file_of_the_first(
             other.join(0.3)
 
     monkeypatch.setattr(weights, "_check", slow_check)
-    kept, _ = fetch_weights(entry, str(tmp_path / "good"), cache=tmp_path, say=quiet)
+    kept, _ = fetch(tmp_path, tmp_path / "good", DIGEST)
     other.join(60)
     assert kept.read_bytes() == CONTENT
     assert len(refused) == 1

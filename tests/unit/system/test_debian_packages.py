@@ -52,9 +52,8 @@ def test_archive_without_the_suite_is_skipped(tmp_path: Path) -> None:
     browser = archive(tmp_path / "browser", "stable", [("browser", "1", TOOL)])
     debian = archive(tmp_path / "debian", "sid", [("tool", "1:11.1-1", TOOL)])
     offers: list[Sequence[Package]] = []
-    unpack_packages(
-        ["tool"], with_suites([browser, debian], ["sid"]), tmp_path / "out/tools", offers.append
-    )
+    asked = with_suites([browser, debian], ["sid"])
+    unpack_packages(["tool"], asked, tmp_path / "out/tools", offers.append)
     assert (tmp_path / "out/tools/usr/bin/tool").read_bytes() == b"data"
     assert names(tmp_path / "out") == ["tools"]
     ((offered,),) = offers
@@ -208,20 +207,17 @@ def test_a_package_as_they_are(tmp_path: Path, folder: Path) -> None:
         entry("./usr/lib/", FOLDER),
         entry("./lib/through"),
         entry("./usr/lib/later.so", LINK, "not-there.so.1"),
+        entry("./usr/bin/as-root", mode=0o6777),
+        entry("./usr/bin/link", LINK, "tool"),
+        entry("./usr/bin/link"),
     )
     unpack_content(archive, folder, "a.deb")
-    assert (folder / "usr/bin/tool").read_bytes() == b"data"
+    for name in ("bin/tool", "sbin/up", "bin/same", "lib/through"):
+        assert (folder / "usr" / name).read_bytes() == b"data"
     assert (folder / "usr/bin/again").resolve() == (folder / "usr/bin/tool").resolve()
-    assert (folder / "usr/sbin/up").read_bytes() == b"data"
-    assert (folder / "usr/bin/same").read_bytes() == b"data"
-    assert (folder / "usr/lib/through").read_bytes() == b"data"
-    assert stat.S_IMODE((folder / "usr/bin/tool").stat().st_mode) == 0o755
-    assert stat.S_IMODE((folder / "usr/share/doc").stat().st_mode) == 0o644
-
-
-def test_setuid_bits_are_dropped(tmp_path: Path, folder: Path) -> None:
-    unpack_content(content(tmp_path / "c.tar", entry("x", mode=0o6777)), folder, "a.deb")
-    assert stat.S_IMODE((folder / "x").stat().st_mode) == 0o755
+    assert not (folder / "usr/bin/link").is_symlink(), "a second file of a name replaces it"
+    for name, mode in (("bin/tool", 0o755), ("share/doc", 0o644), ("bin/as-root", 0o755)):
+        assert stat.S_IMODE((folder / "usr" / name).stat().st_mode) == mode
 
 
 @pytest.mark.parametrize(
@@ -276,12 +272,6 @@ def test_an_absolute_link_starts_at_the_folder(tmp_path: Path, folder: Path) -> 
     assert (folder / "c").readlink() == Path("tmp")
 
 
-def test_a_second_file_of_a_name_replaces_a_link(tmp_path: Path, folder: Path) -> None:
-    archive = content(tmp_path / "c.tar", entry("a"), entry("b", LINK, "a"), entry("b"))
-    unpack_content(archive, folder, "a.deb")
-    assert not (folder / "b").is_symlink()
-
-
 def test_a_damaged_content(tmp_path: Path, folder: Path) -> None:
     archive = content(tmp_path / "c.tar", entry("a"))
     archive.write_bytes(b"\xff" * 600)
@@ -333,28 +323,22 @@ def test_deb822(text: str, expected: list[Archive]) -> None:
 
 def test_a_key_inside_the_file_is_kept() -> None:
     key = "-----BEGIN PGP\n .\n mQ==\n -----END PGP"
-    (found,) = parse_deb822(
-        f"Types: deb\nURIs: u:\nSuites: s\nComponents: main\nSigned-By:\n {key}\n"
-    )
+    text = f"Types: deb\nURIs: u:\nSuites: s\nComponents: main\nSigned-By:\n {key}\n"
+    (found,) = parse_deb822(text)
     assert list(parse_deb822(found.stanza())) == [found]
     assert found.options == (("Signed-By", key),)
+
+
+SIGNED = ("signed-by", "/k.gpg")
 
 
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
+        ("deb u:a bookworm contrib main # x", Archive("u:a", ("bookworm",), ("contrib", "main"))),
         (
-            "deb mirror://a/debian bookworm contrib main # x",
-            Archive("mirror://a/debian", ("bookworm",), ("contrib", "main")),
-        ),
-        (
-            "deb [ arch=amd64,arm64 signed-by=/k.gpg ] mirror://b sid main",
-            Archive(
-                "mirror://b",
-                ("sid",),
-                ("main",),
-                (("Architectures", "amd64 arm64"), ("signed-by", "/k.gpg")),
-            ),
+            "deb [ arch=amd64,arm64 signed-by=/k.gpg ] u:b sid main",
+            Archive("u:b", ("sid",), ("main",), (("Architectures", "amd64 arm64"), SIGNED)),
         ),
         ("# deb x y main", None),
         ("deb-src mirror://a sid main", None),
@@ -384,13 +368,7 @@ def test_every_file_of_the_system_is_read(tmp_path: Path) -> None:
 
 def test_other_suites_of_the_same_archives() -> None:
     updates = Archive("mirror://a/", ("noble-updates",), ("main", "restricted"))
-    asked = with_suites(
-        [
-            Archive("mirror://a", ("noble",), ("restricted", "main")),
-            updates,
-            Archive("x:", ("s",), ("stable",)),
-        ],
-        ["resolute"],
-        ["universe"],
-    )
+    noble = Archive("mirror://a", ("noble",), ("restricted", "main"))
+    other = Archive("x:", ("s",), ("stable",))
+    asked = with_suites([noble, updates, other], ["resolute"], ["universe"])
     assert asked == (Archive("mirror://a", ("resolute",), ("universe", "main", "restricted")),)

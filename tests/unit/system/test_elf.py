@@ -66,20 +66,12 @@ def test_unwind_table_agrees_with_readelf() -> None:
 
 
 def test_addresses_resolve_within_bounds_only(tmp_path: Path) -> None:
-    elf = read_elf(
-        write_elf(
-            tmp_path / "lib.so",
-            [(0x1100, 0x40, "first"), (0x1200, 0x10, "second")],
-            unwind=[(0x1200, 0x10), (0x1300, 0x20)],
-        )
-    )
-    assert elf.function_at(0x10FF) is None
-    assert elf.function_at(0x1100) == Function(0x1100, 0x40, "first")
-    assert elf.function_at(0x113F) == Function(0x1100, 0x40, "first")
-    assert elf.function_at(0x1140) is None
-    assert elf.function_at(0x1200) == Function(0x1200, 0x10, "second")
-    assert elf.function_at(0x131F) == Function(0x1300, 0x20, "")
-    assert elf.function_at(0x1320) is None
+    symbols = [(0x1100, 0x40, "first"), (0x1200, 0x10, "second")]
+    path = write_elf(tmp_path / "lib.so", symbols, unwind=[(0x1200, 0x10), (0x1300, 0x20)])
+    first, second = (Function(*symbol) for symbol in symbols)
+    places = (0x10FF, 0x1100, 0x113F, 0x1140, 0x1200, 0x131F, 0x1320)
+    found = [*map(read_elf(path).function_at, places)]
+    assert found == [None, first, first, None, second, Function(0x1300, 0x20, ""), None]
 
 
 def test_file_offsets_become_addresses(tmp_path: Path) -> None:
