@@ -32,7 +32,7 @@ from pytest_sme2.session.settings import Settings
 from pytest_sme2.session.versus import CANDIDATE, Versus
 from pytest_sme2.system.platforms import host_platform
 from pytest_sme2.system.processes import run_process
-from pytest_sme2.system.toolchain import find_compiler
+from pytest_sme2.system.provision import find_compiler
 from pytest_sme2.verdict.limits import default_limits
 
 SOURCE = Path(__file__).with_name("slow_steps.cpp")

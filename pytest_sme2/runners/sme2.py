@@ -42,10 +42,10 @@ from pytest_sme2.system.locks import locked
 from pytest_sme2.system.pip import find_pip
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
 from pytest_sme2.system.processes import answer_of, run_process, whitelisted_environment
+from pytest_sme2.system.provision import Compiler, find_cmake, find_compiler, find_ninja
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.shared_store import fetch, offer
 from pytest_sme2.system.terminal import Say
-from pytest_sme2.system.toolchain import Compiler, find_cmake, find_compiler, find_ninja
 from pytest_sme2.system.wording import count
 
 RUNNER_SOURCES = Path(__file__).parent / "cpp"

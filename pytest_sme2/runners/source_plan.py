@@ -16,7 +16,7 @@ from pytest_sme2.errors import BuildError, UsageError
 from pytest_sme2.results import Arm
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.processes import whitelisted_environment
-from pytest_sme2.system.toolchain import find_cmake, find_ninja
+from pytest_sme2.system.provision import find_cmake, find_ninja
 from pytest_sme2.system.wording import one_of
 
 PLATFORMS = ("mac", "linux", "android")

@@ -29,9 +29,9 @@ from pytest_sme2.system.files import decode, encode, file_sha256, inside, unwrit
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import host_platform
 from pytest_sme2.system.processes import run_process
+from pytest_sme2.system.provision import find_compiler
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.shared_store import fetch, offer
-from pytest_sme2.system.toolchain import find_compiler
 from pytest_sme2.targets.base import LOG_NAME, RESULT_NAME, Job, Target, make_place, read_files
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.trace.kernel_log import census_from_qemu_log, census_from_xnnpack_log, read_counts

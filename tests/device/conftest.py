@@ -14,8 +14,8 @@ from pytest_sme2.results import Artifact
 from pytest_sme2.runners.sme2 import Sme2Runner, wheel_runner
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.platforms import LINUX_AARCH64, host_platform
+from pytest_sme2.system.provision import find_compiler
 from pytest_sme2.system.qemu import Qemu, find_qemu
-from pytest_sme2.system.toolchain import find_compiler
 from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.local import LocalTarget

@@ -15,8 +15,8 @@ from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.cost import build_cost, tile_use, work_coverage
 from pytest_sme2.results import Arm, InferenceCost, RunRequest
 from pytest_sme2.system.platforms import LINUX_AARCH64
+from pytest_sme2.system.provision import find_compiler
 from pytest_sme2.system.qemu import parse_cpu
-from pytest_sme2.system.toolchain import find_compiler
 from pytest_sme2.targets import census, emulated
 from pytest_sme2.targets.base import Job
 from pytest_sme2.targets.census import _counted_once, observed_run

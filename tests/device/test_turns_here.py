@@ -13,7 +13,7 @@ from pytest_sme2.errors import RunError
 from pytest_sme2.results import Arm, RunRequest, Turn
 from pytest_sme2.runners.sme2 import RUNNER_SOURCES, Sme2Runner
 from pytest_sme2.system.platforms import host_platform
-from pytest_sme2.system.toolchain import find_compiler
+from pytest_sme2.system.provision import find_compiler
 from pytest_sme2.targets.base import Job, make_place
 from pytest_sme2.targets.local import LocalTarget
 from pytest_sme2.timing.arms import starter_on

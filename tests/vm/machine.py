@@ -28,8 +28,8 @@ from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.debian_packages import system_archives, unpack_packages, with_suites
 from pytest_sme2.system.elf import read_needs
 from pytest_sme2.system.locks import locked
+from pytest_sme2.system.provision import find_compiler
 from pytest_sme2.system.qemu import DEFAULT_CPU, find_qemu
-from pytest_sme2.system.toolchain import find_compiler
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
 from pytest_sme2.targets.phone.choice import make_ready
 from pytest_sme2.targets.phone.target import FAKE_PROPERTY

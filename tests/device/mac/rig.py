@@ -27,8 +27,8 @@ from pytest_sme2.runners.sme2 import RUNNER_SOURCES, Sme2Runner
 from pytest_sme2.system.cache import cache_folder, working_folder
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64
+from pytest_sme2.system.provision import Compiler, find_compiler
 from pytest_sme2.system.qemu import find_qemu
-from pytest_sme2.system.toolchain import Compiler, find_compiler
 from tests.device.mac import zig
 from tests.support.patience import patient
 

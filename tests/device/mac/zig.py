@@ -18,7 +18,7 @@ import pytest
 
 from pytest_sme2.runners.sme2 import build_runner
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.toolchain import Compiler
+from pytest_sme2.system.provision import Compiler
 from tests.support.patience import patient
 
 OLDEST = "aarch64-macos.14.0"

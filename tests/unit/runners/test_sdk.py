@@ -13,7 +13,7 @@ from pytest_sme2.runners import sdk, sme2
 from pytest_sme2.system import pip as pip_module
 from pytest_sme2.system.platforms import LINUX_AARCH64, host_platform
 from pytest_sme2.system.processes import Finished
-from pytest_sme2.system.toolchain import Compiler
+from pytest_sme2.system.provision import Compiler
 
 
 def wheel(path: Path, names: list[str], link: str | None = None, kind: int = stat.S_IFLNK) -> Path:

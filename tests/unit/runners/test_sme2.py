@@ -16,7 +16,7 @@ from pytest_sme2.runners.base import LeftFiles, ProcessFiles
 from pytest_sme2.runners.sdk import LIBRARIES
 from pytest_sme2.runners.sme2 import RUNNER_SOURCES, Sme2Runner, wheel_runner
 from pytest_sme2.system.cache import mark_cache
-from pytest_sme2.system.toolchain import Compiler
+from pytest_sme2.system.provision import Compiler
 
 FILES = ProcessFiles("/m o.pte", ("/a,b", "/c"), "/r.json", None, None)
 

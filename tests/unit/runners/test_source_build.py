@@ -14,7 +14,7 @@ from pytest_sme2.errors import BuildError, UsageError
 from pytest_sme2.results import Arm, KernelFamily
 from pytest_sme2.runners import source_build, source_plan
 from pytest_sme2.runners.source_plan import SourceBuild, Tools
-from pytest_sme2.system import toolchain
+from pytest_sme2.system import provision
 from tests.support.elf_writer import write_elf
 
 TOOLS = Tools(
@@ -248,7 +248,7 @@ def test_compilers(tmp_path: Path, fit: Machine, answer: str, expected: str) -> 
 def test_an_old_cmake_and_a_missing_ninja_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(toolchain, "_from_package", lambda *names: None)
+    monkeypatch.setattr(provision, "_from_package", lambda *names: None)
     monkeypatch.setenv("PATH", str(program(tmp_path / "cmake", "cmake version 3.25.1").parent))
     found = source_plan.find_tools()
     assert (found.cmake, found.ninja) == (None, None)

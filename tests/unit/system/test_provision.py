@@ -1,17 +1,21 @@
-"""What is fetched from where, what is said about it, and what is left alone."""
+"""What is found, fetched from where, said about it, and left alone; what a runner is built with."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import platform
 import shutil
+import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from pytest_sme2.cli.main import main
-from pytest_sme2.errors import TargetError
-from pytest_sme2.system import provision
+from pytest_sme2.errors import BuildError, TargetError
+from pytest_sme2.runners import sme2
+from pytest_sme2.system import platforms, provision
 from pytest_sme2.system.debian_packages import Archive
 from pytest_sme2.system.qemu import Qemu
 from tests.support.apt_archive import archive, member
@@ -118,3 +122,191 @@ def test_hints_for_a_mac(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_untested_versions_of_the_emulator_are_named(version: str, tested: bool) -> None:
     assert (Qemu(Path("/q"), version).warning == "") == tested
+
+
+# --- what a runner is built with ------------------------------------------------------------------
+
+
+def program(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def no_packages(monkeypatch):
+    monkeypatch.setattr(provision, "_from_package", lambda *names: None)
+
+
+def test_the_tools_of_this_environment_are_found():
+    assert Path(provision.find_cmake()).is_file()
+    assert Path(provision.find_ninja()).is_file()
+
+
+def test_an_old_cmake_is_refused_with_its_version(no_packages, monkeypatch, tmp_path):
+    cmake = program(tmp_path / "cmake", "echo 'cmake version 3.25.1'")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BuildError, match=r"3\.28 or newer; .*cmake is 3\.25\.1.*pip install"):
+        provision.find_cmake()
+    cmake.write_text("#!/bin/sh\necho 'cmake version 3.28.0'\n")
+    assert provision.find_cmake() == str(cmake)
+
+
+def test_no_tools_at_all(no_packages, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BuildError, match=r"none was found.*pip install 'pytest-sme2.build"):
+        provision.find_cmake()
+    with pytest.raises(BuildError, match=r"Ninja.*pip install 'pytest-sme2.build"):
+        provision.find_ninja()
+
+
+def test_folder_called_cmake_is_not_the_package(monkeypatch, tmp_path):
+    (tmp_path / "ninja_of_somebody").mkdir()
+    (tmp_path / "ninja").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert provision._from_package("ninja_of_somebody", "BIN_DIR", "ninja") is None
+
+
+def test_a_missing_cross_compiler_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr(provision, "host_platform", lambda: "linux-x86_64")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BuildError, match=r"apt-get install g\+\+-aarch64-linux-gnu"):
+        provision.find_compiler("linux-aarch64")
+
+
+@pytest.mark.parametrize(
+    ("host", "remedy"),
+    [("linux-aarch64", r"apt-get install g\+\+"), ("macos-arm64", "xcode-select --install")],
+)
+def test_a_missing_native_compiler_says_what_to_install(monkeypatch, tmp_path, host, remedy):
+    monkeypatch.setattr(provision, "host_platform", lambda: host)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(BuildError, match=remedy):
+        provision.find_compiler(host)
+
+
+NO_TOOLS = "xcode-select: note: No developer tools were found, requesting install."
+LICENCE = (
+    "You have not agreed to the Xcode license agreements. Please run 'sudo xcodebuild -license' "
+    "from within a Terminal window to review and agree to the Xcode and Apple SDKs license."
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        (NO_TOOLS, "Run: xcode-select --install"),
+        (LICENCE, "Run: sudo xcodebuild -license accept"),
+        ("cannot find cc1plus", "Reinstall it, or name another with CXX"),
+    ],
+)
+def test_a_compiler_that_only_complains_is_quoted(monkeypatch, tmp_path, said, remedy):
+    """On a Mac /usr/bin/c++ is there before anything is installed."""
+    monkeypatch.setattr(provision, "host_platform", lambda: "macos-arm64")
+    stub = program(tmp_path / "c++", f'echo "{said}" >&2; exit 69')
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(BuildError) as caught:
+        provision.find_compiler("macos-arm64")
+    assert str(caught.value).endswith(remedy)
+    assert f"{stub} is there but does not work. It says: {said.rstrip('.')}" in str(caught.value)
+    part = provision.compiler(lambda _: None, check=True)
+    assert (part.found, part.action) == (None, "missing")
+    assert part.remedy.endswith(remedy)
+
+
+def test_another_platforms_compiler_is_not_guessed(monkeypatch):
+    monkeypatch.setattr(provision, "host_platform", lambda: "linux-x86_64")
+    with pytest.raises(BuildError, match="macos-arm64 cannot be built from a wheel"):
+        provision.find_compiler("macos-arm64")
+
+
+def test_a_chosen_compiler_is_used(monkeypatch, tmp_path):
+    monkeypatch.setattr(provision, "host_platform", lambda: "linux-x86_64")
+    chosen = program(tmp_path / "my c++", "echo 'mine 1.0'; echo more")
+    monkeypatch.setenv("CXX", str(chosen))
+    compiler = provision.find_compiler("linux-x86_64")
+    assert compiler == provision.Compiler(str(chosen), "mine 1.0", cross=False)
+
+
+def test_a_failed_build_shows_the_last_lines_and_the_log(monkeypatch, tmp_path):
+    fake = program(
+        tmp_path / "cmake",
+        'case "$1" in --build) seq 1 40; echo "main.cpp:1: error: no" >&2; exit 1;; esac',
+    )
+    monkeypatch.setattr(sme2, "find_cmake", lambda: str(fake))
+    log = tmp_path / "logs" / "build.log"
+    with pytest.raises(BuildError) as caught:
+        sme2.build_runner(tmp_path, tmp_path / "build", log=log)
+    message = str(caught.value)
+    assert "could not be compiled" in message
+    assert "main.cpp:1: error: no" in message
+    assert "\n  40\n" in message
+    assert "\n  20\n" not in message
+    assert str(log) in message
+    assert "\n20\n" in log.read_text()
+
+
+def test_failure_of_cmake_is_shown(tmp_path):
+    with pytest.raises(BuildError, match=r"(?s)could not be configured.*executorch.*Full log: "):
+        sme2.build_runner(tmp_path / "no sdk", tmp_path / "build", log=tmp_path / "log")
+
+
+def test_missing_library_says_what_to_install(tmp_path):
+    silent = program(tmp_path / "c++", 'echo "${1#-print-file-name=}"')
+    compiler = provision.Compiler(str(silent), "silent", cross=True)
+    with pytest.raises(BuildError, match=r"did not find .*libc\.so\.6.*g\+\+-aarch64-linux-gnu"):
+        sme2.library_file(compiler, "libc.so.6")
+
+
+# --- sources that can be tried alone --------------------------------------------------------------
+
+DRIVER = r"""
+#include <cstdio>
+#include <string>
+#include "failure.h"
+#include "json.h"
+#include "sha256.h"
+int main() {
+  std::string text;
+  for (int size = 0; size < 200; ++size) {
+    std::puts(sme2::sha256(text.data(), text.size()).c_str());
+    text += static_cast<char>(size * 7);
+  }
+  sme2::Json json;
+  json.open_object().key("a\"b\\\n").text("\x01\xff<script>").key("list").numbers({1, -2});
+  json.key("empty").open_list().close_list().key("none").null().key("yes").boolean(true);
+  json.key("inner").open_object().close_object().close_object();
+  std::puts(json.document().c_str());
+  std::puts(sme2::quoted("new\nline\x7f").c_str());
+}
+"""
+
+
+@pytest.mark.slow
+def test_hashes_and_json(tmp_path):
+    source = tmp_path / "driver.cpp"
+    source.write_text(DRIVER)
+    sources = [sme2.RUNNER_SOURCES / f"{name}.cpp" for name in ("failure", "json", "sha256")]
+    compiler = provision.find_compiler(platforms.host_platform())
+    driver = tmp_path / "driver"
+    words = [compiler.cxx, "-std=c++17", f"-I{sme2.RUNNER_SOURCES}", "-o", driver, source, *sources]
+    subprocess.run(words, check=True, timeout=600)
+    done = subprocess.run([driver], check=True, capture_output=True, text=True, timeout=600)
+    lines = done.stdout.splitlines()
+    text = b""
+    for size in range(200):
+        assert lines[size] == hashlib.sha256(text).hexdigest(), size
+        text += bytes([size * 7 % 256])
+    assert json.loads(lines[200]) == {
+        'a"b\\\n': "\x01\xff<script>",
+        "list": [1, -2],
+        "empty": [],
+        "none": None,
+        "yes": True,
+        "inner": {},
+    }
+    assert lines[201] == r"'new\x0aline\x7f'"
