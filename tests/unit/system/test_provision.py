@@ -101,27 +101,16 @@ def test_looking_creates_nothing(bare: Path, monkeypatch: pytest.MonkeyPatch) ->
         ({"ID": "rocky", "ID_LIKE": "rhel fedora"}, provision.COMPILER, "dnf install gcc-c++"),
         ({"ID": "arch"}, provision.CROSS, "sudo pacman -S aarch64-linux-gnu-gcc"),
         ({}, provision.BROWSER, "Install the browser with this system's package manager"),
+        (None, provision.COMPILER, "xcode-select --install"),
+        (None, provision.QEMU, "does not exist on macOS"),
     ],
 )
 def test_hints_for_other_systems(
-    monkeypatch: pytest.MonkeyPatch, release: dict[str, str], tool: str, hint: str
+    monkeypatch: pytest.MonkeyPatch, release: dict[str, str] | None, tool: str, hint: str
 ) -> None:
-    monkeypatch.setattr(platform, "system", lambda: "Linux")
+    monkeypatch.setattr(platform, "system", lambda: "Darwin" if release is None else "Linux")
     monkeypatch.setattr(platform, "freedesktop_os_release", lambda: release)
     assert hint in provision.install_hint(tool)
-
-
-def test_hints_for_a_mac(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "system", lambda: "Darwin")
-    assert "xcode-select --install" in provision.install_hint(provision.COMPILER)
-    assert "does not exist on macOS" in provision.install_hint(provision.QEMU)
-
-
-@pytest.mark.parametrize(
-    ("version", "tested"), [("11.1", True), ("11.1.2", True), ("11.10", False), ("10.2.0", False)]
-)
-def test_untested_versions_of_the_emulator_are_named(version: str, tested: bool) -> None:
-    assert (Qemu(Path("/q"), version).warning == "") == tested
 
 
 # --- what a runner is built with ------------------------------------------------------------------
@@ -169,23 +158,21 @@ def test_folder_called_cmake_is_not_the_package(monkeypatch, tmp_path):
     assert provision._from_package("ninja_of_somebody", "BIN_DIR", "ninja") is None
 
 
-def test_a_missing_cross_compiler_says_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr(provision, "host_platform", lambda: "linux-x86_64")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(BuildError, match=r"apt-get install g\+\+-aarch64-linux-gnu"):
-        provision.find_compiler("linux-aarch64")
-
-
 @pytest.mark.parametrize(
-    ("host", "remedy"),
-    [("linux-aarch64", r"apt-get install g\+\+"), ("macos-arm64", "xcode-select --install")],
+    ("host", "wanted", "remedy"),
+    [
+        ("linux-x86_64", "linux-aarch64", r"apt-get install g\+\+-aarch64-linux-gnu"),
+        ("linux-aarch64", "linux-aarch64", r"apt-get install g\+\+$"),
+        ("macos-arm64", "macos-arm64", "xcode-select --install"),
+        ("linux-x86_64", "macos-arm64", "macos-arm64 cannot be built from a wheel"),
+    ],
 )
-def test_a_missing_native_compiler_says_what_to_install(monkeypatch, tmp_path, host, remedy):
+def test_a_missing_compiler_says_what_to_install(monkeypatch, tmp_path, host, wanted, remedy):
     monkeypatch.setattr(provision, "host_platform", lambda: host)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(BuildError, match=remedy):
-        provision.find_compiler(host)
+        provision.find_compiler(wanted)
 
 
 NO_TOOLS = "xcode-select: note: No developer tools were found, requesting install."
@@ -218,12 +205,6 @@ def test_a_compiler_that_only_complains_is_quoted(monkeypatch, tmp_path, said, r
     assert part.remedy.endswith(remedy)
 
 
-def test_another_platforms_compiler_is_not_guessed(monkeypatch):
-    monkeypatch.setattr(provision, "host_platform", lambda: "linux-x86_64")
-    with pytest.raises(BuildError, match="macos-arm64 cannot be built from a wheel"):
-        provision.find_compiler("macos-arm64")
-
-
 def test_a_chosen_compiler_is_used(monkeypatch, tmp_path):
     monkeypatch.setattr(provision, "host_platform", lambda: "linux-x86_64")
     chosen = program(tmp_path / "my c++", "echo 'mine 1.0'; echo more")
@@ -242,11 +223,9 @@ def test_a_failed_build_shows_the_last_lines_and_the_log(monkeypatch, tmp_path):
     with pytest.raises(BuildError) as caught:
         sme2.build_runner(tmp_path, tmp_path / "build", log=log)
     message = str(caught.value)
-    assert "could not be compiled" in message
-    assert "main.cpp:1: error: no" in message
-    assert "\n  40\n" in message
+    for words in ("could not be compiled", "main.cpp:1: error: no", "\n  40\n", str(log)):
+        assert words in message
     assert "\n  20\n" not in message
-    assert str(log) in message
     assert "\n20\n" in log.read_text()
 
 
