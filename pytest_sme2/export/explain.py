@@ -16,45 +16,37 @@ from typing import Any
 _OPERATOR = re.compile(r"\b[a-z_][a-z0-9_]*(?:::|\.)[a-z_0-9]+(?:\.[A-Za-z_0-9]+)?")
 _TOOLS = re.compile(r"[/\\\\](?:torch|executorch|torchao|pytest_sme2|sympy|networkx)[/\\\\]")
 # Errors that many models meet, and what helps.
-_WAYS_OUT = (
-    (
-        re.compile(r"data-dependent|DataDependent|GuardOnDataDependentSymNode"),
+_WAYS_OUT = {
+    r"data-dependent|DataDependent|GuardOnDataDependentSymNode": (
         "The model branches or takes a size from a tensor's values, which a program cannot. Use "
-        "torch.where, a fixed size, or leave that part outside of the exported module.",
+        "torch.where, a fixed size, or leave that part outside of the exported module."
     ),
-    (
-        re.compile(r"Cache\b.*(?:pytree|register)|(?:pytree|register).*Cache\b"),
+    r"Cache\b.*(?:pytree|register)|(?:pytree|register).*Cache\b": (
         "Hugging Face's cache is not a tensor: build the model with use_cache=False, or wrap it so "
-        "that it takes and gives tensors.",
+        "that it takes and gives tensors."
     ),
-    (
-        re.compile(r"functionalize_rng|aten[.:]+(?:bernoulli|native_dropout)"),
-        "The model draws random numbers: call eval(), and leave dropout out of forward.",
+    r"functionalize_rng|aten[.:]+(?:bernoulli|native_dropout)": (
+        "The model draws random numbers: call eval(), and leave dropout out of forward."
     ),
-    (
-        re.compile(r"(?:complex64|ComplexFloat|complex128)"),
-        "Programs have no complex numbers: write rotations with sine and cosine.",
+    r"(?:complex64|ComplexFloat|complex128)": (
+        "Programs have no complex numbers: write rotations with sine and cosine."
     ),
-    (
-        re.compile(r"quantized_decomposed::dequantize"),
+    r"quantized_decomposed::dequantize": (
         "XNNPACK does not take that operator with quantized weights, and ExecuTorch has no kernel "
         "for them. Use another variant, or an operator that XNNPACK takes (convolutions over one "
-        "or two dimensions, linear layers).",
+        "or two dimensions, linear layers)."
     ),
-    (
-        re.compile(r"non-NHWC compatible node"),
+    r"non-NHWC compatible node": (
         "XNNPACK takes that operator for images alone: give it four dimensions, as in "
-        "`layer(x.unsqueeze(-1)).squeeze(-1)`.",
+        "`layer(x.unsqueeze(-1)).squeeze(-1)`."
     ),
-    (
-        re.compile(r"Missing out variants?"),
-        "ExecuTorch has no kernel for that operator: write it with others, or register a kernel.",
+    r"Missing out variants?": (
+        "ExecuTorch has no kernel for that operator: write it with others, or register a kernel."
     ),
-    (
-        re.compile(f"{os.strerror(errno.ENOSPC)}|{os.strerror(errno.EDQUOT)}"),
-        "Free space where the cache and the temporary files are: `sme2 clean` shows what it holds.",
+    f"{os.strerror(errno.ENOSPC)}|{os.strerror(errno.EDQUOT)}": (
+        "Free space where the cache and the temporary files are: `sme2 clean` shows what it holds."
     ),
-)
+}
 
 
 def explain(error: BaseException, progress: Reporter) -> str:
@@ -79,8 +71,8 @@ def explain(error: BaseException, progress: Reporter) -> str:
         parts.append(f"Operator: {operator}.")
     if place:
         parts.append(f"At {place}.")
-    known = (remedy for pattern, remedy in _WAYS_OUT if any(map(pattern.search, texts)))
-    return " ".join([*parts, *list(known)[:1]])
+    ways_out = [way for known, way in _WAYS_OUT.items() if re.search(known, "\n".join(texts))]
+    return " ".join([*parts, *ways_out[:1]])
 
 
 def causes(error: BaseException) -> list[BaseException]:

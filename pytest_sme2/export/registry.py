@@ -30,12 +30,8 @@ MODEL_FILE = "model.py"
 
 # The extra of each package, so that a failed import can name the remedy.
 EXTRA_OF_PACKAGE = {
-    "torch": "export",
-    "executorch": "export",
-    "torchao": "export",
-    "torchvision": "models",
-    "timm": "models",
-    "transformers": "models",
+    **dict.fromkeys(("torch", "executorch", "torchao"), "export"),
+    **dict.fromkeys(("torchvision", "timm", "transformers"), "models"),
 }
 
 REGISTRATIONS = "__sme2_registrations__"

@@ -132,26 +132,22 @@ ORIGINS = ("Debian", "Debian Backports", "Ubuntu")
 ORIGINS_VARIABLE = "SME2_APT_ORIGINS"
 
 # What apt says, by the reason that it stands for. The first reason that fits is given.
-_REASONS = (
-    ("the disk is full", r"No space left on device|enough free space"),
-    (
-        "a signature is missing or cannot be checked",
-        r"NO_PUBKEY|EXPKEYSIG|BADSIG|GPG error|is not signed|OpenPGP|couldn't be verified",
+_REASONS = {
+    "the disk is full": r"No space left on device|enough free space",
+    "a signature is missing or cannot be checked": (
+        r"NO_PUBKEY|EXPKEYSIG|BADSIG|GPG error|is not signed|OpenPGP|couldn't be verified"
     ),
-    ("the archive's dates do not fit this machine's clock", r"is (?:expired|not valid yet)"),
-    (
-        "the network or the archive's host cannot be reached",
-        r"resolving|resolve|[Cc]ould not connect|[Cc]onnection|[Uu]nreachable|[Tt]imed? ?out|Proxy",
+    "the archive's dates do not fit this machine's clock": r"is (?:expired|not valid yet)",
+    "the network or the archive's host cannot be reached": (
+        r"resolving|resolve|[Cc]ould not connect|[Cc]onnection|[Uu]nreachable|[Tt]imed? ?out|Proxy"
     ),
-    (
-        "apt has no candidate: no archive of this machine has it, or a pin forbids it",
-        r"no candidate|no installation candidate|Can't select",
+    "apt has no candidate: no archive of this machine has it, or a pin forbids it": (
+        r"no candidate|no installation candidate|Can't select"
     ),
-    (
-        "no archive of this machine has it",
-        r"Unable to locate|Couldn't find|was not found|Release file|404|Can't find a source",
+    "no archive of this machine has it": (
+        r"Unable to locate|Couldn't find|was not found|Release file|404|Can't find a source"
     ),
-)
+}
 
 
 @dataclass(frozen=True)
@@ -305,7 +301,7 @@ def reason_of(said: str) -> str:
     """Why apt or dpkg failed, in our words and in theirs."""
     problems = [line[3:] for line in said.splitlines() if line.startswith(("E: ", "W: "))]
     lines = problems or said.strip().splitlines()[-1:]
-    for reason, pattern in _REASONS:
+    for reason, pattern in _REASONS.items():
         for line in lines:
             if re.search(pattern, line):
                 return f"{reason}: {line.strip()}"

@@ -105,14 +105,13 @@ class Power:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to change before times are believed."""
-        found = []
-        if self.mode == "low":
-            found.append("low power mode is on: times are not those of normal use")
-        if self.source == "battery":
-            found.append("it runs on battery: plug it in")
-        if slows_down(self.pressure):
-            found.append(f"thermal pressure is {self.pressure}: the chip is slowed down")
-        return tuple(found)
+        heat = f"thermal pressure is {self.pressure}: the chip is slowed down"
+        known = {
+            "low power mode is on: times are not those of normal use": self.mode == "low",
+            "it runs on battery: plug it in": self.source == "battery",
+            heat: slows_down(self.pressure),
+        }
+        return tuple(text for text, holds in known.items() if holds)
 
     def facts(self) -> dict[str, str]:
         return {"power": self.source, "power mode": self.mode, "thermal pressure": self.pressure}

@@ -156,16 +156,14 @@ COMPILER, CROSS, QEMU, BROWSER = "C++ compiler", "Arm cross compiler", "QEMU", "
 # The command of each family of systems, and what it calls the tools.
 _COMMANDS = {"debian": "apt-get install", "fedora": "dnf install", "arch": "pacman -S"}
 _NAMES = {
-    ("debian", COMPILER): "g++",
-    ("debian", CROSS): "g++-aarch64-linux-gnu",
-    ("debian", BROWSER): "chromium",
-    ("fedora", COMPILER): "gcc-c++",
-    ("fedora", QEMU): "qemu-user",
-    ("fedora", BROWSER): "chromium",
-    ("arch", COMPILER): "gcc",
-    ("arch", CROSS): "aarch64-linux-gnu-gcc",
-    ("arch", QEMU): "qemu-user",
-    ("arch", BROWSER): "chromium",
+    "debian": {COMPILER: "g++", CROSS: "g++-aarch64-linux-gnu", BROWSER: "chromium"},
+    "fedora": {COMPILER: "gcc-c++", QEMU: "qemu-user", BROWSER: "chromium"},
+    "arch": {
+        COMPILER: "gcc",
+        CROSS: "aarch64-linux-gnu-gcc",
+        QEMU: "qemu-user",
+        BROWSER: "chromium",
+    },
 }
 _ELSEWHERE = {
     ("fedora", CROSS): (
@@ -183,8 +181,8 @@ def install_hint(tool: str) -> str:
     for family in _families():
         if (family, tool) in _ELSEWHERE:
             return _ELSEWHERE[family, tool]
-        if (family, tool) in _NAMES:
-            return f"Run: sudo {_COMMANDS[family]} {_NAMES[family, tool]}"
+        if tool in _NAMES.get(family, {}):
+            return f"Run: sudo {_COMMANDS[family]} {_NAMES[family][tool]}"
     return f"Install the {tool} with this system's package manager."
 
 
@@ -241,7 +239,7 @@ def _program(
     remedy = install_hint(tool)
     if not check and shutil.which("apt-get") is not None:
         try:
-            apt_install(_NAMES["debian", tool], say)
+            apt_install(_NAMES["debian"][tool], say)
         except Sme2Error as error:
             remedy = str(error)
         if found := path():
