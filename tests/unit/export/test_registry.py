@@ -69,6 +69,8 @@ def test_a_literal_decorator_is_read_and_not_run(tmp_path: Path) -> None:
     entry = only(tmp_path, GOOD.format(name="one"))
     assert entry.variants == (Variant("fp32"), Variant("fp16", 32))
     assert entry.folder == tmp_path / "one"
+    # Its own folder can be named, too.
+    assert discover([tmp_path / "one", tmp_path], entry_points=False).names == ("one",)
 
 
 EMULATED = (
@@ -111,11 +113,6 @@ def test_precision_without_size_means_the_sizes_of_the_device(
     for emulated, expected in ((True, on_emulator), (False, on_device)):
         found = entry.resolve(parse_variant(asked), emulated=emulated)
         assert [str(variant) for variant in found] == expected
-
-
-def test_a_model_s_own_folder_can_be_named(tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "one", GOOD.format(name="one"))
-    assert discover([folder, tmp_path], entry_points=False).names == ("one",)
 
 
 @pytest.mark.parametrize(
@@ -215,12 +212,9 @@ def test_a_name_is_given_once(tmp_path: Path, second: str) -> None:
     assert str(tmp_path / "b") == problem.source
 
 
-def test_missing_folder_is_a_usage_error(tmp_path: Path) -> None:
+def test_unknown_folders_and_names_are_usage_errors(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not exist"):
         discover([tmp_path / "nowhere"])
-
-
-def test_an_unknown_name_lists_the_known_ones(tmp_path: Path) -> None:
     write_model(tmp_path / "one", GOOD.format(name="one"))
     with pytest.raises(UsageError, match=r"'two' is not a model. Choose one of: one;"):
         discover([tmp_path], entry_points=False).get("two")

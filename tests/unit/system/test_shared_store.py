@@ -6,9 +6,9 @@ import json
 import os
 import re
 import signal
-import threading
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -267,18 +267,13 @@ def test_many_machines_at_the_same_time(
     use(address, write=True)
     folder = made_here(tmp_path / "first")
     offer("emulated", NAME, folder, made=True)
-    found: list[Path | None] = []
 
-    def work(number: int) -> None:
+    def work(number: int) -> Path | None:
         offer("emulated", NAME, folder, made=True)
-        found.append(fetch("emulated", NAME, tmp_path / str(number)))
+        return fetch("emulated", NAME, tmp_path / str(number))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 4
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(work, range(4)))
     assert all(path is not None and is_whole(path) for path in found)
 
 

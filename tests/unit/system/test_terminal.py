@@ -49,9 +49,7 @@ def test_command_output_is_plain_text(
     assert err.getvalue() == plain(EVIL)
 
 
-def test_bytes_that_are_not_text_reach_files_but_not_terminals(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_odd_bytes_reach_files_but_not_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"a{os.fsdecode(bytes([0xE9]))}{EVIL}"
     for stream, shown in ((io.StringIO(), "\udce9"), (Terminal(), "\\udce9")):
         monkeypatch.setattr(sys, "stdout", stream)
@@ -78,12 +76,8 @@ def test_names_in_errors_and_usage_errors(
     folder = tmp_path / EVIL
     folder.mkdir()
     (folder / "metrics.json").write_text(json.dumps({EVIL: EVIL, "schema": EVIL}))
-    for words in (
-        ["report", "analyze", str(folder)],
-        ["report", str(folder)],
-        ["report", "validate", str(folder)],
-    ):
-        assert main(words) != 0
+    for words in (["analyze"], [], ["validate"]):
+        assert main(["report", *words, str(folder)]) != 0
     with pytest.raises(SystemExit):
         main(["report", "--no-such-option", EVIL])
     said = capsys.readouterr()
