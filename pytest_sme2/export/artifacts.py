@@ -67,8 +67,7 @@ def export_model(
     say = progress or (lambda line: None)
     if not 0 <= seed < 2**32:
         raise UsageError(f"{seed} is not a seed. Give a whole number from 0 to {2**32 - 1}.")
-    if weights is not None:
-        weights = weights.absolute()
+    weights = weights and weights.absolute()
     key = cache_key(entry, variant, weights=weights, seed=seed)
     root = (cache or cache_folder()) / "exports"
     name = f"{artifact_stem(entry.name, variant)}-{key}"

@@ -294,10 +294,9 @@ def _executorch_entry(name: str) -> ModelEntry:
 
 
 def execute_model_file(file: Path) -> ModuleType:
-    """Run a folder's ``model.py`` as a separate package.
+    """Run a folder's ``model.py`` as a separate package: a ``part`` of another folder is another.
 
-    Both ``from .part import …`` and ``import part`` find the folder's other files. A ``part`` of
-    another folder is another module.
+    Both ``from .part import …`` and ``import part`` find the folder's other files.
     """
     digest = hashlib.sha256(os.fsencode(file.resolve())).hexdigest()[:16]
     name = f"sme2_model_{digest}"

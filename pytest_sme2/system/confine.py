@@ -38,10 +38,7 @@ _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 
 
 def confine(files: Iterable[Path]) -> bool:
-    """Confine this process from here on; whether it also lost the network.
-
-    The limit of CPU time grows with the size of ``files``.
-    """
+    """Confine this process, which reads these files; whether it also lost the network."""
     megabytes = sum(map(total_bytes, files)) / 1e6
     seconds = _given_seconds() or _SECONDS + _SECONDS_PER_MEGABYTE * megabytes
 
@@ -104,11 +101,9 @@ def _given_seconds() -> float:
 
 
 def run_confined(function: Callable[..., str | None], *arguments: Path | str) -> str:
-    """Call a function of a module in a confined process; what it returns.
-
-    Its own errors are raised here. Relative paths would mean other files there.
-    """
+    """What a function of a module returns in a confined process; its own errors are raised here."""
     with tempfile.TemporaryDirectory(prefix="sme2-reading-") as folder:
+        # Relative paths would mean other files there.
         words = [str(word.absolute()) if isinstance(word, Path) else word for word in arguments]
         finished = run_process(
             [sys.executable, "-m", __name__, function.__module__, function.__qualname__, *words],

@@ -110,16 +110,14 @@ def _install(pin: Pin, folder: Path) -> None:
 
 
 def _is_whole(folder: Path, cache: Path) -> bool:
-    """Whether all files are there as the wheel's record has them, and belong to this user.
-
-    Scripts are passed over: pip moves them, and nothing here runs them.
-    """
+    """Whether all files are there as the wheel's record has them, and belong to this user."""
     try:
         (distribution,) = importlib.metadata.distributions(path=[str(folder)])
         files = distribution.files
         if not files:
             return False
         for file in files:
+            # Of scripts: pip moves them, and nothing here runs them.
             if file.hash is None or ".." in file.parts:
                 continue
             padding = "=" * (-len(file.hash.value) % 4)

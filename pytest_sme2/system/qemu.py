@@ -115,10 +115,7 @@ class Qemu:
 
 
 def find_qemu(chosen: Path | None = None, *, cache: Path | None = None) -> Qemu:
-    """The chosen emulator, else one on PATH, else the one in the cache.
-
-    Raises TargetError if there is none, or only ones that are too old.
-    """
+    """The chosen emulator, else one on PATH, else the cached; TargetError if none is new enough."""
     if chosen is not None:
         return check_qemu(chosen)
     cache = cache or find_cache()
