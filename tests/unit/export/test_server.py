@@ -113,10 +113,8 @@ def test_forks_share_no_end_and_make_the_files_of_a_fresh_process(
     assert parent_in((fresh.folder / "export.log").read_text()) == os.getpid()
     assert servers.get(ProcessEnvironment.of_this_process()) is None
     assert forked.folder.name == fresh.folder.name
-    facts = [
-        json.loads((artifact.folder / "export_meta.json").read_text())
-        for artifact in (forked, fresh)
-    ]
+    metas = (artifact.folder / "export_meta.json" for artifact in (forked, fresh))
+    facts = [json.loads(meta.read_text()) for meta in metas]
     for fact in facts:
         del fact["files"]["export.log"]
         # Its archive has the time of its making.
@@ -170,11 +168,7 @@ def test_a_process_with_other_threads_does_not_fork() -> None:
         "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
         "print(server._can_fork())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    words = [sys.executable, "-c", script]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.split() == ["True", "False"]
