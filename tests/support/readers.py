@@ -24,7 +24,7 @@ def take_memory() -> str:
 
 
 def refuse(path: str) -> None:
-    raise BundleError(f"{path} is no bundle.")
+    raise BundleError(f"{path} is not a bundle.")
 
 
 def end_early() -> None:

@@ -22,7 +22,7 @@ PROGRAM = Path(__file__).parents[2] / "data" / "programs" / "toy_fp16.pte"
 
 def test_an_answer_and_an_error_come_back(tmp_path: Path) -> None:
     assert run_confined(readers.say, "one", "two") == "one two"
-    with pytest.raises(BundleError, match=rf"^{tmp_path} is no bundle\.$"):
+    with pytest.raises(BundleError, match=rf"^{tmp_path} is not a bundle\.$"):
         run_confined(readers.refuse, tmp_path)
     with pytest.raises(Sme2Error, match=r"its reader ended early \(out of luck\)"):
         run_confined(readers.end_early)
