@@ -11,7 +11,7 @@ import shutil
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from pytest_sme2.system.cache import cache_folder, working_folder
 from pytest_sme2.system.files import file_sha256, safe_name
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.reading import read_toml
+from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.wording import count
 
 FILE_NAME = "weights.toml"
@@ -121,14 +122,7 @@ def _few(names: list[str], most: int = 2) -> str:
     return f"{shown}, …" if len(names) > most else shown
 
 
-def fetch_weights(
-    entry: ModelEntry,
-    place: str,
-    *,
-    sha256: str = "",
-    cache: Path | None = None,
-    say: Callable[[str], None],
-) -> tuple[Path, str]:
+def fetch_weights(entry: ModelEntry, place: str, *, sha256: str = "", say: Say) -> tuple[Path, str]:
     """A checked copy of the file at ``place`` (a path or an address) in the cache, and its hash.
 
     ``sha256`` is the whole hash, for a model whose folder does not name it.
@@ -142,7 +136,7 @@ def fetch_weights(
         )
     if sha256 and not _WHOLE_HASH.fullmatch(sha256.lower()):
         raise UsageError(f"{sha256!r} is not a SHA-256: it has 64 hexadecimal digits.")
-    folder = (cache or cache_folder()) / "weights" / safe_name(entry.name)
+    folder = cache_folder() / "weights" / safe_name(entry.name)
     lock = folder.with_name(f"{folder.name}.lock")
     try:
         with locked(lock, f"fetching the weights of {entry.name}", say=say):
@@ -154,9 +148,8 @@ def fetch_weights(
                 elif Path(place).expanduser().is_file():
                     shutil.copyfile(Path(place).expanduser(), partial)
                 else:
-                    raise UsageError(
-                        f"The file {place!r} does not exist. Name the file that you downloaded."
-                    )
+                    remedy = "Name the file that you downloaded."
+                    raise UsageError(f"The file {place!r} does not exist. {remedy}")
                 digest = file_sha256(partial)
                 _check(place, digest, upstream, sha256.lower())
                 # Named after the model, not the address, because it becomes a path.
@@ -209,7 +202,7 @@ def _is_here(address: str) -> bool:
     return parts.scheme == "http" and parts.hostname in _LOOPBACK
 
 
-def _download(address: str, target: Path, say: Callable[[str], None]) -> None:
+def _download(address: str, target: Path, say: Say) -> None:
     if urllib.parse.urlsplit(address).scheme != "https" and not _is_here(address):
         raise UsageError(f"{address!r} is not an https address. Name one, or a file.")
     say(f"fetching {address}")

@@ -108,7 +108,9 @@ def toml_value(
     data: bytes | str, where: str, *, remedy: str, error: type[Sme2Error] = Sme2Error
 ) -> Mapping[str, Any]:
     with _readable(where, "it is not valid TOML: ", remedy, error):
-        return tomllib.loads(data if isinstance(data, str) else data.decode("utf-8"))
+        text = data if isinstance(data, str) else data.decode("utf-8")
+        table: Mapping[str, Any] = tomllib.loads(text)
+        return table
 
 
 def _refuse_constant(name: str) -> None:

@@ -40,12 +40,16 @@ def described(digest: str = "") -> str:
 def fetch(folder: Path, place: object, digest: str | None = "", **options: Any) -> tuple[Path, str]:
     """The file at ``place`` for a model that publishes these digits, or describes no file."""
     entry = model(folder / "one", None if digest is None else described(digest))
-    choices = {"cache": folder / "cache", "say": lambda line: None, **options}
-    return fetch_weights(entry, str(place), **choices)
+    return fetch_weights(entry, str(place), **{"say": lambda line: None, **options})
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "cache"))
 
 
 def kept_files(folder: Path) -> list[str]:
-    found = (folder / "cache").rglob("*")
+    found = (folder / "cache" / "pytest-sme2" / "weights").rglob("*")
     return [path.name for path in found if path.is_file() and path.suffix != ".lock"]
 
 
@@ -240,9 +244,8 @@ def test_exported_part_is_selected_by_prefix() -> None:
 
 
 def test_the_command_fetches_nothing_unasked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "cache"))
     folder = str(tmp_path / "one")
     model(tmp_path / "one", described(DIGEST))
     arguments = ["export", "fetch-weights", "net; x", "--models-folder", folder]
