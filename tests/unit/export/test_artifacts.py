@@ -403,16 +403,16 @@ def test_weights_and_a_copy_of_the_artifact(
     assert len({first_output[index : index + 4] for index in (0, 4, 8)}) == 1
 
 
-def test_weights_that_do_not_fit_are_named(tiny: Tiny, saved: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be read"):
-        export_model(tiny.entry, FP32, cache=tiny.cache, weights=tmp_path / "none.pt")
-    hostile = tmp_path / "hostile.pt"
-    hostile.write_bytes(b"cos\nsystem\n(S'touch owned'\ntR.")
-    with pytest.raises(ExportError, match=r"hostile\.pt' do not fit model"):
-        export_model(tiny.entry, FP32, cache=tiny.cache, weights=hostile)
-    words = r"2 of 2 weights missing .*1 do not belong to the model \(net\.linear\.weight\)"
-    with pytest.raises(ExportError, match=words):
-        export_model(tiny.entry, FP32, cache=tiny.cache, weights=saved / "foreign.pt")
+def test_weights_that_do_not_fit_are_named(tiny: Tiny, saved: Path) -> None:
+    (saved / "hostile.pt").write_bytes(b"cos\nsystem\n(S'touch owned'\ntR.")
+    foreign = r"2 of 2 weights missing .*1 do not belong to the model \(net\.linear\.weight\)"
+    for name, kind, words in (
+        ("none", UsageError, "cannot be read"),
+        ("hostile", ExportError, r"hostile\.pt' do not fit model"),
+        ("foreign", ExportError, foreign),
+    ):
+        with pytest.raises(kind, match=words):
+            export_model(tiny.entry, FP32, cache=tiny.cache, weights=saved / f"{name}.pt")
 
 
 def test_an_artifact_does_not_land_on_another(
