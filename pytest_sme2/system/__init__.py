@@ -1,1 +1,4 @@
-"""The lowest layer, which knows no model, device or measurement: processes, files, cache, tools."""
+"""The lowest layer: processes, files, the cache, locks, tools of this machine.
+
+Nothing here knows what a model, a device or a measurement is.
+"""
