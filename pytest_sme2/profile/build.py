@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,7 +21,15 @@ from numpy.typing import ArrayLike, NDArray
 from pytest_sme2.errors import EtdumpError
 from pytest_sme2.profile.categories import DELEGATE_CALL, OPERATOR_CALL, Rule
 from pytest_sme2.profile.coverage import NAMES, NAMES_AND_KERNELS, coverage, settled
-from pytest_sme2.profile.operators import LONGEST, Rows, Selection, distinct, durations, select
+from pytest_sme2.profile.operators import (
+    LONGEST,
+    Rows,
+    Selection,
+    distinct,
+    durations,
+    is_named,
+    select,
+)
 from pytest_sme2.profile.origins import match_origins
 from pytest_sme2.profile.shapes import match_shapes
 from pytest_sme2.results import (
@@ -56,13 +64,12 @@ def outliers(values: NDArray[np.float64]) -> NDArray[np.bool_]:
     return (distance > OUTLIER_SCORE * scale) & (scale > 0)
 
 
-def robust_stats(values: Iterable[float]) -> RobustStats:
+def robust_stats(values: ArrayLike) -> RobustStats:
     """Statistics that a few bad values cannot bend, beside those that they can."""
-    known = values if isinstance(values, np.ndarray) else np.fromiter(values, dtype=np.float64)
-    return robust_stats_of_each(known[np.newaxis])[0]
+    return robust_stats_of_each([values])[0]
 
 
-def robust_stats_of_each(series: ArrayLike) -> list[RobustStats]:
+def robust_stats_of_each(series: Sequence[ArrayLike]) -> list[RobustStats]:
     """The same of many series of one length, at once: numpy takes as long for one as for many."""
     rows = np.asarray(series, dtype=np.float64)
     if not rows.size:
@@ -101,60 +108,22 @@ MOST_METHODS = 50
 OVERHEAD_PARTS = ("delegate calls", "operator calls", "between calls")
 
 
-@dataclass(frozen=True, eq=False)
-class _Group:
-    """The runs that executed the same operators in the same order."""
-
-    labels: tuple[str, ...]
-    operators: tuple[Operator, ...]
-    instructions: tuple[int, ...]
-    calls: tuple[int, ...]
-    method: str
-    end_to_end: NDArray[np.int64]
-    """Per run."""
-    matrix: NDArray[np.int64]
-    """Runs by operators: how long each took."""
-    overhead: NDArray[np.float64]
-    """Runs by OVERHEAD_PARTS."""
-    first: int
-    """The first of the runs, so that of equally frequent methods the first one comes first."""
-
-
 def build_profile(
-    columns: Columns | Sequence[Columns],
+    columns: Columns,
     *,
     rules: Sequence[Rule] = (),
     census: KernelCensus | None = None,
     attribution: Attribution | None = None,
     shapes: Sequence[MethodShapes] = (),
 ) -> Profile:
-    """The profile of the operators that most runs executed; runs that differ are named in a note.
-
-    Several dumps are taken as one series of runs.
-    """
-    profiles = build_profiles(
+    """The profile of the operators that most runs executed."""
+    return build_profiles(
         columns, rules=rules, census=census, attribution=attribution, shapes=shapes
-    )
-    return leave_out(profiles[0], profiles[1:])
-
-
-def leave_out(chosen: Profile, others: Sequence[Profile]) -> Profile:
-    """``chosen`` with a note of the runs that are not in it."""
-    if not others:
-        return chosen
-    left_out = sum(other.runs for other in others)
-    runs = count(chosen.runs + left_out, "run")
-    counts = ", ".join(str(len(other.operators)) for other in others)
-    note = (
-        f"left out: {left_out} of {runs} executed other operators ({counts} of them "
-        f"instead of {len(chosen.operators)}): another method, or control flow that depends "
-        "on the input"
-    )
-    return replace(chosen, notes=(*chosen.notes, note))
+    )[0]
 
 
 def build_profiles(
-    columns: Columns | Sequence[Columns],
+    columns: Columns,
     *,
     rules: Sequence[Rule] = (),
     census: KernelCensus | None = None,
@@ -163,128 +132,113 @@ def build_profiles(
 ) -> tuple[Profile, ...]:
     """One profile for each set of runs that executed the same operators; most runs first.
 
-    An ETDump does not name its methods, but two methods have different operators. ``shapes`` are
-    those of the program, where it is at hand.
+    An ETDump does not name its methods, but two methods have different operators. A note of the
+    first profile names the runs that are not in it. ``shapes`` are those of the program, where it
+    is at hand.
     """
-    dumps = (columns,) if isinstance(columns, Columns) else tuple(columns)
-    selections = [select(dump, rules=rules) for dump in dumps]
-    if not sum(selection.execute.size for selection in selections):
+    selection = select(columns, rules=rules)
+    if not selection.execute.size:
         raise EtdumpError(
             "The ETDump holds no inference: there is no Method::execute event in it. Run the "
             "program at least once with the event tracer on before the dump is written."
         )
-    for selection in selections:
-        if (durations(selection.columns, selection.execute) >= LONGEST).any():
-            raise EtdumpError(
-                "The ETDump holds a Method::execute of more than a year: its times are damaged, "
-                "or the device's clock jumped. Run the program again."
-            )
-    load_ns = _load_times(dumps)
-    groups = _groups(selections)
-    notes = tuple(_notes(selections, groups[MOST_METHODS:]))
-    return tuple(
-        _profile(group, load_ns, notes, census=census, attribution=attribution, shapes=shapes)
+    if (durations(columns, selection.execute) >= LONGEST).any():
+        raise EtdumpError(
+            "The ETDump holds a Method::execute of more than a year: its times are damaged, "
+            "or the device's clock jumped. Run the program again."
+        )
+    groups = _groups(selection)
+    notes = tuple(_notes(selection, groups[MOST_METHODS:]))
+    load_ns = _load_times(columns)
+    first, *others = (
+        _profile(group, notes, load_ns, census, attribution or Attribution({}, {}), shapes)
         for group in groups[:MOST_METHODS]
     )
+    return _told_of(first, others), *others
 
 
-def _notes(selections: Sequence[Selection], left_out: Sequence[_Group]) -> Iterator[str]:
-    excess = max(selection.excess for selection in selections)
-    if excess > NOTABLE_EXCESS:
+def _told_of(chosen: Profile, others: Sequence[Profile]) -> Profile:
+    """``chosen`` with a note of the runs that are not in it."""
+    if not others:
+        return chosen
+    left_out = sum(other.runs for other in others)
+    counts = ", ".join(str(len(other.operators)) for other in others)
+    note = (
+        f"left out: {left_out} of {count(chosen.runs + left_out, 'run')} executed other operators "
+        f"({counts} of them instead of {len(chosen.operators)}): another method, or control flow "
+        "that depends on the input"
+    )
+    return replace(chosen, notes=(*chosen.notes, note))
+
+
+def _notes(selection: Selection, left_out: Sequence[_Group]) -> Iterator[str]:
+    if selection.excess > NOTABLE_EXCESS:
         yield (
-            f"the operators of a delegate call took up to {excess:.0%} longer than the call "
-            "itself: they overlap or count time in another unit; they were scaled to the call's "
-            "time"
+            f"the operators of a delegate call took up to {selection.excess:.0%} longer than the "
+            "call itself: they overlap or count time in another unit; they were scaled to the "
+            "call's time"
         )
     if left_out:
-        runs = sum(group.end_to_end.size for group in left_out)
+        runs = sum(group.runs.size for group in left_out)
         yield (
             f"the runs executed {MOST_METHODS + len(left_out)} different sets of operators; the "
             f"{MOST_METHODS} most frequent are shown, and {count(runs, 'run')} left out"
         )
 
 
-def _load_times(dumps: Sequence[Columns]) -> Mapping[str, float]:
+def _load_times(columns: Columns) -> Mapping[str, float]:
     """The mean time of each load and init event."""
     times: dict[str, list[int]] = {}
-    for dump in dumps:
-        rows = np.flatnonzero(dump.run < 0)
-        for name, ns in zip(dump.name[rows].tolist(), durations(dump, rows).tolist(), strict=True):
-            times.setdefault(dump.names[name], []).append(ns)
+    rows = np.flatnonzero(columns.run < 0)
+    for name, ns in zip(columns.name[rows].tolist(), durations(columns, rows), strict=True):
+        times.setdefault(columns.names[name], []).append(int(ns))
     return {name: sum(values) / len(values) for name, values in times.items()}
 
 
 # --- runs that executed the same ------------------------------------------------------------------
 
 
-def _groups(selections: Sequence[Selection]) -> list[_Group]:
-    names: dict[str, int] = {}
-    pieces: dict[bytes, list[_Group]] = {}
-    for selection in selections:
-        shared = np.fromiter(
-            (names.setdefault(name, len(names)) for name in selection.columns.names),
-            dtype=np.int64,
-        )
-        for signature, group in _pieces(selection, shared):
-            pieces.setdefault(signature, []).append(group)
-    groups = [_joined(parts) for parts in pieces.values()]
-    return sorted(groups, key=lambda group: (-group.end_to_end.size, group.first))
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """The runs that executed the same operators in the same order."""
+
+    selection: Selection
+    runs: Rows
+    """Which runs of the selection."""
+    places: Rows
+    """Runs by operators: positions in the selection's arrays."""
 
 
-def _pieces(selection: Selection, shared: Rows) -> Iterable[tuple[bytes, _Group]]:
-    """Groups of one dump, each with a key that is the same in other dumps."""
+def _groups(selection: Selection) -> list[_Group]:
+    """Most runs first; of equally frequent ones the first one first."""
     columns = selection.columns
-    runs = selection.execute.size
-    counts = np.bincount(selection.run, minlength=runs)
-    first = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    order = np.arange(selection.run.size)
-    if (np.diff(selection.run) < 0).any():
-        order = np.argsort(selection.run, kind="stable")
+    counts = np.bincount(selection.run, minlength=selection.execute.size)
+    first = np.cumsum(counts) - counts
+    order = np.argsort(selection.run, kind="stable")
+    groups = []
     for size in np.unique(counts).tolist():
         members = np.flatnonzero(counts == size)
         places = order[first[members][:, None] + np.arange(size)]
         rows = selection.rows[places]
         # The instruction may be -1, which must not wipe out the name.
         instruction = columns.instruction[rows].astype(np.int64) & 0xFFFF_FFFF
-        keys = (shared[columns.name[rows]] << 32) | instruction
-        for which in _equal_rows(keys):
-            yield keys[which[0]].tobytes(), _group(selection, members[which], places[which])
+        keys = (columns.name[rows].astype(np.int64) << 32) | instruction
+        groups += [_Group(selection, members[which], places[which]) for which in _equal_rows(keys)]
+    return sorted(groups, key=lambda group: (-group.runs.size, group.runs[0]))
 
 
 def _equal_rows(keys: Rows) -> list[Rows]:
     """The positions of equal rows together; almost always there is one set."""
-    if not keys.size or bool((keys == keys[0]).all()):
+    if bool((keys == keys[0]).all()):
         return [np.arange(keys.shape[0])]
     _, inverse = np.unique(keys, axis=0, return_inverse=True)
     inverse = inverse.ravel()
     return [np.flatnonzero(inverse == value) for value in range(int(inverse.max()) + 1)]
 
 
-def _group(selection: Selection, runs: Rows, places: Rows) -> _Group:
-    """``places``: runs by operators, positions in the selection's arrays."""
-    columns = selection.columns
-    example = selection.rows[places[0]]
-    names = columns.name[example].tolist()
-    _, calls = np.unique(selection.call[places[0]], return_inverse=True)
-    execute = selection.execute[runs]
-    end_to_end = durations(columns, execute)
-    return _Group(
-        labels=tuple(columns.names[name] for name in names),
-        operators=tuple(selection.operators[name] for name in names),
-        instructions=tuple(columns.instruction[example].tolist()),
-        calls=tuple(calls.ravel().tolist()),
-        method=columns.block_names[int(columns.block[execute[0]])],
-        end_to_end=end_to_end,
-        matrix=selection.duration[places],
-        overhead=_overhead(selection, runs, places, end_to_end),
-        first=int(runs[0]),
-    )
-
-
-def _overhead(
-    selection: Selection, runs: Rows, places: Rows, end_to_end: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """What no operator took, by the call it was spent in."""
+def _overhead(group: _Group, end_to_end: NDArray[np.int64]) -> NDArray[np.float64]:
+    """What no operator took, of each run, by OVERHEAD_PARTS: the call it was spent in."""
+    selection, runs, places = group.selection, group.runs, group.places
     columns = selection.columns
     overhead = np.zeros((runs.size, len(OVERHEAD_PARTS)))
     if places.size:
@@ -294,8 +248,7 @@ def _overhead(
         run_of_call = np.zeros(calls.size, dtype=np.int64)
         run_of_call[owner] = np.repeat(np.arange(runs.size), places.shape[1])
         for part, name in enumerate((DELEGATE_CALL, OPERATOR_CALL)):
-            wanted = np.fromiter((known == name for known in columns.names), dtype=bool)
-            chosen = wanted[columns.name[calls]]
+            chosen = is_named(columns, {name})[calls]
             overhead[:, part] = np.bincount(
                 run_of_call[chosen], weights=left[chosen], minlength=runs.size
             )
@@ -307,42 +260,36 @@ def _overhead(
     return overhead
 
 
-def _joined(parts: list[_Group]) -> _Group:
-    names = ("end_to_end", "matrix", "overhead")
-    series: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts]) for name in names
-    }
-    return replace(parts[0], **series)
-
-
 # --- a group to a profile -------------------------------------------------------------------------
 
 
 def _profile(
     group: _Group,
-    load_ns: Mapping[str, float],
     notes: tuple[str, ...],
-    *,
+    load_ns: Mapping[str, float],
     census: KernelCensus | None,
-    attribution: Attribution | None,
+    attribution: Attribution,
     shapes: Sequence[MethodShapes],
 ) -> Profile:
-    end_to_end = robust_stats(group.end_to_end)
-    typical = ~outliers(group.end_to_end.astype(np.float64))
-    whole = float(group.end_to_end[typical].sum(dtype=np.float64))
+    columns, execute = group.selection.columns, group.selection.execute[group.runs]
+    series = durations(columns, execute)
+    end_to_end = robust_stats(series)
+    typical = ~outliers(series.astype(np.float64))
+    whole = float(series[typical].sum(dtype=np.float64))
     scale = 1.0 / whole if whole else 0.0
-    shares = group.matrix[typical].sum(axis=0, dtype=np.float64) * scale
-    overhead = group.overhead[typical].sum(axis=0) * scale * end_to_end.median
-    operators = _operators(group, shares, end_to_end.median, census, attribution, shapes)
+    overhead = _overhead(group, series)[typical].sum(axis=0) * scale * end_to_end.median
+    samples = group.selection.duration[group.places]
+    shares = samples[typical].sum(axis=0, dtype=np.float64) * scale
+    operators = _operators(group, samples, shares, end_to_end.median, census, attribution, shapes)
     category_ns, category_counts = _parts(operators, lambda found: found.category, Category)
     kind_ns, kind_counts = _parts(operators, lambda found: (found.category, found.kind))
     executor_ns, executor_counts = _parts(operators, lambda found: found.executor, Executor)
     return Profile(
-        method=group.method,
-        runs=group.end_to_end.size,
+        method=columns.block_names[int(columns.block[execute[0]])],
+        runs=series.size,
         typical_runs=int(typical.sum()),
         end_to_end=end_to_end,
-        end_to_end_ns=tuple(group.end_to_end.tolist()),
+        end_to_end_ns=tuple(series.tolist()),
         operators=operators,
         category_ns=category_ns,
         kind_ns=kind_ns,
@@ -357,43 +304,49 @@ def _profile(
         unknown=tuple(
             dict.fromkeys(each.operator.name for each in operators if not each.operator.known)
         ),
-        notes=(*_group_notes(group), *notes),
+        notes=(*_group_notes([each.operator.name for each in operators], series), *notes),
     )
 
 
 def _operators(
     group: _Group,
+    samples: NDArray[np.int64],
     shares: NDArray[np.float64],
     end_to_end: float,
     census: KernelCensus | None,
-    attribution: Attribution | None,
+    attribution: Attribution,
     methods: Sequence[MethodShapes],
 ) -> tuple[OperatorProfile, ...]:
-    medians = np.median(group.matrix, axis=0).tolist() if group.labels else []
-    samples = group.matrix.T.tolist()
-    aten = attribution.aten if attribution else {}
-    modules = attribution.modules if attribution else {}
-    traced = list(zip(group.operators, group.instructions, strict=True))
+    """``samples`` are runs by operators."""
+    selection, columns = group.selection, group.selection.columns
+    rows = selection.rows[group.places[0]]
+    names = columns.name[rows].tolist()
+    instructions = columns.instruction[rows].tolist()
+    traced = [
+        (selection.operators[name], row) for name, row in zip(names, instructions, strict=True)
+    ]
+    _, calls = distinct(selection.call[group.places[0]])
     shapes, origins = match_shapes(traced, methods), match_origins(traced, attribution)
+    medians, series = np.median(samples, axis=0).tolist(), samples.T.tolist()
     return tuple(
         OperatorProfile(
             index=index,
-            label=group.labels[index],
-            operator=settled(group.operators[index], shapes[index], census),
+            label=columns.names[names[index]],
+            operator=settled(operator, shapes[index], census),
             instruction=instruction,
             median_ns=medians[index],
             share=share,
             time_ns=share * end_to_end,
-            samples_ns=tuple(samples[index]),
-            call=group.calls[index],
-            aten=aten.get(instruction, ()),
-            modules=modules.get(instruction, ()),
+            samples_ns=tuple(series[index]),
+            call=int(calls[index]),
+            aten=attribution.aten.get(instruction, ()),
+            modules=attribution.modules.get(instruction, ()),
             shapes=shapes[index],
             origin=origin,
             module="" if origin is None or origin.near else origin.module,
         )
-        for index, (instruction, share, origin) in enumerate(
-            zip(group.instructions, shares.tolist(), origins, strict=True)
+        for index, ((operator, instruction), share, origin) in enumerate(
+            zip(traced, shares.tolist(), origins, strict=True)
         )
     )
 
@@ -413,8 +366,7 @@ def _parts(
     return times, counts
 
 
-def _group_notes(group: _Group) -> Iterator[str]:
-    names = [operator.name for operator in group.operators]
+def _group_notes(names: Sequence[str], end_to_end: NDArray[np.int64]) -> Iterator[str]:
     if opaque := names.count(DELEGATE_CALL):
         yield (
             f"{opaque} delegate call(s) hold no operators: the delegate was built without "
@@ -427,5 +379,5 @@ def _group_notes(group: _Group) -> Iterator[str]:
         )
     if not names:
         yield "the runs hold no operators at all: all time is overhead"
-    if not group.end_to_end.any():
+    if not end_to_end.any():
         yield "Method::execute took no time on the device's clock, so there are no shares"

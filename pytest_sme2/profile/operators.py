@@ -8,7 +8,7 @@ in ``build.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -135,14 +135,14 @@ def _alike(columns: Columns) -> tuple[int, int]:
     return (first, length) if alike else (0, 0)
 
 
-def _is_named(columns: Columns, names: frozenset[str]) -> NDArray[np.bool_]:
+def is_named(columns: Columns, names: Set[str]) -> NDArray[np.bool_]:
     table = np.fromiter((name in names for name in columns.names), dtype=bool)
     return table[columns.name] if table.size else np.zeros(columns.name.size, dtype=bool)
 
 
 def _execute_rows(columns: Columns) -> Rows:
     """One Method::execute per run: the outermost, if a method calls another."""
-    rows = np.flatnonzero(_is_named(columns, frozenset({EXECUTE})) & (columns.run >= 0))
+    rows = np.flatnonzero(is_named(columns, {EXECUTE}) & (columns.run >= 0))
     rows = rows[np.lexsort((rows, columns.depth[rows]))]
     _, first = np.unique(columns.run[rows], return_index=True)
     return rows[first]
@@ -175,7 +175,7 @@ def distinct(values: Rows) -> tuple[Rows, Rows]:
 
 
 def _roles(columns: Columns, operators: tuple[Operator, ...], execute: Rows) -> NDArray[np.int8]:
-    framework = _is_named(columns, FRAMEWORK_NAMES)
+    framework = is_named(columns, FRAMEWORK_NAMES)
     known_name = np.fromiter((operator.known for operator in operators), dtype=bool)
     parent = columns.parent
     levels = _levels(columns, np.flatnonzero(parent >= 0))
@@ -191,7 +191,7 @@ def _roles(columns: Columns, operators: tuple[Operator, ...], execute: Rows) -> 
     for rows in reversed(levels):
         holders = rows[candidate[rows] | encloses[rows]]
         encloses[parent[holders]] = True
-    unnamed = inside & ~encloses & _is_named(columns, _CALLS)
+    unnamed = inside & ~encloses & is_named(columns, _CALLS)
 
     known = known_name[columns.name] if known_name.size else np.zeros(0, dtype=bool)
     wanted = (candidate & (known | ~encloses)) | unnamed
@@ -209,7 +209,7 @@ def _roles(columns: Columns, operators: tuple[Operator, ...], execute: Rows) -> 
 
 def _calls(columns: Columns, rows: Rows) -> Rows:
     """For each operator the DELEGATE_CALL or OPERATOR_CALL it ran in, else itself."""
-    is_call = _is_named(columns, _CALLS)
+    is_call = is_named(columns, _CALLS)
     answer: Rows = rows.copy()
     pending = np.flatnonzero(~is_call[rows])
     at = columns.parent[rows[pending]]

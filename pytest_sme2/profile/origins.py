@@ -23,15 +23,13 @@ Nodes = Sequence[tuple[str, Origin]]
 
 
 def match_origins(
-    traced: Sequence[tuple[Operator, int]], attribution: Attribution | None
+    traced: Sequence[tuple[Operator, int]], attribution: Attribution
 ) -> tuple[Origin | None, ...]:
     """For each operator, with its instruction, where the model has it; None where not known.
 
     A delegate has its operators in the order of the graph. Where number or kind do not agree,
     nothing is claimed but that an operator is near one of its kind, or a matrix operator.
     """
-    if attribution is None:
-        return (None,) * len(traced)
     answer = [attribution.origins.get(instruction) for _, instruction in traced]
     calls: dict[int, dict[int, Operator]] = {}
     for place, (operator, instruction) in enumerate(traced):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pytest_sme2.errors import EtdumpError, Sme2Error, UsageError
 from pytest_sme2.profile.beside import kept_origins, kept_shapes
-from pytest_sme2.profile.build import build_profiles, leave_out
+from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.results import Columns, KernelCensus, Profile
 from pytest_sme2.session.run_directory import METRICS
@@ -55,15 +55,15 @@ def analyze_file(
     columns = read_etdump(path)
     attribution = kept_origins(path) if etrecord is None else read_attribution(etrecord)
     shapes = kept_shapes(path) if program is None else read_program(program)
-    profiles = build_profiles(
+    profile, *others = build_profiles(
         columns, rules=rules, census=census, attribution=attribution, shapes=shapes
     )
     return Analysis(
         path=path,
         name=name or path.name.removesuffix(SUFFIX),
         columns=columns,
-        profile=leave_out(profiles[0], profiles[1:]),
-        others=profiles[1:],
+        profile=profile,
+        others=tuple(others),
         rules=tuple(rules),
         timed=not was_emulated(path),
     )

@@ -100,13 +100,6 @@ def test_a_run_with_outlying_latency_does_not_bend_the_shares() -> None:
     assert len(profile.operators[0].samples_ns) == 10
 
 
-def test_several_dumps_are_one_series() -> None:
-    dumps = [columns_of(run_of(CALLS)), columns_of(run_of(CALLS, slower=2), run_of(CALLS))]
-    profile = build_profile(dumps)
-    assert profile.runs == 3
-    assert profile.operators[1].samples_ns == (6_000, 12_000, 6_000)
-
-
 def test_runs_with_other_operators_are_told_of() -> None:
     other = run_of(([("Softmax (NC, F32) #1", 5_000)],))
     columns = columns_of(run_of(CALLS), other, run_of(CALLS))
@@ -155,8 +148,6 @@ def test_a_dump_without_an_inference_is_an_error_that_says_so() -> None:
         build_profile(columns_of(load))
     with pytest.raises(EtdumpError, match="no inference"):
         build_profile(columns_of())
-    with pytest.raises(EtdumpError, match="no inference"):
-        build_profile([])
 
 
 def test_load_and_init_are_told_apart_from_runs() -> None:

@@ -74,7 +74,7 @@ def test_a_place_is_told_as_far_as_it_is_known() -> None:
 def test_nothing_is_claimed_where_number_or_kind_differ(names: tuple[str, ...]) -> None:
     found = graph(("aten.convolution.default", "stem.0"), ("aten.linear.default", "head"))
     assert set(match_origins(traced(*names), found)) == {None}
-    assert set(match_origins(traced(*names), None)) == {None}
+    assert set(match_origins(traced(*names), graph())) == {None}
 
 
 def test_the_modules_of_a_real_model_are_found() -> None:
