@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from pytest_sme2.errors import EtdumpError
 from pytest_sme2.profile.categories import DELEGATE_CALL, OPERATOR_CALL, Rule
 from pytest_sme2.profile.coverage import NAMES, NAMES_AND_KERNELS, coverage, settled
+from pytest_sme2.profile.matching import match_origins, match_shapes
 from pytest_sme2.profile.operators import (
     LONGEST,
     Rows,
@@ -30,8 +31,6 @@ from pytest_sme2.profile.operators import (
     is_named,
     select,
 )
-from pytest_sme2.profile.origins import match_origins
-from pytest_sme2.profile.shapes import match_shapes
 from pytest_sme2.results import (
     Attribution,
     Category,

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pytest_sme2.profile.categories import XNNPACK_NAMES, has_per_tensor_weights, sme2_variant
 from pytest_sme2.profile.kernel_matrix import in_channels_first, known_family
-from pytest_sme2.profile.shapes import is_pointwise
+from pytest_sme2.profile.matching import is_pointwise
 from pytest_sme2.results import (
     Coverage,
     Evidence,

@@ -16,7 +16,7 @@ from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.profile.cost import multiply_accumulates, unknown_work, work_coverage
 from pytest_sme2.profile.coverage import could_run_on_sme2, ran_in
 from pytest_sme2.profile.kernel_matrix import evidence
-from pytest_sme2.profile.shapes import is_pointwise, kernel_size, rows, shapes_text
+from pytest_sme2.profile.matching import is_pointwise, kernel_size, rows, shapes_text
 from pytest_sme2.profile.splits import CostOf, is_layout_change, place_text, split_findings
 from pytest_sme2.results import (
     Arm,

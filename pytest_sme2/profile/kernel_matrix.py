@@ -16,7 +16,7 @@ from packaging.version import Version
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.categories import has_per_tensor_weights
-from pytest_sme2.profile.shapes import is_pointwise, rows
+from pytest_sme2.profile.matching import is_pointwise, rows
 from pytest_sme2.results import Cell, CellAnswer, Executor, KernelMatrix, Operator, OperatorShapes
 from pytest_sme2.system.files import decode, encode, write_text
 from pytest_sme2.system.reading import read_json

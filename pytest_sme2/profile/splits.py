@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from pytest_sme2.export.rewrites import Rewrite, rewrite_for
-from pytest_sme2.profile.origins import short_file
+from pytest_sme2.profile.matching import short_file
 from pytest_sme2.results import (
     Category,
     Cost,

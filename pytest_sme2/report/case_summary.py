@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.profile.cost import packing_share, work_coverage
-from pytest_sme2.profile.origins import source_text
+from pytest_sme2.profile.matching import source_text
 from pytest_sme2.report.cost import LIMITS_OF_COST, largest_cost, millions
 from pytest_sme2.report.text import NOTHING, duration, percent, times
 from pytest_sme2.report.versus_baseline import headline, outcome_of

@@ -139,7 +139,7 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Profile:
-    """Where the time of one program goes, over the runs of one or more ETDumps.
+    """Where the time of one program goes, over the runs of one ETDump.
 
     All shares are of end-to-end time and add up to 1 together with the overhead's; all ``…_ns``
     of the breakdown are that share of the median end-to-end time.

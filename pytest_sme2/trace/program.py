@@ -3,7 +3,7 @@
 ExecuTorch's program lists the calls of a method; the graph of an XNNPACK call lies in a segment of
 the same file. Both are flatbuffers and are read with NumPy: neither torch nor ExecuTorch is needed.
 The schemas are ExecuTorch's ``exir/_serialize/program.fbs`` and ``backends/xnnpack/serialization/
-schema.fbs``. Which operator of a trace is which is decided in ``shapes.py``.
+schema.fbs``. Which operator of a trace is which is decided in ``profile/matching.py``.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_sme2.profile.cost import stored
+from pytest_sme2.profile.matching import source_text
 from pytest_sme2.profile.operators import structure_of
-from pytest_sme2.profile.origins import source_text
 from pytest_sme2.results import (
     Arm,
     Baseline,
