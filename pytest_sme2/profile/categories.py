@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.results import Category, Executor, Operator
+from pytest_sme2.system.wording import one_of
 
 _Place = tuple[Category, str]
 
@@ -194,11 +195,13 @@ KINDS = {
 OPERATOR_CALL = "OPERATOR_CALL"
 DELEGATE_CALL = "DELEGATE_CALL"
 
-# A call that holds no event of its own: ExecuTorch's scalar operators and hand-registered kernels
-# log no name, and neither does a delegate that was built without profiling.
-_UNNAMED_CALLS: Mapping[str, tuple[str, Executor]] = {
-    OPERATOR_CALL: ("unnamed call", Executor.PORTABLE),
-    DELEGATE_CALL: ("opaque delegate", Executor.DELEGATED),
+_UNNAMED: Mapping[str, _Place] = {
+    # A call that holds no event of its own: ExecuTorch's scalar operators and hand-registered
+    # kernels log no name, and neither does a delegate that was built without profiling.
+    OPERATOR_CALL: (_OTHER, "unnamed call"),
+    DELEGATE_CALL: (_OTHER, "opaque delegate"),
+    # What XNNPACK calls an operator on one or two values that it has no name for.
+    **dict.fromkeys(("Invalid Unary Op", "Invalid Binary Op"), (_ELEMENTWISE, "arithmetic")),
 }
 
 # The data types of operands that were packed for SME kernels. XNNPACK names them so only where an
@@ -219,8 +222,6 @@ SME2_VARIANTS: Mapping[str, frozenset[str]] = {
 _XNNPACK_NAME = re.compile(
     r"(?P<operation>[^()]+?) \((?P<types>[^()]*)\)(?: (?P<algorithm>[^()#]+))?"
 )
-# What XNNPACK calls an operator on one or two values that it has no name for.
-_NAMELESS = frozenset({"Invalid Unary Op", "Invalid Binary Op"})
 _NUMBER = re.compile(r" #\d+\Z")
 _NATIVE = re.compile(r"native_call_(?:\w+::)*(?P<operation>\w+)(?:\.\w+)?")
 _LAYOUT = re.compile(r"N[A-Z0-9]*")
@@ -252,13 +253,8 @@ def parse_rule(line: str) -> Rule:
         )
     category_name, _, kind = place.partition(" ")
     kind = " ".join(kind.split())
-    choices = ", ".join(category.value for category in Category)
-    try:
-        category = Category(category_name)
-    except ValueError:
-        raise UsageError(
-            f"{category_name!r} in the rule {line!r} is not a category. Choose one of: {choices}."
-        ) from None
+    what = f"a category in the rule {line!r}"
+    category = Category(one_of(category_name, [each.value for each in Category], what))
     if not kind:
         raise UsageError(
             f"The rule {line!r} names no kind. Give one after the category, such as: "
@@ -302,55 +298,29 @@ def _is_matrix(category: Category, kind: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _classify(name: str) -> Operator:
-    if name in _UNNAMED_CALLS:
-        kind, executor = _UNNAMED_CALLS[name]
-        return _operator(name, (_OTHER, kind), executor, operation=name)
-    if name.startswith("native_call_"):
-        native = _NATIVE.fullmatch(name)
-        operation = native["operation"] if native else name
+    operation, algorithm, place = name, "", _UNNAMED.get(name)
+    data_types: tuple[str, ...] = ()
+    portable = name == OPERATOR_CALL or name.startswith("native_call_")
+    if native := _NATIVE.fullmatch(name):
+        operation = native["operation"]
         place = PORTABLE_NAMES.get(operation)
-        return _operator(name, place, Executor.PORTABLE, operation=operation)
-    match = _XNNPACK_NAME.fullmatch(name)
-    if match is None or match["operation"] not in XNNPACK_NAMES:
-        place = (_ELEMENTWISE, "arithmetic") if name in _NAMELESS else None
-        return _operator(name, place, Executor.DELEGATED, operation=name)
-    operation = match["operation"]
-    algorithm = match["algorithm"] or ""
-    category, kind = XNNPACK_NAMES[operation]
-    if operation == "Convolution":
-        kind = _CONVOLUTION_KINDS.get(algorithm, kind)
-    words = [word.strip() for word in match["types"].split(",")]
-    return _operator(
-        name,
-        (category, kind),
-        Executor.DELEGATED,
-        operation=operation,
-        data_types=tuple(word for word in words if word and not _LAYOUT.fullmatch(word)),
-        algorithm=algorithm,
-        known=not algorithm or algorithm in XNNPACK_ALGORITHMS,
-    )
-
-
-def _operator(
-    name: str,
-    place: _Place | None,
-    executor: Executor,
-    *,
-    operation: str,
-    data_types: tuple[str, ...] = (),
-    algorithm: str = "",
-    known: bool = True,
-) -> Operator:
+    elif (match := _XNNPACK_NAME.fullmatch(name)) and match["operation"] in XNNPACK_NAMES:
+        operation, algorithm = match["operation"], match["algorithm"] or ""
+        place = XNNPACK_NAMES[operation]
+        if operation == "Convolution":
+            place = (_CONV, _CONVOLUTION_KINDS.get(algorithm, place[1]))
+        words = (word.strip() for word in match["types"].split(","))
+        data_types = tuple(word for word in words if word and not _LAYOUT.fullmatch(word))
     category, kind = place or (_OTHER, "unknown")
     matrix = _is_matrix(category, kind)
     return Operator(
         name=name,
         category=category,
         kind=kind,
-        executor=executor,
+        executor=Executor.PORTABLE if portable else Executor.DELEGATED,
         matrix=matrix,
         sme2=matrix and not _SME2_TYPES.keys().isdisjoint(data_types),
-        known=known and place is not None,
+        known=place is not None and algorithm in ("", *XNNPACK_ALGORITHMS),
         unproven=matrix and _UNPROVEN_TYPE in data_types,
         operation=operation,
         data_types=data_types,

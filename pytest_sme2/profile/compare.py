@@ -55,8 +55,8 @@ def compare(before: Profile, after: Profile, names: tuple[str, str] = ("off", "o
 
 def largest_category(profile: Profile) -> Category | None:
     """Where most time goes; None where no operator took any."""
-    category = max(profile.category_ns, key=lambda key: profile.category_ns[key], default=None)
-    return category if category is not None and profile.category_ns[category] else None
+    category = max(profile.category_ns, key=profile.category_ns.__getitem__)
+    return category if profile.category_ns[category] else None
 
 
 def _changes(
@@ -90,19 +90,9 @@ def _matched(
         yield from (OperatorChange(None, profile) for profile in after)
         return
     name, *coarser = names
-    old = [name(profile.operator) for profile in before]
-    new = [name(profile.operator) for profile in after]
-    head = _equal_items(zip(old, new, strict=False))
-    most = min(len(old), len(new)) - head
-    tail = min(most, _equal_items(zip(reversed(old), reversed(new), strict=False)))
-    yield from map(OperatorChange, before[:head], after[:head])
-    # What is the same at both ends is most of it, and the matcher's cost grows with the square.
-    here, there = head, head
-    for start, start_after, size in (
-        *_equal_parts(old[head : len(old) - tail], new[head : len(new) - tail], steps),
-        (len(old) - tail - head, len(new) - tail - head, tail),
-    ):
-        start, start_after = head + start, head + start_after
+    old, new = ([name(profile.operator) for profile in side] for side in (before, after))
+    here = there = 0
+    for start, start_after, size in _equal_parts(old, new, steps):
         if start > here or start_after > there:
             yield from _matched(before[here:start], after[there:start_after], coarser, steps)
         here, there = start + size, start_after + size
@@ -114,27 +104,31 @@ def _equal_parts(
 ) -> list[tuple[int, int, int]]:
     """Where each part that is in both starts, in one and the other, and its length; in order.
 
-    The longest first, then the same on both sides of it, as long as there are steps left. After
-    that the operators at the same place are compared.
+    Both ends first: what is the same there is most of it, and the matcher's cost grows with the
+    square. Then the longest part, and the same on both sides of it, as long as there are steps
+    left. After that the operators at the same place are compared.
     """
+    head = _equal_items(zip(old, new, strict=False))
+    most = min(len(old), len(new)) - head
+    tail = min(most, _equal_items(zip(reversed(old), reversed(new), strict=False)))
+    found = [(0, 0, head), (len(old) - tail, len(new) - tail, tail)]
+    old, new = old[head : len(old) - tail], new[head : len(new) - tail]
     # Without autojunk=False, names that occur often in a long program would not be matched at all.
     matcher = SequenceMatcher(None, old, new, autojunk=False)
     often = Counter(new)
     cost = [0, *itertools.accumulate(often[name] + 1 for name in old)]
-    found = []
     windows = [(0, len(old), 0, len(new))]
     while windows:
         start, end, start_after, end_after = windows.pop()
         if cost[end] - cost[start] > steps.left:
             pairs = zip(range(start, end), range(start_after, end_after), strict=False)
-            found += [(one, other, 1) for one, other in pairs if old[one] == new[other]]
+            found += [(head + a, head + b, 1) for a, b in pairs if old[a] == new[b]]
             continue
         steps.left -= cost[end] - cost[start]
-        part = matcher.find_longest_match(start, end, start_after, end_after)
-        if part.size:
-            found.append((part.a, part.b, part.size))
-            windows.append((part.a + part.size, end, part.b + part.size, end_after))
-            windows.append((start, part.a, start_after, part.b))
+        a, b, size = matcher.find_longest_match(start, end, start_after, end_after)
+        if size:
+            found.append((head + a, head + b, size))
+            windows += [(a + size, end, b + size, end_after), (start, a, start_after, b)]
     return sorted(found)
 
 
