@@ -7,7 +7,7 @@ shapes and the kernels that ran; everything else reads the answer from the opera
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pytest_sme2.profile.categories import XNNPACK_NAMES, has_per_tensor_weights, sme2_variant
@@ -215,6 +215,12 @@ def could_run_on_sme2(operator: Operator, shapes: OperatorShapes | None) -> bool
     return family == "sme2" if family else _missing_kernel(operator) is None
 
 
+def could_run(profile: Profile) -> bool:
+    """Whether any of the operators that did not run on SME2 could have."""
+    missed = (member for member, _ in profile.coverage.missed)
+    return any(could_run_on_sme2(member.operator, member.shapes) for member in missed)
+
+
 def settled_operators(profile: Profile) -> dict[tuple[str, int], Operator]:
     """By label and instruction, to look up an event of the ETDump."""
     return {(member.label, member.instruction): member.operator for member in profile.operators}
@@ -245,105 +251,98 @@ def check_pair(
     None where they cannot tell. ``sme1``: the chip has no SME2, so ``on`` is SME1. ``third`` is the
     arm that hides SME2 alone, where it ran.
     """
-    matrix = max(on.coverage.matrix_operators, off.coverage.matrix_operators)
     sme2_on, sme2_off = on.coverage.sme2_operators, off.coverage.sme2_operators
-    message = (
-        _contradiction(None if sme1 else effective_on, effective_off)
-        or _objection(on, off)
-        or (None if third is None else _wrong_kind("sme1", third))
-        or (_wrong_kind("on", on) if sme1 else None)
-    )
+    matrix = count(on.coverage.matrix_operators, "matrix operator")
     word, chip = ("SME1", " (the chip has no SME2)") if sme1 else ("SME2", "")
     hidden = "" if third is None else f", {third.coverage.sme2_operators} on SME1 with SME2 hidden"
+    only_sme1 = {"sme1": third} if third else {}
+    only_sme1 |= {"on": on} if sme1 else {}
+    shown = (
+        f"{sme2_on} of {matrix} ran on {word} kernels with {word} on{chip}{hidden}, none with "
+        f"{word} off."
+    )
+    message = next(
+        _objections(on, off, None if sme1 else effective_on, effective_off, only_sme1), ""
+    )
     return Evidence(
-        valid=message is None,
-        message=message
-        or (
-            f"{sme2_on} of {count(on.coverage.matrix_operators, 'matrix operator')} ran on {word} "
-            f"kernels with {word} on{chip}{hidden}, none with {word} off."
-        ),
-        matrix_operators=matrix,
+        valid=not message,
+        message=message or shown,
+        matrix_operators=max(on.coverage.matrix_operators, off.coverage.matrix_operators),
         sme2_on=sme2_on,
         sme2_off=sme2_off,
     )
 
 
-def _wrong_kind(side: str, profile: Profile) -> str | None:
-    """What is wrong with an arm that can only have SME1."""
-    wrong = sum(each.operator.sme2 and not each.operator.sme1 for each in profile.operators)
-    if not wrong:
-        return None
-    return (
-        f"The {side} run is wrong: {count(wrong, 'operator')} ran on SME2 kernels although SME2 "
-        "was to be hidden. Check the switch of the runner."
-    )
-
-
-def _contradiction(effective_on: bool | None, effective_off: bool | None) -> str | None:
-    """What the processes themselves say against the pair."""
+def _objections(
+    on: Profile,
+    off: Profile,
+    effective_on: bool | None,
+    effective_off: bool | None,
+    only_sme1: Mapping[str, Profile],
+) -> Iterator[str]:
+    """What is wrong with the pair, the most telling first; ``only_sme1`` are arms without SME2."""
     if effective_on is False:
-        return (
+        yield (
             "The on run is wrong: its process reports that SME2 is not in effect. The CPU has no "
             "SME2, or the runner was started without it."
         )
     if effective_off:
-        return (
+        yield (
             "The off run is wrong: its process reports that SME2 is in effect although it was to "
             "be off. Check the switch of the runner."
         )
-    return None
-
-
-def _objection(on: Profile, off: Profile) -> str | None:
-    """What is wrong with the pair, None if nothing is."""
     sme2_on, sme2_off = on.coverage.sme2_operators, off.coverage.sme2_operators
     for side, profile in (("on", on), ("off", off)):
         if any(member.operator.kind == "opaque delegate" for member in profile.operators):
-            return (
+            yield (
                 f"The {side} run hides what its delegate ran: its ETDump holds delegate calls "
                 "without operators. Use a runner whose XNNPACK has profiling enabled."
             )
     if not on.coverage.matrix_operators and not off.coverage.matrix_operators:
-        return (
+        yield (
             "The model has no matrix operators (convolutions, linear layers, matrix products), so "
             "there is nothing that SME2 could run and nothing to compare."
         )
     if sme2_off and not sme2_on:
-        return (
+        yield (
             f"Both sides are wrong: the off run shows {count(sme2_off, 'operator')} on SME2 "
             "kernels and the on run none. The two were most likely swapped."
         )
     if sme2_off:
-        return (
+        yield (
             f"The off run is wrong: {sme2_off} of "
             f"{count(off.coverage.matrix_operators, 'matrix operator')} ran on SME2 kernels "
             "although SME2 was to be off. Check the switch, or the build "
             "(XNNPACK_ENABLE_ARM_SME2 and XNNPACK_ENABLE_ARM_SME both have to be OFF)."
         )
     if not sme2_on:
-        return _nothing_on(on)
-    return None
+        yield _nothing_on(on)
+    for side, profile in only_sme1.items():
+        wrong = sum(each.operator.sme2 and not each.operator.sme1 for each in profile.operators)
+        if wrong:
+            yield (
+                f"The {side} run is wrong: {count(wrong, 'operator')} ran on SME2 kernels although "
+                "SME2 was to be hidden. Check the switch of the runner."
+            )
 
 
 def _nothing_on(on: Profile) -> str:
-    unproven = len(on.coverage.unproven)
-    if unproven:
+    found = on.coverage
+    matrix = count(found.matrix_operators, "matrix operator")
+    if found.unproven:
         return (
-            f"The on run is unproven: {count(unproven, 'matrix operator')} ran on packed kernels "
-            "(QP8) that exist for SME2 and for NEON under one name. A kernel census can settle it."
+            f"The on run is unproven: {count(len(found.unproven), 'matrix operator')} ran on "
+            "packed kernels (QP8) that exist for SME2 and for NEON under one name. A kernel "
+            "census can settle it."
         )
-    if not any(
-        could_run_on_sme2(member.operator, member.shapes) for member, _ in on.coverage.missed
-    ):
-        reasons = "; ".join(dict.fromkeys(reason for _, reason in on.coverage.missed))
+    if not could_run(on):
+        reasons = "; ".join(dict.fromkeys(reason for _, reason in found.missed))
         return (
-            "There is no SME2 kernel for any of the "
-            f"{count(on.coverage.matrix_operators, 'matrix operator')} of this model, so the pair "
-            f"shows nothing: {reasons}."
+            f"There is no SME2 kernel for any of the {matrix} of this model, so the pair shows "
+            f"nothing: {reasons}."
         )
     return (
-        "The on run is wrong: none of its "
-        f"{count(on.coverage.matrix_operators, 'matrix operator')} ran on an SME2 kernel. The "
-        "CPU has no SME2, the runner was built or started without it, or none of the operators "
-        "has a shape that XNNPACK uses it for."
+        f"The on run is wrong: none of its {matrix} ran on an SME2 kernel. The CPU has no SME2, "
+        "the runner was built or started without it, or none of the operators has a shape that "
+        "XNNPACK uses it for."
     )

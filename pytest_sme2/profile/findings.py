@@ -14,7 +14,7 @@ from pytest_sme2.export.rewrites import LARGE_DEPTHWISE, MOST_TAPS, rewrite_for
 from pytest_sme2.export.variant import precision_of
 from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.profile.cost import multiply_accumulates, unknown_work, work_coverage
-from pytest_sme2.profile.coverage import could_run_on_sme2, ran_in
+from pytest_sme2.profile.coverage import could_run, ran_in
 from pytest_sme2.profile.kernel_matrix import evidence
 from pytest_sme2.profile.matching import is_pointwise, kernel_size, rows, shapes_text
 from pytest_sme2.profile.splits import CostOf, is_layout_change, place_text, split_findings
@@ -286,9 +286,7 @@ def _missed(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
 def _is_off(profile: Profile) -> bool:
     """Whether nothing runs on SME2 though something could: then all have the same reason."""
     found = profile.coverage
-    return not (found.sme2_operators or found.unproven) and any(
-        could_run_on_sme2(member.operator, member.shapes) for member, _ in found.missed
-    )
+    return not (found.sme2_operators or found.unproven) and could_run(profile)
 
 
 def _unproven(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
