@@ -62,9 +62,7 @@ class _Code:
 
     def add(self, other: Mapping[str, Sequence[int] | _Row]) -> None:
         for name, values in other.items():
-            row = np.asarray(values, dtype=np.int64)
-            known = self.rows.get(name)
-            self.rows[name] = row if known is None else known + row
+            self.rows[name] = self.rows.get(name, 0) + np.asarray(values, dtype=np.int64)
 
     def instructions_in(self, names: Set[str]) -> int:
         return sum(int(row[0]) for name, row in self.rows.items() if name in names)

@@ -56,9 +56,16 @@ _NOT_QUANTIZED = {
     "int4": f"only nn.Linear with a multiple of 32 inputs is quantized; {_OTHERS} are not",
     "int4_channel": _ONLY_LINEAR,
 }
+# Which matrix operators these are, and what can be done about them.
 _SINGLE_ROW = (
+    "on SME2 with a single row",
     "SME2 may lose here: XNNPACK#10719 measured packed SME2 kernels with one row as 1.4 to 3 times "
-    "slower than NEON on a Dimensity 9500; time SME2 on against off on your device"
+    "slower than NEON on a Dimensity 9500; time SME2 on against off on your device",
+)
+_UNPROVEN = (
+    "on packed QP8 kernels",
+    "SME2 and NEON kernels share this name; the kernels that ran can tell: `sme2 run --kernels`, "
+    "or --device emulated",
 )
 _NO_BETTER = "no better form is known"
 _DEPTHWISE = "no SME2 kernel exists for them in any data type"
@@ -112,8 +119,8 @@ def find(
 
     costly = [
         *_missed(profile, cost_of),
-        *_unproven(profile, cost_of),
-        *_single_row(profile, cost_of),
+        *_counted(Topic.UNPROVEN, *_UNPROVEN, profile.coverage.unproven, cost_of),
+        *_counted(Topic.SINGLE_ROW, *_SINGLE_ROW, _single_row(profile), cost_of),
         *_depthwise(profile, cost_of),
         *split_findings(profile, cost_of),
         *_data_types(profile, precision, cost_of),
@@ -132,18 +139,19 @@ def find(
     return (_coverage(profile, cost_of), *costly, *notes)
 
 
+def _note(what: str, remedy: str = "") -> Finding:
+    return Finding(Topic.NOTE, what, remedy=remedy)
+
+
 def _work(counted: InferenceCost) -> Iterator[Finding]:
     """How the work is spread, which counts of operators do not show."""
     covered = work_coverage(counted)
     if covered is not None and any(entry.sme2 for entry in counted.operators):
-        yield Finding(
-            Topic.NOTE, f"{covered:.0%} of the matrix operators' multiply-accumulates run on SME2"
-        )
+        yield _note(f"{covered:.0%} of the matrix operators' multiply-accumulates run on SME2")
     unknown = unknown_work(counted)
     if unknown:
         share = sum(entry.counts.instructions for entry in unknown) / counted.total.instructions
-        yield Finding(
-            Topic.NOTE,
+        yield _note(
             f"how much of the work runs on SME2 is not known: nothing tells the multiply-"
             f"accumulates of {count(len(unknown), 'matrix operator')}, {share:.0%} of the "
             f"instructions, first {unknown[0].name}",
@@ -289,26 +297,13 @@ def _is_off(profile: Profile) -> bool:
     return not (found.sme2_operators or found.unproven) and could_run(profile)
 
 
-def _unproven(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
-    remedy = (
-        "SME2 and NEON kernels share this name; the kernels that ran can tell: "
-        "`sme2 run --kernels`, or --device emulated"
-    )
-    if members := profile.coverage.unproven:
-        noun, which = "matrix operator", "on packed QP8 kernels"
-        yield _counted(Topic.UNPROVEN, noun, which, members, cost_of, remedy)
-
-
-def _single_row(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
+def _single_row(profile: Profile) -> list[OperatorProfile]:
     """Coverage is not a gain in itself where a kernel for tiles gets one row."""
-    members = [
+    return [
         member
         for member in profile.operators
         if member.operator.sme2 and member.shapes is not None and rows(member.shapes) == 1
     ]
-    if members:
-        noun, which = "matrix operator", "on SME2 with a single row"
-        yield _counted(Topic.SINGLE_ROW, noun, which, members, cost_of, _SINGLE_ROW)
 
 
 def _depthwise(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
@@ -327,23 +322,23 @@ def _depthwise(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
     for (which, remedy), members in groups.items():
         shapes = shapes_text((member.shapes, cost_of([member]).share) for member in members)
         detail = shapes if which == LARGE_DEPTHWISE.what else ""
-        noun = "depthwise convolution"
-        yield _counted(Topic.DEPTHWISE, noun, which, members, cost_of, remedy, detail)
+        yield from _counted(Topic.DEPTHWISE, which, remedy, members, cost_of, detail)
 
 
 def _counted(
     topic: Topic,
-    noun: str,
     which: str,
+    remedy: str,
     members: Sequence[OperatorProfile],
     cost_of: CostOf,
-    remedy: str,
     detail: str = "",
-) -> Finding:
+) -> Iterator[Finding]:
     """A finding about a noun that stands behind its number; ``which`` follows the noun."""
+    noun = "depthwise convolution" if topic is Topic.DEPTHWISE else "matrix operator"
     what, one = (f"{word} {which}".strip() for word in (several(2, noun), noun))
-    proof = "" if topic is Topic.UNPROVEN else _proof(members, cost_of)
-    return Finding(topic, what, cost_of(members), remedy, detail, evidence=proof, one=one)
+    if members:
+        proof = "" if topic is Topic.UNPROVEN else _proof(members, cost_of)
+        yield Finding(topic, what, cost_of(members), remedy, detail, evidence=proof, one=one)
 
 
 def _proof(members: Sequence[OperatorProfile], cost_of: CostOf) -> str:
@@ -416,29 +411,22 @@ def _pointwise(profile: Profile, timed: bool) -> Iterator[Finding]:
     if number:
         convolutions = count(number, "pointwise (1x1) convolution")
         counted = "their time is" if timed else "they are counted"
-        yield Finding(
-            Topic.NOTE, f"XNNPACK ran {convolutions} as Fully Connected, so {counted} under GEMM"
-        )
+        yield _note(f"XNNPACK ran {convolutions} as Fully Connected, so {counted} under GEMM")
 
 
 def _weak_data(profile: Profile) -> Iterator[Finding]:
     if profile.runs < FEW_RUNS:
-        only = f"only {count(profile.runs, 'run')}"
-        yield Finding(
-            Topic.NOTE, only, remedy=f"take at least {FEW_RUNS} for shares that can be trusted"
-        )
+        remedy = f"take at least {FEW_RUNS} for shares that can be trusted"
+        yield _note(f"only {count(profile.runs, 'run')}", remedy)
     left_out = profile.runs - profile.typical_runs
     if left_out:
-        yield Finding(
-            Topic.NOTE, f"{count(left_out, 'run')} with outlying latency left out of the shares"
-        )
+        yield _note(f"{count(left_out, 'run')} with outlying latency left out of the shares")
     middle = profile.end_to_end
     spread = (middle.p75 - middle.p25) / middle.median if middle.median else 0.0
     if profile.runs >= FEW_RUNS and spread > LARGE_SPREAD:
-        yield Finding(
-            Topic.NOTE,
+        yield _note(
             f"latency is noisy: the middle half of the runs spreads over {spread * 100:.1f} % of "
             "the median",
-            remedy="close other programs, pin the thread, or take more runs",
+            "close other programs, pin the thread, or take more runs",
         )
-    yield from (Finding(Topic.NOTE, note) for note in profile.notes)
+    yield from map(_note, profile.notes)

@@ -8,7 +8,6 @@ the two are kept apart, because a candidate need not have run.
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 from collections import Counter, defaultdict
@@ -50,27 +49,18 @@ class CodePlace:
     function: Function | None
 
 
-@dataclass(frozen=True)
-class _Mapping:
-    start: int
-    end: int
-    offset: int
-    elf: ElfFile
-
-
-@dataclass
 class CodeMap:
-    """Filled line by line; memory grows with the libraries, not with the log."""
+    """Filled line by line; memory grows with the libraries, not with the log.
 
-    libraries: dict[str, Path]
-    _open: dict[int, Path] = field(default_factory=dict)
-    _elves: dict[Path, ElfFile] = field(default_factory=dict)
-    _mappings: list[_Mapping] = field(default_factory=list)
+    ``libraries`` are the files that code may stand in: the runner and the libraries beside it.
+    """
 
-    @classmethod
-    def of(cls, libraries: Iterable[Path]) -> CodeMap:
-        """For the files that code may stand in: the runner and the libraries beside it."""
-        return cls({path.name: path for path in libraries})
+    def __init__(self, libraries: Iterable[Path]) -> None:
+        self._libraries = {path.name: path for path in libraries}
+        self._open: dict[int, Path | None] = {}
+        self._elves: dict[Path, ElfFile] = {}
+        self._mappings: list[tuple[range, int, ElfFile]] = []
+        """Addresses, and the offset in the file of the first of them."""
 
     def take(self, line: bytes) -> None:
         """One line of the log, of any kind."""
@@ -81,37 +71,26 @@ class CodeMap:
 
     def place(self, address: int) -> CodePlace | None:
         """None where no known file was mapped."""
-        for mapping in self._mappings:
-            if mapping.start <= address < mapping.end:
-                own = mapping.elf.address_of(address - mapping.start + mapping.offset)
-                if own is None:
-                    return None
-                return CodePlace(mapping.elf, own, mapping.elf.function_at(own))
+        for addresses, offset, elf in self._mappings:
+            if address in addresses:
+                own = elf.address_of(address - addresses.start + offset)
+                return None if own is None else CodePlace(elf, own, elf.function_at(own))
         return None
 
     def _opened(self, line: bytes) -> None:
-        match = _OPENED.search(line)
-        if match:
-            name = os.fsdecode(match[1])
-            descriptor = int(match[2])
-            if name in self.libraries:
-                self._open[descriptor] = self.libraries[name]
-            else:
-                self._open.pop(descriptor, None)
+        if match := _OPENED.search(line):
+            self._open[int(match[2])] = self._libraries.get(os.fsdecode(match[1]))
 
     def _mapped(self, line: bytes) -> None:
         match = _MAPPED.search(line)
-        if not match or b"PROT_EXEC" not in match[2]:
-            return
-        path = self._open.get(int(match[3]))
-        if path is None:
+        path = self._open.get(int(match[3])) if match and b"PROT_EXEC" in match[2] else None
+        if match is None or path is None:
             return
         if path not in self._elves:
             self._elves[path] = read_elf(path)
-        start = _number(match[5])
+        size, offset, start = map(_number, match.group(1, 4, 5))
         # The newest first: what is mapped over something else hides it.
-        end, offset = start + _number(match[1]), _number(match[4])
-        self._mappings.insert(0, _Mapping(start, end, offset, self._elves[path]))
+        self._mappings.insert(0, (range(start, start + size), offset, self._elves[path]))
 
 
 def _number(word: bytes) -> int:
@@ -142,10 +121,8 @@ def kernel_name(symbol: str) -> str:
 
 def family_of(name: str) -> KernelFamily:
     """The instructions a kernel is made of, as its name says."""
-    for family, pattern in _FAMILIES:
-        if pattern.search(name):
-            return family
-    return KernelFamily.OTHER
+    found = (family for family, pattern in _FAMILIES if pattern.search(name))
+    return next(found, KernelFamily.OTHER)
 
 
 # --- From the emulator's log ----------------------------------------------------------------------
@@ -172,7 +149,7 @@ def census_from_qemu_log(log: Path, libraries: Iterable[Path], arm: Arm) -> Kern
     log is read as a stream. A line that makes no sense is passed over, so that a log cut short
     gives the kernels that it does hold.
     """
-    reader = _LogReader(CodeMap.of(libraries))
+    reader = _LogReader(CodeMap(libraries))
     with log.open("rb") as file:
         for line in iter(lambda: file.readline(_LONGEST_LINE), b""):
             reader.take(line)
@@ -336,12 +313,11 @@ def _operator_family(operator: str, candidates: Iterable[str]) -> KernelFamily:
 
 def _in_order(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
     rank = {family: index for index, family in enumerate(KernelFamily)}
-    return tuple(
-        sorted(
-            kernels,
-            key=lambda kernel: (rank[kernel.family], not kernel.named, -kernel.count, kernel.name),
-        )
-    )
+
+    def place(kernel: Kernel) -> tuple[int, bool, int, str]:
+        return rank[kernel.family], not kernel.named, -kernel.count, kernel.name
+
+    return tuple(sorted(kernels, key=place))
 
 
 # --- counted blocks -------------------------------------------------------------------------------
@@ -363,7 +339,7 @@ def read_counts(
     ``counts`` is the counter's file of blocks, counts and marks, ``rest`` the other lines of the
     emulator's log. ``libraries`` are the files that code may stand in.
     """
-    code = CodeMap.of(libraries)
+    code = CodeMap(libraries)
     with rest.open("rb") as file:
         for line in file:
             # Instructions are most of it, and say nothing about where libraries are.
@@ -416,9 +392,7 @@ class _Reader:
         if self._tracing:
             return
         owner, row = self._blocks[number]
-        known = self._current.get(owner)
-        added = row * int(times)
-        self._current[owner] = added if known is None else known + added
+        self._current[owner] = self._current.get(owner, 0) + row * int(times)
 
     def _mark(self, values: str) -> None:
         mark, _, reading = values.partition(" ")
@@ -441,10 +415,5 @@ def _owner(code: CodeMap, address: int) -> str:
     name = place.function.name
     if name:
         return kernel_name(name) if is_microkernel(name) else library
-    return f"{library}+{place.function.address:#x}" if _holds_kernels(place.elf.path) else library
-
-
-@functools.cache
-def _holds_kernels(path: Path) -> bool:
-    """Of the other libraries, a place inside says nothing to a reader."""
-    return "xnnpack" in path.name
+    # Of the other libraries, a place inside says nothing to a reader.
+    return f"{library}+{place.function.address:#x}" if "xnnpack" in library else library
