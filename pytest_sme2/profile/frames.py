@@ -86,10 +86,9 @@ def _operator_row(
 def _runs(profile: Profile) -> pd.DataFrame:
     import pandas as pd
 
-    frame = pd.DataFrame({member.index: member.samples_ns for member in profile.operators})
-    end_to_end = pd.Series(profile.end_to_end_ns, dtype="int64")
+    index = pd.RangeIndex(profile.runs, name="run")
+    frame = pd.DataFrame({each.index: each.samples_ns for each in profile.operators}, index=index)
+    end_to_end = pd.Series(profile.end_to_end_ns, index=index)
+    frame.insert(0, "overhead_ns", end_to_end - frame.sum(axis=1))
     frame.insert(0, "end_to_end_ns", end_to_end)
-    taken = frame.drop(columns="end_to_end_ns").sum(axis=1)
-    frame.insert(1, "overhead_ns", end_to_end - taken)
-    frame.index.name = "run"
     return frame

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -104,17 +104,16 @@ def _hidden(kernel: str) -> str:
 def select(
     matrix: KernelMatrix,
     *,
-    operators: Iterable[str] = (),
-    data_types: Iterable[str] = (),
+    operators: Collection[str] = (),
+    data_types: Collection[str] = (),
     family: str = "",
 ) -> tuple[CellAnswer, ...]:
     """The answers that fit; an empty filter fits all."""
-    wanted_operators, wanted_types = set(operators), set(data_types)
     return tuple(
         answer
         for answer in matrix.answers
-        if (not wanted_operators or answer.cell.operator in wanted_operators)
-        and (not wanted_types or answer.cell.data_type in wanted_types)
+        if (not operators or answer.cell.operator in operators)
+        and (not data_types or answer.cell.data_type in data_types)
         and (not family or answer.family == family)
     )
 
@@ -127,12 +126,6 @@ _UPSTREAM = {
     ("convolution 1x1", "fp16"): "executorch#9753",
 }
 _REGULAR, _ONE_INPUT = "regular", "1 input"
-_OPERATIONS = {
-    "linear": "linear",
-    "matrix product": "batch matrix product",
-    "transposed convolution": "transposed convolution",
-    "depthwise convolution": "depthwise convolution",
-}
 
 
 def in_channels_first(operator: Operator) -> bool:
@@ -154,11 +147,8 @@ def cell_of(
     one_input = name.startswith("convolution") and shapes.inputs[-1][-1] == 1
     layer = (name, _data_type(operator), _ONE_INPUT if one_input else _REGULAR)
     number = rows(shapes) or 0
-    smaller = [
-        cell
-        for cell in known
-        if (cell.operator, cell.data_type, cell.size) == layer and cell.rows <= number
-    ]
+    cells = (cell for cell in known if (cell.operator, cell.data_type, cell.size) == layer)
+    smaller = (cell for cell in cells if cell.rows <= number)
     return max(smaller, key=lambda cell: cell.rows, default=None)
 
 
@@ -176,7 +166,7 @@ def cells_of(matrix: KernelMatrix) -> tuple[Cell, ...]:
 
 def _operator(shapes: OperatorShapes) -> str:
     if shapes.operation != "convolution":
-        return _OPERATIONS.get(shapes.operation, "")
+        return shapes.operation.replace("matrix product", "batch matrix product")
     if is_pointwise(shapes):
         return "convolution 1x1"
     grouped = shapes.inputs[0][-1] != shapes.inputs[-1][-1]

@@ -19,6 +19,7 @@ from pytest_sme2.results import (
     Executor,
     Finding,
     OperatorProfile,
+    Origin,
     Profile,
     Topic,
     TransposeChain,
@@ -180,16 +181,13 @@ def _splits(member: OperatorProfile) -> bool:
 def _cause(member: OperatorProfile) -> tuple[str, Rewrite | None]:
     name = member.operator.name.removeprefix("native_call_")
     own = member.operator.operation.removesuffix("_copy")
-    if member.origin is None:
-        # Several operators of the model became one; its own name may still tell.
-        rewrite = rewrite_for(f"aten.{own}", constant=False)
-        return (name, None) if rewrite is None else (rewrite.what, rewrite)
-    rewrite = rewrite_for(member.origin.written, constant=member.origin.constant)
+    origin = member.origin or Origin(f"aten.{own}")
+    rewrite = rewrite_for(origin.written, constant=origin.constant)
     # What was written may do more than one thing: a reshape of what is expanded copies it.
     rewrite = rewrite or rewrite_for(f"aten.{own}", constant=False)
     if rewrite is not None:
         return rewrite.what, rewrite
-    written = member.origin.written.removeprefix("aten.")
+    written = origin.written.removeprefix("aten.")
     return (name if written == own else f"{name} of {written}"), None
 
 

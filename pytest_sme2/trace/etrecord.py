@@ -10,11 +10,10 @@ from.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,9 @@ _LONGEST_TEXT = 1_000_000
 _LONGEST_MODULE = 10_000
 # Operators of all calls together: a model with 2,000 of them has as many.
 _MOST_MEMBERS = 1_000_000
+# zipfile raises NotImplementedError and RuntimeError for methods and passwords that it lacks.
+_BAD_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, MemoryError)
+_BAD_DOCUMENT = (ValueError, OverflowError, LookupError, TypeError, AttributeError)
 _REMEDY = (
     "Use the ETRecord that was written when this program was exported, by ExecuTorch 1.0 or newer."
 )
@@ -46,32 +48,16 @@ _REMEDY = (
 
 def read_attribution(etrecord: Path, method: str = FORWARD) -> Attribution:
     """The ATen operators and module paths of every instruction of a program's method."""
-    with (
-        _damage_named(etrecord),
-        open_plain(etrecord) as file,
-        zipfile.ZipFile(file) as archive,
-    ):
-        names = set(archive.namelist())
-        # Where there is but one, its name may be left out.
-        graphs = (f"{_GRAPH}/{method}", _GRAPH)
-        graph_name = next((name for name in graphs if name in names), None)
-        if _MARK not in names or _HANDLES not in names or graph_name is None:
-            raise ValueError("it has no debug handles or no edge program")
-        handles = _document(archive, etrecord, _HANDLES)[method]
-        nodes = _nodes(_document(archive, etrecord, graph_name))
-        return _attribution(handles, nodes)
-
-
-# zipfile raises NotImplementedError and RuntimeError for methods and passwords that it lacks.
-_BAD_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, MemoryError)
-_BAD_DOCUMENT = (ValueError, OverflowError, LookupError, TypeError, AttributeError)
-
-
-@contextlib.contextmanager
-def _damage_named(etrecord: Path) -> Iterator[None]:
-    """Turn whatever a damaged file causes into one error."""
     try:
-        yield
+        with open_plain(etrecord) as file, zipfile.ZipFile(file) as archive:
+            names = set(archive.namelist())
+            # Where there is but one, its name may be left out.
+            graphs = (f"{_GRAPH}/{method}", _GRAPH)
+            graph_name = next((name for name in graphs if name in names), None)
+            if _MARK not in names or _HANDLES not in names or graph_name is None:
+                raise ValueError("it has no debug handles or no edge program")
+            handles = _document(archive, etrecord, _HANDLES)[method]
+            return _attribution(handles, _nodes(_document(archive, etrecord, graph_name)))
     except OSError as error:
         why = error.strerror or error
         raise EtdumpError(f"{str(etrecord)!r} cannot be read: {why}. {_REMEDY}") from error
