@@ -176,11 +176,6 @@ def write_tables(take: Path | None) -> int:
 # --- running --------------------------------------------------------------------------------------
 
 
-def stop(number: int, frame: object) -> None:
-    """To be told to end is to be interrupted: what is running must not go on alone."""
-    raise KeyboardInterrupt
-
-
 def say(line: str) -> None:
     print(line, flush=True)
 
@@ -258,5 +253,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, stop)
+    # To be told to end is to be interrupted: what is running must not go on alone.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

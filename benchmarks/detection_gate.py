@@ -351,11 +351,6 @@ def report(samples: Path, path: Path | None) -> int:
     return finish(gate_claims("real", verdicts), path, account(verdicts))
 
 
-def _end(number: int, frame: object) -> None:
-    """To be told to end is to be interrupted: neighbours must not go on alone."""
-    raise KeyboardInterrupt
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     parser = parser_of(__doc__, "sme2-out/detection_gate/verdicts.jsonl")
     parser.add_argument("--only", action="append", choices=sorted(BY_NAME), help="a setting")
@@ -363,7 +358,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     samples = arguments.samples.resolve()
     if arguments.command == "report":
         return report(samples, arguments.json)
-    signal.signal(signal.SIGTERM, _end)
+    # To be told to end is to be interrupted: neighbours must not go on alone.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     settings = [BY_NAME[name] for name in arguments.only or BY_NAME]
     Collector(samples, read_records(samples)).collect(settings, arguments.minutes)
     return 0

@@ -22,9 +22,8 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -34,7 +33,7 @@ import pytest
 
 from benchmarks.harness import Claim, Verdict, account, finish, gate_claims, parser_of
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import Arm, Artifact, Check, Outcome
+from pytest_sme2.results import Arm, Check, Outcome
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.gate import Gate, failing
 from pytest_sme2.session.session import Session
@@ -94,15 +93,6 @@ SCENARIOS = (
 )
 
 
-@contextmanager
-def pretending(
-    device: PretendedDevice, current: Artifact, kept: Artifact | None = None
-) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        pretend(patch, device, current, kept)
-        yield
-
-
 def judge(scenario: Scenario, factor: float, seed: int, folder: Path) -> list[Check]:
     """One trial: sessions are stored, then another program is measured and judged."""
     base = scenario.milliseconds * 1e6
@@ -123,13 +113,15 @@ def judge(scenario: Scenario, factor: float, seed: int, folder: Path) -> list[Ch
     stored = folder / "baselines"
     for number in range(scenario.sessions):
         device.new_session()
-        with pretending(device, OLD):
+        with pytest.MonkeyPatch.context() as patch:
+            pretend(patch, device, OLD)
             session = Session(Settings(device="linux", out=folder / "out"), identity=str(number))
             baselines.store(stored, session.measured(case, timed=True))
             session.close()
     device.new_session()
     device.interference = 1.0 if scenario.loaded else 0.0
-    with pretending(device, NEW, OLD):
+    with pytest.MonkeyPatch.context() as patch:
+        pretend(patch, device, NEW, OLD)
         settings = Settings(device="linux", out=folder / "out", baseline_dir=stored)
         session = Session(settings, identity="now")
         session.cases = lambda *_: [case] * scenario.cases  # type: ignore[method-assign]

@@ -5,43 +5,22 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 DEEP = 100_000
 _DEEP_MARK = "a very deep value"
 
-EXTREMES: Sequence[Callable[[Random], Any]] = (
-    lambda chance: None,
-    lambda chance: True,
-    lambda chance: 0,
-    lambda chance: -1,
-    lambda chance: 10**30,
-    lambda chance: 10**400,
-    lambda chance: 1e308,
-    lambda chance: 5e-324,
-    lambda chance: float("nan"),
-    lambda chance: float("inf"),
-    lambda chance: -0.5,
-    lambda chance: "",
-    lambda chance: "\0",
-    lambda chance: "\ud800",
-    lambda chance: "../../../../etc/passwd",
-    lambda chance: "/dev/zero",
-    lambda chance: "/dev/full",
-    lambda chance: ".",
-    lambda chance: "x" * 100_000,
-    lambda chance: "12",
-    lambda chance: [],
-    lambda chance: {},
-    lambda chance: [[]],
-    lambda chance: {"": None},
-    lambda chance: [0] * 50_000,
-    lambda chance: _DEEP_MARK,
-    lambda chance: chance.getrandbits(64),
-    lambda chance: chance.uniform(-1e6, 1e6),
-)
+_EXTREMES: Sequence[Any] = (
+    None, True, 0, -1, 10**30, 10**400, 1e308, 5e-324, float("nan"), float("inf"), -0.5, "", "\0",
+    "\ud800", "../../../../etc/passwd", "/dev/zero", "/dev/full", ".", "x" * 100_000, "12", [], {},
+    [[]], {"": None}, [0] * 50_000, _DEEP_MARK,
+)  # fmt: skip
+
+
+def _extreme(chance: Random) -> Any:
+    return chance.choice((*_EXTREMES, chance.getrandbits(64), chance.uniform(-1e6, 1e6)))
 
 
 def damaged_json(chance: Random, text: str) -> bytes:
@@ -62,7 +41,7 @@ def damaged_json(chance: Random, text: str) -> bytes:
 def _changed(chance: Random, document: Any) -> Any:
     places = list(_places(document))
     if not places or chance.random() < 0.02:
-        return chance.choice(EXTREMES)(chance)
+        return _extreme(chance)
     document = copy.deepcopy(document)
     path = chance.choice(places)
     parent = document
@@ -83,7 +62,7 @@ def _changed(chance: Random, document: Any) -> Any:
     elif action < 0.4 and isinstance(parent, list) and len(parent) < 1000:
         parent *= chance.choice((2, 100))
     else:
-        parent[last] = chance.choice(EXTREMES)(chance)
+        parent[last] = _extreme(chance)
     return document
 
 
