@@ -65,30 +65,15 @@ class ByName(Network):
         cls.name, cls.options = name, options
 
 
-class First(nn.Module):
-    """The first output of a Hugging Face model: the others are caches and hidden states."""
+class Asked(nn.Module):
+    """A network that a function of its own asks, and that answers with tensors alone."""
 
-    def __init__(self, inner: nn.Module, **options: Any) -> None:
+    def __init__(self, inner: nn.Module, ask: Callable[[Any, torch.Tensor], Any]) -> None:
         super().__init__()
-        self.inner = inner
-        self.options = options
+        self.inner, self.ask = inner, ask
 
-    def forward(self, value: torch.Tensor) -> torch.Tensor:
-        answer: torch.Tensor = self.inner(value, return_dict=False, **self.options)[0]
-        return answer
-
-
-class Named(nn.Module):
-    """One of the outputs that a torchvision model names."""
-
-    def __init__(self, inner: nn.Module, name: str) -> None:
-        super().__init__()
-        self.inner = inner
-        self.name = name
-
-    def forward(self, value: torch.Tensor) -> torch.Tensor:
-        answer: torch.Tensor = self.inner(value)[self.name]
-        return answer
+    def forward(self, value: torch.Tensor) -> Any:
+        return self.ask(self.inner, value)
 
 
 def _vision() -> Any:
@@ -105,10 +90,7 @@ class Timm(ByName):
         import_torchvision()
         import timm
 
-        made: nn.Module = timm.create_model(
-            self.name, pretrained=False, num_classes=10, **self.options
-        )
-        return made
+        return timm.create_model(self.name, pretrained=False, num_classes=10, **self.options)
 
 
 class Transformer(ByName):
@@ -117,8 +99,10 @@ class Transformer(ByName):
     def get_eager_model(self) -> nn.Module:
         import transformers
 
-        made = getattr(transformers, self.name)
-        return First(made(made.config_class(**self.options)))
+        kind = getattr(transformers, self.name)
+        made = kind(kind.config_class(**self.options))
+        # The others are caches and hidden states.
+        return Asked(made, lambda inner, value: inner(value, return_dict=False)[0])
 
 
 # --- images ---------------------------------------------------------------------------------------
@@ -132,7 +116,7 @@ class SwinModel(Network):
         _vision()
         from torchvision.models.swin_transformer import SwinTransformer
 
-        made: nn.Module = SwinTransformer(
+        return SwinTransformer(
             patch_size=[4, 4],
             embed_dim=32,
             depths=[2, 2],
@@ -140,7 +124,6 @@ class SwinModel(Network):
             window_size=[4, 4],
             num_classes=10,
         )
-        return made
 
 
 @register_model("resnext", variants=VARIANTS)
@@ -150,10 +133,9 @@ class ResnextModel(Network):
     def get_eager_model(self) -> nn.Module:
         from torchvision.models.resnet import Bottleneck
 
-        made: nn.Module = _vision().ResNet(
+        return _vision().ResNet(
             Bottleneck, [1, 1, 1, 1], num_classes=10, groups=32, width_per_group=4
         )
-        return made
 
 
 @register_model("regnet", variants=VARIANTS)
@@ -165,8 +147,7 @@ class RegnetModel(Network):
         from torchvision.models.regnet import BlockParams, RegNet
 
         parameters = BlockParams.from_init_params(4, 16, 40.0, 2.2, 16, se_ratio=0.25)
-        made: nn.Module = RegNet(parameters, num_classes=10)
-        return made
+        return RegNet(parameters, num_classes=10)
 
 
 @register_model("deeplab", variants=VARIANTS)
@@ -174,10 +155,10 @@ class DeeplabModel(Network):
     inputs = staticmethod(image(64))
 
     def get_eager_model(self) -> nn.Module:
-        made: nn.Module = _vision().segmentation.deeplabv3_mobilenet_v3_large(
+        made = _vision().segmentation.deeplabv3_mobilenet_v3_large(
             weights=None, weights_backbone=None, num_classes=5
         )
-        return Named(made, "out")
+        return Asked(made, lambda inner, value: inner(value)["out"])
 
 
 @register_model("ssdlite", variants=VARIANTS)
@@ -187,20 +168,15 @@ class SsdliteModel(Network):
     inputs = staticmethod(image(64))
 
     def get_eager_model(self) -> nn.Module:
-        whole = _vision().detection.ssdlite320_mobilenet_v3_large(
+        made = _vision().detection.ssdlite320_mobilenet_v3_large(
             weights=None, weights_backbone=None, num_classes=5
         )
 
-        class Heads(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.backbone, self.head = whole.backbone, whole.head
+        def heads(inner: Any, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            found = inner.head(list(inner.backbone(value).values()))
+            return found["bbox_regression"], found["cls_logits"]
 
-            def forward(self, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-                found = self.head(list(self.backbone(value).values()))
-                return found["bbox_regression"], found["cls_logits"]
-
-        return Heads()
+        return Asked(made, heads)
 
 
 @register_model("fcos", variants=VARIANTS)
@@ -210,20 +186,10 @@ class FcosModel(Network):
     inputs = staticmethod(image(64))
 
     def get_eager_model(self) -> nn.Module:
-        made: nn.Module = _vision().detection.fcos_resnet50_fpn(
+        made = _vision().detection.fcos_resnet50_fpn(
             weights=None, weights_backbone=None, num_classes=5
         )
-
-        class OneImage(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.inner = made
-
-            def forward(self, value: torch.Tensor) -> torch.Tensor:
-                boxes: torch.Tensor = self.inner([value[0]])[0]["boxes"]
-                return boxes
-
-        return OneImage()
+        return Asked(made, lambda inner, value: inner([value[0]])[0]["boxes"])
 
 
 @register_model("mobilevit_v2", variants=VARIANTS)
@@ -288,8 +254,7 @@ class UnetModel(Network):
                     kept.append(value)
                 for widen, block, skipped in zip(self.widen, self.up, kept[-2::-1], strict=True):
                     value = block(torch.cat([widen(value), skipped], dim=1))
-                answer: torch.Tensor = self.last(value)
-                return answer
+                return self.last(value)
 
         return UNet()
 
@@ -380,22 +345,12 @@ class T5Model(Network):
             d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, vocab_size=VOCABULARY,
             use_cache=False,
         )  # fmt: skip
-        inner = T5ForConditionalGeneration(config)
 
-        class Both(nn.Module):
+        def both(inner: Any, value: torch.Tensor) -> Any:
             """Encoder and decoder, which gets the same words."""
+            return inner(input_ids=value, decoder_input_ids=value, return_dict=False)[0]
 
-            def __init__(self) -> None:
-                super().__init__()
-                self.inner = inner
-
-            def forward(self, value: torch.Tensor) -> torch.Tensor:
-                answer: torch.Tensor = self.inner(
-                    input_ids=value, decoder_input_ids=value, return_dict=False
-                )[0]
-                return answer
-
-        return Both()
+        return Asked(T5ForConditionalGeneration(config), both)
 
 
 @register_model("moe", variants=VARIANTS)
@@ -448,8 +403,7 @@ class DlrmModel(Network):
                 stacked = torch.stack([bottom, *found], dim=1)
                 products = torch.bmm(stacked, stacked.transpose(1, 2)).flatten(1)
                 chosen = products.index_select(1, self.pairs)
-                answer: torch.Tensor = torch.sigmoid(self.top(torch.cat([bottom, chosen], dim=1)))
-                return answer
+                return torch.sigmoid(self.top(torch.cat([bottom, chosen], dim=1)))
 
         return Dlrm()
 

@@ -6,8 +6,6 @@ because an emulator is slow. Operators and their number per layer are those of t
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 
@@ -46,14 +44,12 @@ class Steps:
 class First(nn.Module):
     """The first output of a Hugging Face model: the others are caches and hidden states."""
 
-    def __init__(self, network: nn.Module, **options: Any) -> None:
+    def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
-        self.options = options
 
     def forward(self, value: torch.Tensor) -> torch.Tensor:
-        answer: torch.Tensor = self.network(value, return_dict=False, **self.options)[0]
-        return answer
+        return self.network(value, return_dict=False)[0]
 
 
 @register_model("efficientnet", variants=VARIANTS)
@@ -71,8 +67,7 @@ class EfficientNet(Image):
             MBConvConfig(6, 3, 2, 40, 80, 1),
             MBConvConfig(6, 5, 1, 80, 112, 1),
         ]
-        network: nn.Module = Network(blocks, dropout=0.2)
-        return network
+        return Network(blocks, dropout=0.2)
 
 
 @register_model("convnext", variants=VARIANTS)
@@ -89,8 +84,7 @@ class ConvNeXt(Image):
             CNBlockConfig(384, 768, 1),
             CNBlockConfig(768, None, 1),
         ]
-        network: nn.Module = Network(blocks)
-        return network
+        return Network(blocks)
 
 
 @register_model("vit", variants=TEXT_VARIANTS)
@@ -164,8 +158,7 @@ class Recurrent(nn.Module):
 
     def forward(self, steps: torch.Tensor) -> torch.Tensor:
         answers, _ = self.layer(steps)
-        answer: torch.Tensor = self.head(answers[:, -1])
-        return answer
+        return self.head(answers[:, -1])
 
 
 @register_model("lstm", variants=VARIANTS)
@@ -201,8 +194,7 @@ class SplitBlock(nn.Module):
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         left, right = self.first(image).chunk(2, dim=1)
-        answer: torch.Tensor = self.last(torch.cat([left, right, self.inner(right)], dim=1))
-        return answer
+        return self.last(torch.cat([left, right, self.inner(right)], dim=1))
 
 
 class Detector(nn.Module):
@@ -264,10 +256,9 @@ class MobileNetV4(Image):
         import_torchvision()
         import timm
 
-        network: nn.Module = timm.create_model(
+        return timm.create_model(
             "mobilenetv4_conv_small_050", pretrained=False, num_classes=VOCABULARY
         )
-        return network
 
 
 class Masks(nn.Module):
@@ -278,8 +269,7 @@ class Masks(nn.Module):
         self.network = network
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
-        answer: torch.Tensor = self.network(image)["out"]
-        return answer
+        return self.network(image)["out"]
 
 
 @register_model("lraspp", variants=VARIANTS)
