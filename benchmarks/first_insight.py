@@ -6,10 +6,9 @@ An empty folder, a new virtual environment, no cache of ours. The package is ins
 of this checkout, the way a release would be, with uv as README.md says. What it downloads is in its
 cache: how fast a network is says nothing about this project. So it installs twice, and only the
 second time counts. What counts is CPU time, which other work on the machine hardly changes, and how
-many commands there are to type. The model is
-torchvision's MobileNet V2; the test and the commands are those of README.md. The first insight
-is what the first run of pytest prints: how much of the model runs on SME2, and what keeps the rest
-from it.
+many commands there are to type. The model is torchvision's MobileNet V2; the test and the commands
+are those of README.md. The first insight is what the first run of pytest prints: how much of the
+model runs on SME2, and what keeps the rest from it.
 """
 
 from __future__ import annotations
@@ -64,25 +63,19 @@ def stages(root: Path) -> tuple[Newcomer, int, dict[str, str]]:
     project = root / "project"
     project.mkdir()
     newcomer = Newcomer(root, project, pip_cache=True)
-    wheels = root / "wheels"
     # Making the wheel is the publisher's work, not the newcomer's: its time is not kept.
     made = Newcomer(root, ROOT, pip_cache=True)
-    made.types(
-        "wheel",
-        *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", wheels, "."),
-    )
-    (wheel,) = wheels.glob("*.whl")
+    make = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir")
+    made.types("wheel", *make, root / "wheels", ".")
+    (wheel,) = (root / "wheels").glob("*.whl")
     for typist in (made, newcomer):
         venv = root / ("venv" if typist is newcomer else "filled")
         programs = venv / "bin"
         typist.types("install", sys.executable, "-m", "venv", venv)
         typist.types("install", programs / "pip", "install", "--quiet", "uv")
-        typist.types(
-            "install",
-            *(programs / "uv", "pip", "install", "--quiet", "--python", programs / "python"),
-            *_found_links(),
-            *(f"pytest-sme2[export] @ {wheel.as_uri()}", "torchvision"),
-        )
+        uv = (programs / "uv", "pip", "install", "--quiet", "--python", programs / "python")
+        package = f"pytest-sme2[export] @ {wheel.as_uri()}"
+        typist.types("install", *uv, *_found_links(), package, "torchvision")
     model = project / "models" / "mobilenet_v2" / "model.py"
     model.parent.mkdir(parents=True)
     model.write_text(MODEL, encoding="utf-8")
@@ -112,8 +105,7 @@ NAMES = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    arguments = parser.parse_args(argv)
+    arguments = parser_of(__doc__).parse_args(argv)
     with tempfile.TemporaryDirectory() as name:
         newcomer, commands, found = stages(Path(name))
     used = sum(seconds for stage, seconds in newcomer.cpu.items() if stage != "compare")

@@ -20,8 +20,7 @@ VOCABULARY = 1000
 class Image:
     """One image."""
 
-    def __init__(self, size: int = 64) -> None:
-        self.size = size
+    size = 64
 
     def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
         return (torch.randn(1, 3, self.size, self.size),)
