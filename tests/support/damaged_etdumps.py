@@ -151,22 +151,17 @@ def check(columns: Columns) -> None:
     """AssertionError unless the columns hold together."""
     rows = columns.name.size
     for column in ("block", "run", "start", "end", "instruction", "chain", "depth", "parent"):
-        _expect(getattr(columns, column).size == rows, f"{column} is shorter or longer")
+        assert getattr(columns, column).size == rows, f"{column} is shorter or longer"
     if not rows:
         return
-    _expect(columns.name.min() >= 0 and columns.name.max() < len(columns.names), "name")
-    _expect(columns.delegate_name.max() < len(columns.names), "delegate_name")
-    _expect(bool((np.diff(columns.block) >= 0).all()), "blocks out of order")
-    _expect(columns.block.max() < len(columns.block_names), "block")
-    _expect(columns.run.min() >= -1 and columns.run.max() < max(columns.runs, 1), "run")
-    _expect(bool((columns.start <= columns.end).all()), "an end before its start")
+    assert 0 <= columns.name.min() <= columns.name.max() < len(columns.names), "name"
+    assert columns.delegate_name.max() < len(columns.names), "delegate_name"
+    assert (np.diff(columns.block) >= 0).all(), "blocks out of order"
+    assert columns.block.max() < len(columns.block_names), "block"
+    assert -1 <= columns.run.min() <= columns.run.max() < max(columns.runs, 1), "run"
+    assert (columns.start <= columns.end).all(), "an end before its start"
     inner = columns.parent >= 0
     outer = columns.parent[inner]
-    _expect(bool((columns.depth[~inner] == 0).all()), "depth of a root")
-    _expect(bool((columns.depth[inner] == columns.depth[outer] + 1).all()), "depth")
-    _expect(bool((columns.block[inner] == columns.block[outer]).all()), "parent's block")
-
-
-def _expect(condition: bool, what: str) -> None:
-    if not condition:
-        raise AssertionError(f"broken: {what}")
+    assert (columns.depth[~inner] == 0).all(), "depth of a root"
+    assert (columns.depth[inner] == columns.depth[outer] + 1).all(), "depth"
+    assert (columns.block[inner] == columns.block[outer]).all(), "parent's block"
