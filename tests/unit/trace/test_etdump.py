@@ -19,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_sme2.errors import EtdumpError
-from pytest_sme2.results import Columns
 from pytest_sme2.trace.etdump import read_etdump
 from tests.support.damaged_etdumps import DUMPS, check, mutate, read
 from tests.support.etdump_builder import (
@@ -165,38 +164,6 @@ def test_what_is_written_is_read(runs: list[Block], size_prefixed: bool) -> None
     assert columns.instruction.tolist() == [event.instruction for _, event in rows]
     assert columns.chain.tolist() == [event.chain for _, event in rows]
     assert columns.delegate_id.tolist() == [event.delegate_id for _, event in rows]
-
-
-def named(columns: Columns) -> list[str]:
-    return [columns.names[code] for code in columns.name]
-
-
-def test_missing_fields_have_the_defaults_of_the_schema() -> None:
-    columns = read_etdump(
-        build_etdump([Block([Debugging(), Profiling("a", 1, 2), Allocation(0, 0)])])
-    )
-    assert named(columns) == ["a"]
-    assert (columns.chain.tolist(), columns.instruction.tolist()) == ([0], [-1])
-    assert (columns.delegate_id.tolist(), columns.delegate_name.tolist()) == ([-1], [-1])
-
-
-def test_runs_without_a_name_have_an_empty_one() -> None:
-    blocks = [Block((), name) for name in (None, "a", "", "b", "a")]
-    assert read_etdump(build_etdump(blocks)).block_names == ("", "a", "", "b", "a")
-
-
-def test_name_of_an_event_comes_from_delegate_id_then_delegate_name_then_event() -> None:
-    events = [
-        Profiling("own", 1, 2, delegate_id=7, delegate_name="theirs"),
-        Profiling("own", 1, 2, delegate_name="theirs"),
-        Profiling("own", 1, 2, delegate_name=""),
-        Profiling(None, 1, 2),
-        Profiling("own", 1, 2, delegate_id=7),
-    ]
-    columns = read_etdump(build_etdump([Block(events)]))
-    assert named(columns) == ["7", "theirs", "own", "", "7"]
-    given = [columns.names[code] if code >= 0 else None for code in columns.delegate_name]
-    assert given == ["theirs", "theirs", None, None, None]
 
 
 @pytest.mark.parametrize(
