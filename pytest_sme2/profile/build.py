@@ -22,15 +22,7 @@ from pytest_sme2.errors import EtdumpError
 from pytest_sme2.profile.categories import DELEGATE_CALL, OPERATOR_CALL, Rule
 from pytest_sme2.profile.coverage import NAMES, NAMES_AND_KERNELS, coverage, settled
 from pytest_sme2.profile.matching import match_origins, match_shapes
-from pytest_sme2.profile.operators import (
-    LONGEST,
-    Rows,
-    Selection,
-    distinct,
-    durations,
-    is_named,
-    select,
-)
+from pytest_sme2.profile.operators import LONGEST, Rows, Selection, durations, is_named, select
 from pytest_sme2.results import (
     Attribution,
     Category,
@@ -241,7 +233,7 @@ def _overhead(group: _Group, end_to_end: NDArray[np.int64]) -> NDArray[np.float6
     columns = selection.columns
     overhead = np.zeros((runs.size, len(OVERHEAD_PARTS)))
     if places.size:
-        calls, owner = distinct(selection.call[places].ravel())
+        calls, owner = np.unique(selection.call[places].ravel(), return_inverse=True)
         taken = np.bincount(owner, weights=selection.duration[places].ravel())
         left = durations(columns, calls) - taken
         run_of_call = np.zeros(calls.size, dtype=np.int64)
@@ -324,7 +316,7 @@ def _operators(
     traced = [
         (selection.operators[name], row) for name, row in zip(names, instructions, strict=True)
     ]
-    _, calls = distinct(selection.call[group.places[0]])
+    _, calls = np.unique(selection.call[group.places[0]], return_inverse=True)
     shapes, origins = match_shapes(traced, methods), match_origins(traced, attribution)
     medians, series = np.median(samples, axis=0).tolist(), samples.T.tolist()
     return tuple(

@@ -68,7 +68,10 @@ def durations(columns: Columns, rows: Rows) -> NDArray[np.int64]:
 def select(columns: Columns, *, rules: Sequence[Rule] = ()) -> Selection:
     """Sort the events of ``columns`` into operators and what is around and inside them."""
     operators = tuple(classify(name, rules=rules) for name in columns.names)
-    execute, role, rows, call = _sorted_out(columns, operators)
+    execute = _execute_rows(columns)
+    role = _roles(columns, operators, execute)
+    rows = np.flatnonzero(role == OPERATOR)
+    call = _calls(columns, rows)
     position = np.zeros(max(columns.runs, 1), dtype=np.int32)
     position[columns.run[execute]] = np.arange(execute.size, dtype=np.int32)
     duration, excess = _fitted(columns, durations(columns, rows), call)
@@ -83,56 +86,6 @@ def select(columns: Columns, *, rules: Sequence[Rule] = ()) -> Selection:
         duration=duration,
         excess=excess,
     )
-
-
-def _sorted_out(
-    columns: Columns, operators: tuple[Operator, ...]
-) -> tuple[Rows, NDArray[np.int8], Rows, Rows]:
-    """Selection's ``execute``, ``role``, ``rows`` and ``call``.
-
-    Runs are nearly always alike; then what holds for the first one holds for all.
-    """
-    first, length = _alike(columns)
-    if length:
-        part = slice(first, first + length)
-        # What is asked for below.
-        one = {name: getattr(columns, name)[part] for name in ("name", "run", "depth")}
-        parent = columns.parent[part]
-        one["parent"] = np.where(parent < 0, -1, parent - first)
-        found = _sorted_out(replace(columns, runs=1, **one), operators)
-        start = first + length * np.arange(columns.runs, dtype=np.int64)[:, None]
-        role = np.full(columns.name.size, OUTSIDE, dtype=np.int8)
-        role[first : first + length * columns.runs] = np.tile(found[1], columns.runs)
-        execute, rows, call = ((start + found[place]).ravel() for place in (0, 2, 3))
-        return execute, role, rows, call
-    execute = _execute_rows(columns)
-    role = _roles(columns, operators, execute)
-    rows = np.flatnonzero(role == OPERATOR)
-    return execute, role, rows, _calls(columns, rows)
-
-
-def _alike(columns: Columns) -> tuple[int, int]:
-    """The row of the first run's first event and how many a run has, where all runs are alike.
-
-    ``(0, 0)`` where they are not, or where there is but one. Alike is: the same names nested in the
-    same way, one run after another.
-    """
-    runs = columns.runs
-    inside = columns.run >= 0
-    total = int(inside.sum())
-    if runs < 2 or not total or total % runs:
-        return 0, 0
-    first, length = int(inside.argmax()), total // runs
-    run, parent, name, depth = (
-        column[first : first + total].reshape(runs, length)
-        for column in (columns.run, columns.parent, columns.name, columns.depth)
-    )
-    number = np.arange(runs)[:, None]
-    steps = np.where(parent < 0, -1, parent - number * length)
-    alike = (run == number).all() and all(
-        bool((table == table[0]).all()) for table in (steps, name, depth)
-    )
-    return (first, length) if alike else (0, 0)
 
 
 def is_named(columns: Columns, names: Set[str]) -> NDArray[np.bool_]:
@@ -158,20 +111,6 @@ def _levels(columns: Columns, rows: Rows) -> list[Rows]:
     order = np.argsort(depth, kind="stable")
     edges = np.flatnonzero(np.diff(depth[order])) + 1
     return np.split(rows[order], edges)
-
-
-def distinct(values: Rows) -> tuple[Rows, Rows]:
-    """The distinct values in order, and the place of each among them.
-
-    Calls end in the order of the file, so that values which point to them nearly always ascend and
-    need not be sorted.
-    """
-    step = np.diff(values)
-    if (step < 0).any():
-        found, inverse = np.unique(values, return_inverse=True)
-        return found, inverse.ravel()
-    new = np.concatenate([np.ones(min(values.size, 1), dtype=bool), step > 0])
-    return values[new], np.cumsum(new) - 1
 
 
 def _roles(columns: Columns, operators: tuple[Operator, ...], execute: Rows) -> NDArray[np.int8]:
@@ -231,7 +170,7 @@ def _fitted(
     """
     if not duration.size:
         return duration, 0.0
-    calls, inverse = distinct(call)
+    calls, inverse = np.unique(call, return_inverse=True)
     total = np.bincount(inverse, weights=duration, minlength=calls.size)
     available = durations(columns, calls).astype(np.float64)
     over = total > available
