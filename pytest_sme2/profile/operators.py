@@ -89,8 +89,8 @@ def select(columns: Columns, *, rules: Sequence[Rule] = ()) -> Selection:
 
 
 def is_named(columns: Columns, names: Set[str]) -> NDArray[np.bool_]:
-    table = np.fromiter((name in names for name in columns.names), dtype=bool)
-    return table[columns.name] if table.size else np.zeros(columns.name.size, dtype=bool)
+    table: NDArray[np.bool_] = np.fromiter((name in names for name in columns.names), dtype=bool)
+    return table[columns.name]
 
 
 def _execute_rows(columns: Columns) -> Rows:
@@ -104,10 +104,8 @@ def _execute_rows(columns: Columns) -> Rows:
 def _levels(columns: Columns, rows: Rows) -> list[Rows]:
     """``rows`` by their depth, outermost first."""
     depth = columns.depth[rows]
-    if not depth.size:
-        return []
     # Events are nested a few levels deep: small types sort in linear time.
-    depth = depth.astype(np.min_scalar_type(int(depth.max())))
+    depth = depth.astype(np.min_scalar_type(int(depth.max(initial=0))))
     order = np.argsort(depth, kind="stable")
     edges = np.flatnonzero(np.diff(depth[order])) + 1
     return np.split(rows[order], edges)
@@ -115,7 +113,7 @@ def _levels(columns: Columns, rows: Rows) -> list[Rows]:
 
 def _roles(columns: Columns, operators: tuple[Operator, ...], execute: Rows) -> NDArray[np.int8]:
     framework = is_named(columns, FRAMEWORK_NAMES)
-    known_name = np.fromiter((operator.known for operator in operators), dtype=bool)
+    known = np.fromiter((operator.known for operator in operators), dtype=bool)[columns.name]
     parent = columns.parent
     levels = _levels(columns, np.flatnonzero(parent >= 0))
 
@@ -132,12 +130,11 @@ def _roles(columns: Columns, operators: tuple[Operator, ...], execute: Rows) -> 
         encloses[parent[holders]] = True
     unnamed = inside & ~encloses & is_named(columns, _CALLS)
 
-    known = known_name[columns.name] if known_name.size else np.zeros(0, dtype=bool)
     wanted = (candidate & (known | ~encloses)) | unnamed
     within = np.zeros(columns.name.size, dtype=bool)
     for rows in levels:
         up = parent[rows]
-        within[rows] = within[up] | (wanted[up] & ~within[up])
+        within[rows] = within[up] | wanted[up]
 
     role = np.full(columns.name.size, OUTSIDE, dtype=np.int8)
     role[inside] = FRAMEWORK

@@ -5,6 +5,7 @@ Names tell most. A stripped library still has the texts of the three, and its in
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import re
@@ -362,7 +363,7 @@ class Package:
                 for member in archive.infolist():
                     inside = prefix + member.filename
                     _check(member, inside)
-                    opened = lambda member=member: archive.open(member)  # noqa: E731
+                    opened = functools.partial(archive.open, member)
                     self.take(inside, member.file_size, opened, depth)
         except (zipfile.BadZipFile, zlib.error, struct.error, *_DAMAGE) as error:
             why = f"it is a damaged or locked zip: {str(error)[:200]}"
@@ -401,10 +402,8 @@ def _read(path: Path) -> Package:
         folders.sort()
         for entry in (Path(parent, name) for name in sorted(names)):
             if entry.is_file() and not entry.is_symlink():
-                opened = lambda entry=entry: open_plain(entry)  # noqa: E731
-                package.take(
-                    entry.relative_to(path).as_posix(), entry.stat().st_size, opened, depth=0
-                )
+                name, opened = str(entry.relative_to(path)), functools.partial(open_plain, entry)
+                package.take(name, entry.stat().st_size, opened, depth=0)
     if path.is_dir():
         return package
     try:

@@ -10,7 +10,6 @@ import pytest
 from pytest_sme2.system import platforms
 from pytest_sme2.system.platforms import MACOS_ARM64
 from pytest_sme2.targets import local
-from pytest_sme2.targets import local as mac_target
 
 M4 = {
     "hw.model": "Mac16,10",
@@ -33,8 +32,7 @@ class PretendedMac:
         self.script("caffeinate", 'echo "$@" >> "$(dirname "$0")/awake"; exec sleep 60')
         for name in ("sysctl", "pmset", "notifyutil", "caffeinate"):
             monkeypatch.setattr(platforms, name.upper(), str(folder / name))
-        for module in (local, mac_target):
-            monkeypatch.setattr(module, "host_platform", lambda: MACOS_ARM64)
+        monkeypatch.setattr(local, "host_platform", lambda: MACOS_ARM64)
         for name in ("sched_getaffinity", "sched_setaffinity"):
             monkeypatch.delattr(f"os.{name}", raising=False)
 
