@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -73,14 +74,23 @@ def installed_kernel_names() -> set[str]:
     return native | {f"native_call_{name}" for name in (*custom, *portable)}
 
 
-def test_every_xnnpack_operator_of_the_installed_package_has_a_place() -> None:
-    names = installed_xnnpack_names()
-    assert len(names) > 150
+@pytest.mark.parametrize(
+    ("installed", "fewest", "executor"),
+    [
+        (installed_xnnpack_names, 150, Executor.DELEGATED),
+        (installed_kernel_names, 230, Executor.PORTABLE),
+    ],
+)
+def test_every_operator_of_the_installed_package_has_a_place(
+    installed: Callable[[], set[str]], fewest: int, executor: Executor
+) -> None:
+    names = installed()
+    assert len(names) > fewest
     for name in sorted(names):
         operator = classify(name)
         assert operator.known, name
         assert operator.kind in KINDS[operator.category], name
-        assert operator.executor is Executor.DELEGATED
+        assert operator.executor is executor
 
 
 @pytest.mark.parametrize("name", ["Invalid Unary Op", "Invalid Binary Op"])
@@ -90,16 +100,6 @@ def test_xnnpack_s_operators_without_a_name_are_arithmetic(name: str) -> None:
     assert operator.known
     assert (operator.category, operator.kind) == (Category.ELEMENTWISE, "arithmetic")
     assert operator.executor is Executor.DELEGATED
-
-
-def test_every_kernel_of_the_installed_package_has_a_place() -> None:
-    names = installed_kernel_names()
-    assert len(names) > 230
-    for name in sorted(names):
-        operator = classify(name)
-        assert operator.known, name
-        assert operator.kind in KINDS[operator.category], name
-        assert operator.executor is Executor.PORTABLE
 
 
 def test_the_tables_hold_no_name_that_does_not_exist() -> None:

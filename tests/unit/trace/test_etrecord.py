@@ -67,25 +67,20 @@ def test_code_in_the_file_is_not_run(tmp_path: Path) -> None:
     assert not mark.exists()
 
 
-def test_the_form_of_older_versions_with_one_method(tmp_path: Path) -> None:
-    older = tmp_path / "older.etrecord"
-    with zipfile.ZipFile(ETRECORD) as archive, zipfile.ZipFile(older, "w") as target:
-        for name in archive.namelist():
-            target.writestr(name.replace("program/forward", "program"), archive.read(name))
-    assert read_attribution(older) == read_attribution(ETRECORD)
-
-
-def test_another_method_has_its_own_graph_and_handles(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("graph", "method"), [("", "forward"), ("/decode", "decode")])
+def test_older_versions_have_one_method_and_others_a_graph_for_each(
+    tmp_path: Path, graph: str, method: str
+) -> None:
     other = tmp_path / "other.etrecord"
     with zipfile.ZipFile(ETRECORD) as archive, zipfile.ZipFile(other, "w") as target:
         for name in archive.namelist():
             text = archive.read(name)
             if name == "debug_handle_map":
-                text = text.replace(b'"forward"', b'"decode"')
-            target.writestr(name.replace("program/forward", "program/decode"), text)
-    assert read_attribution(other, "decode") == read_attribution(ETRECORD)
+                text = text.replace(b'"forward"', f'"{method}"'.encode())
+            target.writestr(name.replace("program/forward", f"program{graph}"), text)
+    assert read_attribution(other, method) == read_attribution(ETRECORD)
     with pytest.raises(EtdumpError, match="not an ETRecord that can be read"):
-        read_attribution(other)
+        read_attribution(other, "another")
 
 
 def test_nodes_without_a_module_or_an_operator(tmp_path: Path) -> None:
