@@ -137,7 +137,7 @@ def _own_frame(trace: str) -> tuple[str, int, str]:
         file, _, rest = place.strip().removeprefix('File "').partition('", line ')
         number = rest.partition(", in ")[0]
         torch = file.startswith("<") or any(part in file for part in _TORCH_FILES)
-        # A number of more digits is none of a line, and slow to read.
+        # A number with more digits is not that of a line, and slow to read.
         if file != place.strip() and number.isdecimal() and len(number) < 10 and not torch:
             return file[:4096], int(number), code.strip()[:200]
     return "", 0, ""

@@ -143,7 +143,7 @@ def test_the_objects_of_a_static_library_are_one_library(tmp_path: Path, long_na
     assert library.cpuinfo
 
 
-def test_what_is_no_library() -> None:
+def test_what_is_not_a_library() -> None:
     assert not is_library(b"\xca\xfe\xba\xbe\x00\x00\x00\x3d")  # A class of Java 17.
     assert not is_library(b"")
     assert read_libraries(static_library(b"text"), "texts.a") == []
