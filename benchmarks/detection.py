@@ -73,8 +73,6 @@ FEWEST_VERDICTS = 300
 MOST_ALARMS, MOST_INCONCLUSIVE = 0.01, 0.05
 LEAST_CAUGHT_3, LEAST_CAUGHT_5 = 0.80, 0.95
 
-# --- collecting -----------------------------------------------------------------------------------
-
 
 @dataclass
 class Recorder:
@@ -163,9 +161,6 @@ def collect(arguments: argparse.Namespace) -> int:
                 flush=True,
             )
     return 0
-
-
-# --- reporting ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -208,9 +208,6 @@ def neighbours(bursts: Bursts | None) -> Iterator[None]:
             process.wait()
 
 
-# --- collecting -----------------------------------------------------------------------------------
-
-
 def models(setting: Setting) -> list[str]:
     return [f"case_{number:02}" for number in range(1, setting.cases + 1)]
 
@@ -338,9 +335,6 @@ def judge(session: GateSession, case: Case) -> dict[str, Any]:
         "paired": any("against" in check.metric for check in latencies),
         "messages": [f"{check.metric}: {check.message}" for check in latencies],
     }
-
-
-# --- reporting ------------------------------------------------------------------------------------
 
 
 def report(samples: Path, path: Path | None) -> int:

@@ -24,9 +24,6 @@ MEMORY_BYTES = 3 << 30
 """Of address space; the libraries of a command take one of them."""
 
 
-# --- links ----------------------------------------------------------------------------------------
-
-
 def _readers(stage: Stage) -> list[list[str]]:
     """What reads a run directory and writes to it."""
     return [
@@ -103,9 +100,6 @@ def _with_paths(value: object, evil: str, chance: Random) -> object:
     return evil if is_name and chance.random() < 0.5 else value
 
 
-# --- planted programs -----------------------------------------------------------------------------
-
-
 def planted(chance: Random, folder: Path) -> None:
     """Somebody else could write to the cache: what they put there is never executed."""
     stage = make_stage(folder)
@@ -130,8 +124,6 @@ def planted(chance: Random, folder: Path) -> None:
         ending.expect_refusal("SME2_CACHE_DIR")
         expect(way != "changed file", f"it was not built again:\n{ending.said[-2000:]}")
 
-
-# --- the terminal ---------------------------------------------------------------------------------
 
 SEQUENCES = ("\x1b[2J", "\x1b]0;title\x07", "\x9b31m", "\r", "\x08" * 5, "\x1b[1A")
 
@@ -171,9 +163,6 @@ def terminal(chance: Random, folder: Path) -> None:
     # A carriage return in front of a line feed is how some tools end their lines.
     raw = {letter for letter in ending.said.replace("\r\n", "\n") if letter in "\x1b\x07\x08\x9b\r"}
     expect(not raw, f"raw letters {raw} were printed ({place}):\n{ending.said[-2000:]!r}")
-
-
-# --- swelling files -------------------------------------------------------------------------------
 
 
 def bombs(chance: Random, folder: Path) -> None:
@@ -223,9 +212,6 @@ class _Zeros(io.RawIOBase):
 
 def _size(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-# --- several workers ------------------------------------------------------------------------------
 
 
 def workers(chance: Random, folder: Path) -> None:

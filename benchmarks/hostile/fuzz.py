@@ -109,9 +109,6 @@ def damaged_file(name: str, content: str | bytes, read: Callable[[Path], object]
     return attempt
 
 
-# --- ETDump ---------------------------------------------------------------------------------------
-
-
 @functools.cache
 def _dumps() -> tuple[bytes, ...]:
     return tuple(path.read_bytes() for path in sorted(damaged_etdumps.DUMPS.glob("*.etdump")))
@@ -140,8 +137,6 @@ def etdump_file(chance: Random, folder: Path) -> None:
 
     read_within_bounds(read, path.name)
 
-
-# --- JSON -----------------------------------------------------------------------------------------
 
 RUNNER_JSON = """{"schema":1,"executorch":"1.5.1","platform":"linux-aarch64",
 "sme2":{"requested":"on","effective":true,"source":"getauxval"},
@@ -260,9 +255,6 @@ def artifact_meta(chance: Random, folder: Path) -> None:
     read_within_bounds(read, str(path.parent))
 
 
-# --- bundles --------------------------------------------------------------------------------------
-
-
 def _small_bundle(folder: Path) -> bytes:
     runner = folder / "made" / "runner"
     runner.mkdir(parents=True)
@@ -365,8 +357,6 @@ def _swollen_header() -> bytes:
             stream.write(bytes(1 << 20))
     return packed.getvalue()
 
-
-# --- logs and limits ------------------------------------------------------------------------------
 
 XNNPACK_LOG = b"""\
 Note (XNNPACK): Using gemm microkernel 'xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2'. (x.c:1)

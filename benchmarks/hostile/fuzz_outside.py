@@ -135,7 +135,6 @@ TESTS = """{"schema":1,"exit_code":0,"tests":{"test_it.py::test_it":{"outcome":"
 
 tests_of_shard = damaged_file(shard.TESTS, TESTS, lambda path: shard.read_shard(path.parent))
 
-# --- files beside an ETDump, and those of a model's folder ----------------------------------------
 
 SHAPES_TEXT = """{"schema":1,"methods":[{"name":"forward","calls":{"0":[{"operation":"convolution",
 "inputs":[[1,8,8,3],[8,3,3,3]],"output":[1,8,8,8]}]}}]}"""
@@ -163,8 +162,6 @@ def weights(chance: Random, folder: Path) -> None:
     entry = discover([folder], entry_points=False).get("net")
     damaged_file("weights.toml", WEIGHTS, lambda _: upstream_of(entry))(chance, folder)
 
-
-# --- the machine's archives -----------------------------------------------------------------------
 
 SOURCES = b"""\
 Types: deb deb-src
@@ -216,9 +213,6 @@ def debian_package(chance: Random, folder: Path) -> None:
     read_within_bounds(lambda: unpack_content(content, target, "a.deb"), "a.deb")
     left = {path.name for path in (*folder.iterdir(), *(folder / "in").iterdir())}
     expect(left == {"content.tar", "in", "side"}, f"written outside: {left}")
-
-
-# --- answers of a device --------------------------------------------------------------------------
 
 
 def adb(chance: Random, folder: Path) -> None:

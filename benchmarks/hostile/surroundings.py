@@ -48,9 +48,6 @@ def _expect_valid(out: Path) -> None:
     expect(not wrong, f"the run directory is not whole: {wrong[:3]}")
 
 
-# --- a read-only checkout -------------------------------------------------------------------------
-
-
 def read_only_checkout(chance: Random, folder: Path) -> None:
     """Measuring needs no room in the checkout; what does says so."""
     stage = make_stage(folder)
@@ -69,9 +66,6 @@ def read_only_checkout(chance: Random, folder: Path) -> None:
             stage.run(command).expect_refusal("Read-only file system", str(stage.out), "--sme2-out")
     stage.check_whole()
     stage.run(stage.update()).expect_success("an update once it can be written")
-
-
-# --- a clock that jumps ---------------------------------------------------------------------------
 
 
 def _jumping_clock(folder: Path) -> Path:
@@ -123,9 +117,6 @@ def _runner_itself(stage: Stage) -> None:
     expect(all(0 < value < 10e9 for value in times), f"the runner's times: {times}")
 
 
-# --- two at once ----------------------------------------------------------------------------------
-
-
 def two_runs(chance: Random, folder: Path) -> None:
     """The same command twice at once in one checkout: both work, or one says why it does not."""
     way = chance.choice(("export", "build", "update", "update", "update"))
@@ -150,8 +141,6 @@ def two_runs(chance: Random, folder: Path) -> None:
         stage.run(stage.pytest()).expect_success("a run against the baseline")
     stage.check_no_leftovers()
 
-
-# --- names ----------------------------------------------------------------------------------------
 
 _ODD_NAMES = (b"caf\xe9", b"\xff\xfe", b"two\nlines", b"a b", b"100%d", b"it's;", b"<b>&", b"-x")
 
@@ -187,9 +176,6 @@ def odd_names(chance: Random, folder: Path) -> None:
             stage.run(stage.sme2("report", part, stage.out)).expect_success(part)
     stage.check_whole()
     stage.check_no_leftovers()
-
-
-# --- homes ----------------------------------------------------------------------------------------
 
 
 def home_with_spaces(chance: Random, folder: Path) -> None:
@@ -254,9 +240,6 @@ def no_home(chance: Random, folder: Path) -> None:
     known = {"models", "pytest.ini", "test_suite.py", "baselines", ".benchmarks"}
     expect(left <= known, f"written into the checkout: {left - known}")
     stage.check_whole()
-
-
-# --- what a system may lack or allow others -------------------------------------------------------
 
 
 def no_shared_memory(chance: Random, folder: Path) -> None:

@@ -48,9 +48,6 @@ def _read(path: Path, error: type[Sme2Error], made: Callable[[Any], _Value]) -> 
         raise error(f"{path} cannot be used: {reason}. {_REMEDY}") from reason
 
 
-# --- shapes ---------------------------------------------------------------------------------------
-
-
 def keep_shapes(
     etdump: Path, program: Path, say: Callable[[str], None], method: str = FORWARD
 ) -> None:
@@ -86,9 +83,6 @@ def _methods(document: Any) -> tuple[MethodShapes, ...]:
 def _operator(entry: Any) -> OperatorShapes:
     inputs = tuple(tuple(map(int, shape)) for shape in entry["inputs"])
     return OperatorShapes(str(entry["operation"]), inputs, tuple(map(int, entry["output"])))
-
-
-# --- origins --------------------------------------------------------------------------------------
 
 
 def keep_origins(

@@ -193,9 +193,6 @@ def _costly(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
             yield Finding(Topic.COSTLY, operation, cost, _NO_BETTER, place=place)
 
 
-# --- SME2 -----------------------------------------------------------------------------------------
-
-
 def _coverage(profile: Profile, cost_of: CostOf) -> Finding:
     found = profile.coverage
     number = found.matrix_operators
@@ -347,9 +344,6 @@ def _proof(members: Sequence[OperatorProfile], cost_of: CostOf) -> str:
     return evidence(costliest.operator, costliest.shapes)
 
 
-# --- the rest -------------------------------------------------------------------------------------
-
-
 def _unknown(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
     if profile.unknown:
         yield Finding(
@@ -395,9 +389,6 @@ def _overhead(profile: Profile) -> Iterator[Finding]:
             "fewer, larger delegate calls cost less: look for operators that split them",
             f"most of it {'' if part == 'between calls' else 'in '}{part}",
         )
-
-
-# --- notes ----------------------------------------------------------------------------------------
 
 
 def _pointwise(profile: Profile, timed: bool) -> Iterator[Finding]:

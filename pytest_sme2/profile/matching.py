@@ -50,9 +50,6 @@ Traced = Sequence[tuple[Operator, int]]
 Nodes = Sequence[tuple[str, Origin]]
 
 
-# --- shapes ---------------------------------------------------------------------------------------
-
-
 def match_shapes(
     traced: Traced, methods: Sequence[MethodShapes]
 ) -> tuple[OperatorShapes | None, ...]:
@@ -123,9 +120,6 @@ def kernel_size(shapes: OperatorShapes | None) -> tuple[int, int] | None:
     if shapes is None or "convolution" not in shapes.operation or len(shapes.inputs[-1]) != 4:
         return None
     return shapes.inputs[-1][1], shapes.inputs[-1][2]
-
-
-# --- origins --------------------------------------------------------------------------------------
 
 
 def match_origins(traced: Traced, attribution: Attribution) -> tuple[Origin | None, ...]:

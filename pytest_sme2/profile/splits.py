@@ -78,9 +78,6 @@ def _border(operators: Sequence[OperatorProfile], start: int, end: int) -> str:
     return "input" if enters else "output" if leaves else ""
 
 
-# --- splits ---------------------------------------------------------------------------------------
-
-
 CostOf = Callable[[Sequence[OperatorProfile]], Cost]
 
 _PORTABLE = (

@@ -320,8 +320,6 @@ def test_hundreds_of_runs_take_about_as_long_as_a_few() -> None:
     assert min(many) < 60 * min(single)
 
 
-# --- properties -----------------------------------------------------------------------------------
-
 NAMES = st.sampled_from(
     ["Convolution (NHWC, F16) IGEMM #1", "Transpose (ND, X16) #1", "native_call_add.out",
      "native_call_bmm.out", "my own scope", "<script>'\n;../", "OPERATOR_CALL", "DELEGATE_CALL",

@@ -140,9 +140,6 @@ def test_the_command_takes_a_program(capsys: pytest.CaptureFixture[str]) -> None
     assert main(["report", "analyze", str(trace), "--program", str(trace)]) == 3
 
 
-# --- a real model ---------------------------------------------------------------------------------
-
-
 def test_the_coverage_gap_of_edgetam_is_told_in_words() -> None:
     whole = analyze_file(EDGETAM / "fp32_on.etdump").profile
     assert "matrix operators on SME2: all 81 (fp32)" in profile_findings(whole)

@@ -40,9 +40,6 @@ def traced_memory() -> Iterator[None]:
     tracemalloc.stop()
 
 
-# --- real dumps -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
 def test_real_dumps_are_consistent(path: Path) -> None:
     columns = read_etdump(path)
@@ -106,8 +103,6 @@ def test_reading_imports_neither_torch_nor_pandas() -> None:
     )
     assert process.returncode == 0, process.stderr
 
-
-# --- generated dumps ------------------------------------------------------------------------------
 
 int32 = st.integers(-(2**31), 2**31 - 1)
 times = st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)).map(sorted)
