@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import graphlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,20 +85,11 @@ def upward(arrows: dict[str, set[str]]) -> list[str]:
 
 def circle(arrows: dict[str, set[str]]) -> list[str]:
     """Modules that import each other in a ring; empty where there is no ring."""
-    done: set[str] = set()
-
-    def visit(name: str, path: list[str]) -> list[str]:
-        if name in path:
-            return [*path[path.index(name) :], name]
-        if name in done:
-            return []
-        for other in sorted(arrows.get(name, ())):
-            if found := visit(other, [*path, name]):
-                return found
-        done.add(name)
-        return []
-
-    return next((found for name in sorted(arrows) if (found := visit(name, []))), [])
+    try:
+        graphlib.TopologicalSorter(arrows).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 def folder_graph() -> dict[str, set[str]]:
