@@ -58,7 +58,7 @@ def match_shapes(
     An ETDump does not name its methods.
     """
     answers = [_match_method(traced, method) for method in methods]
-    best = max(answers, key=len, default={})
+    best: dict[int, OperatorShapes] = max(answers, key=len, default={})
     return tuple(map(best.get, range(len(traced))))
 
 
