@@ -146,7 +146,8 @@ def _node(name: Any, entry: Any) -> Origin:
 
 
 def _origin(entry: Mapping[str, Any]) -> Origin:
-    words = {
-        name: str(entry[name]) for name in ("written", "module", "module_type", "file", "code")
-    }
-    return Origin(**words, line=int(entry["line"]), constant=entry["constant"] is True)
+    written, module, kind, file, code = (
+        str(entry[word]) for word in ("written", "module", "module_type", "file", "code")
+    )
+    constant = entry["constant"] is True
+    return Origin(written, module, kind, file, int(entry["line"]), code, constant)
