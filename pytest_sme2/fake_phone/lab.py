@@ -45,8 +45,7 @@ class FakePhone:
     """One device of a lab, and what a test can do to it without adb."""
 
     def __init__(self, lab: FakeLab, phone: Phone) -> None:
-        self.lab = lab
-        self.phone = phone
+        self.lab, self.phone = lab, phone
         self.serial = f"127.0.0.1:{phone.port}"
 
     def _ask(self, verb: str, **rest: Any) -> Any:
@@ -123,7 +122,6 @@ class FakeLab:
         self.emulator = emulator
         self.phones: list[FakePhone] = []
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._control.settimeout(180)
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -214,9 +212,8 @@ class FakeLab:
 
     def _last_words(self) -> str:
         text = ""
-        if self._process is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                text = self._process.communicate(timeout=10)[1].decode("utf-8", "replace").strip()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            text = self._process.communicate(timeout=10)[1].decode("utf-8", "replace").strip()
         return (
             f"{text.splitlines()[-1] if text else 'no message'}. It needs root, or a system that "
             "lets users create namespaces (kernel.unprivileged_userns_clone, or a container run "
@@ -226,16 +223,13 @@ class FakeLab:
     def close(self) -> None:
         """End the sandbox with all its processes, mounts and ports."""
         self._control.close()
-        process, self._process = self._process, None
-        if process is None:
-            return
         try:
-            process.wait(timeout=10)
+            self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(timeout=10)
-        if process.stderr is not None:
-            process.stderr.close()
+            self._process.kill()
+            self._process.wait(timeout=10)
+        if self._process.stderr is not None:
+            self._process.stderr.close()
 
 
 def sandbox_command() -> list[str]:

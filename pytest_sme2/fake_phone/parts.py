@@ -9,36 +9,25 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.system.cache import cache_folder, trusted
 from pytest_sme2.system.debian_packages import system_archives, unpack_packages, with_suites
 from pytest_sme2.system.locks import locked
+from pytest_sme2.system.processes import run_process
 
 # adbd is in bookworm-backports, and in the main archive of later releases.
 _SUITES = ("bookworm", "bookworm-backports")
 _BACKPORTS = (
-    "adb",
-    "adbd",
-    "android-libbase",
-    "android-libboringssl",
-    "android-libcutils",
-    "android-liblog",
-    "android-libziparchive",
+    *("adb", "adbd", "android-libbase", "android-libboringssl"),
+    *("android-libcutils", "android-liblog", "android-libziparchive"),
 )
 _STABLE = (
-    "mksh",
-    "toybox",
-    "patchelf",
-    "libcrypt1",
-    "libprotobuf32",
-    "libusb-1.0-0",
-    "libbrotli1",
-    "liblz4-1",
+    *("mksh", "toybox", "patchelf"),
+    *("libcrypt1", "libprotobuf32", "libusb-1.0-0", "libbrotli1", "liblz4-1"),
 )
 _PROGRAMS = ("adb", "adbd", "mksh", "toybox", "patchelf")
 
@@ -53,14 +42,14 @@ class Parts:
     toybox: Path
     patchelf: Path
     """Runs on this machine, and tells the phone's programs where their loader is."""
-    libraries: tuple[Path, ...]
+    libraries: tuple[Path, ...] = field(kw_only=True)
     """Folders for ``LD_LIBRARY_PATH``; empty if the system's loader finds everything."""
 
     @property
     def environment(self) -> dict[str, str]:
         if not self.libraries:
             return {}
-        return {"LD_LIBRARY_PATH": os.pathsep.join(str(folder) for folder in self.libraries)}
+        return {"LD_LIBRARY_PATH": os.pathsep.join(map(str, self.libraries))}
 
 
 def find_parts(progress: Callable[[str], None] | None = None) -> Parts:
@@ -89,11 +78,8 @@ def installed_parts() -> Parts | None:
     """The parts from the system's own packages; None if one is missing."""
     tools = "/usr/lib/android-sdk/platform-tools"
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), tools))
-    found = [shutil.which(name, path=path) for name in _PROGRAMS]
-    if None in found:
-        return None
-    adb, adbd, mksh, toybox, patchelf = (Path(name) for name in found if name is not None)
-    return Parts(adb, adbd, mksh, toybox, patchelf, ())
+    found = [Path(file) for name in _PROGRAMS if (file := shutil.which(name, path=path))]
+    return Parts(*found, libraries=()) if len(found) == len(_PROGRAMS) else None
 
 
 def unpacked_parts(folder: Path) -> Parts:
@@ -108,8 +94,7 @@ def unpacked_parts(folder: Path) -> Parts:
         if part is None:
             raise TargetError(f"{name} is missing in {folder}. Delete that folder and try again.")
         found.append(part)
-    adb, adbd, mksh, toybox, patchelf = found
-    return Parts(adb, adbd, mksh, toybox, patchelf, tuple(libraries))
+    return Parts(*found, libraries=tuple(libraries))
 
 
 def _make_independent(parts: Parts) -> None:
@@ -117,24 +102,16 @@ def _make_independent(parts: Parts) -> None:
     around = parts.adb.parent
     folders = [f"$ORIGIN/{os.path.relpath(folder, around)}" for folder in parts.libraries]
     change = ["--force-rpath", "--set-rpath", ":".join(folders)]
-    command = [str(parts.patchelf), *change, str(parts.adb)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = run_process([str(parts.patchelf), *change, str(parts.adb)], timeout_seconds=60)
     if done.returncode != 0:
         raise TargetError(f"patchelf could not change {parts.adb}: {done.stderr.strip()[-300:]}")
 
 
 def shared_libraries(program: Path, environment: dict[str, str]) -> tuple[Path, list[Path]]:
     """The loader of a program and every library that this loader would load."""
-    done = subprocess.run(
-        ["ldd", str(program)],
-        env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    loader: Path | None = None
-    libraries: list[Path] = []
+    given = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", **environment}
+    done = run_process(["ldd", str(program)], timeout_seconds=60, environment=given)
+    paths: list[Path] = []
     for line in done.stdout.splitlines():
         name, _, rest = line.strip().partition(" => ")
         if rest.startswith("not found"):
@@ -142,13 +119,8 @@ def shared_libraries(program: Path, environment: dict[str, str]) -> tuple[Path, 
                 f"{program.name} needs the library {name}, which is not installed. "
                 f"Install the packages {', '.join(_PROGRAMS)}."
             )
-        path = (rest or name).split(" (")[0].strip()
-        if not path.startswith("/"):
-            continue
-        if Path(path).name.startswith("ld-linux"):
-            loader = Path(path)
-        else:
-            libraries.append(Path(path))
-    if loader is None:
+        paths.append(Path((rest or name).split(" (")[0].strip()))
+    loaders = [path for path in paths if path.name.startswith("ld-linux")]
+    if not loaders:
         raise TargetError(f"{program} is not a program that this machine can run.")
-    return loader, libraries
+    return loaders[-1], [path for path in paths if path.is_absolute() and path not in loaders]

@@ -290,11 +290,13 @@ def lay_out(root: Path, phone: Phone, userland: Userland) -> None:
 def _write_state(root: Path, phone: Phone) -> None:
     state = root / STATE
     answers = _ANSWERS / str(phone.android)
-    for name in ("battery", "power", "thermalservice"):
-        shutil.copyfile(answers / name, state / name)
-    recorded = (answers / "properties").read_text(encoding="utf-8").splitlines()
-    properties = dict(line.split("=", 1) for line in recorded)
-    properties |= {"ro.serialno": phone.name, **phone.properties}
+    for answer in (_ANSWERS / "power", answers / "battery", answers / "thermalservice"):
+        shutil.copyfile(answer, state / answer.name)
+    properties = {"ro.serialno": phone.name}
+    for file in (_ANSWERS / "properties", answers / "properties"):
+        lines = file.read_text(encoding="utf-8").splitlines()
+        properties |= dict(line.split("=", 1) for line in lines)
+    properties |= phone.properties
     listed = [f"{name}={value}" for name, value in sorted(properties.items())]
     features = phone.flags or _FEATURES + (_SME2_FEATURES if phone.sme2 else "")
     settings = {**_SETTINGS, **phone.settings}

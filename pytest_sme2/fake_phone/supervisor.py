@@ -58,9 +58,7 @@ class Supervisor:
     """
 
     def __init__(self, control: socket.socket, folder: Path, plan: dict[str, Any]) -> None:
-        self.control = control
-        self.folder = folder
-        self.plan = plan
+        self.control, self.folder, self.plan = control, folder, plan
         self.userland: Userland
         self.server: subprocess.Popen[bytes] | None = None
         self.devices: dict[str, subprocess.Popen[bytes]] = {}
@@ -123,10 +121,7 @@ class Supervisor:
             descriptor = listener.fileno()
             words = ["-L", f"acceptfd:{descriptor}", "server", "nodaemon"]
             self.server = self._start(
-                *("server", "/adb", "adb", words),
-                environment,
-                limited=True,
-                pass_fds=[descriptor],
+                *("server", "/adb", "adb", words), environment, limited=True, pass_fds=[descriptor]
             )
 
     def _start(
@@ -255,11 +250,9 @@ def _shell_user() -> int:
 
 def _has_user(number: int) -> bool:
     """Whether files and processes here can belong to a user with this number."""
-    for line in Path("/proc/self/uid_map").read_text(encoding="utf-8").splitlines():
-        first, _, count = map(int, line.split())
-        if first <= number < first + count:
-            return True
-    return False
+    lines = Path("/proc/self/uid_map").read_text(encoding="utf-8").splitlines()
+    rows = (map(int, line.split()) for line in lines)
+    return any(first <= number < first + count for first, _, count in rows)
 
 
 def _run(*command: str, environment: dict[str, str] | None = None) -> str:

@@ -199,11 +199,11 @@ class Run:
     sme2_effective: bool | None
     """Whether the process saw SME2, as the process itself reports; None where it cannot know."""
     wall_ns: tuple[int, ...]
-    cpu_ns: tuple[int, ...]
-    load_ns: int | None
-    peak_rss_load_bytes: int | None
-    peak_rss_bytes: int | None
-    outputs: tuple[Output, ...]
+    cpu_ns: tuple[int, ...] = ()
+    load_ns: int | None = None
+    peak_rss_load_bytes: int | None = None
+    peak_rss_bytes: int | None = None
+    outputs: tuple[Output, ...] = ()
     cpu_features: tuple[str, ...] = ()
     vector_bits: int | None = None
     """The length of its streaming vectors; None without SME, or where nothing tells it."""

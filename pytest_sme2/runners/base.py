@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 from pytest_sme2.results import PAIR, Arm, Run, RunRequest, Toolchain
 from pytest_sme2.system.files import file_sha256
@@ -50,7 +51,7 @@ def started(folder: Path, program: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class LeftFiles:
-    """What a process has left, on this machine, and where it ran."""
+    """Where on this machine the files of a process go, and where it ran."""
 
     target: str
     emulated: bool
@@ -75,6 +76,8 @@ class Runner(abc.ABC):
     """The version of ExecuTorch it was built from."""
     folder: Path
     """All it needs; the working directory of its processes."""
+    makes_marks: ClassVar[bool] = False
+    """Whether it can mark an inference for an emulator that counts instructions."""
 
     @abc.abstractmethod
     def files(self, arm: Arm) -> tuple[Path, ...]:
@@ -108,11 +111,6 @@ class Runner(abc.ABC):
         raise NotImplementedError(f"a {self.kind} runner gives no turns")
 
     @property
-    def makes_marks(self) -> bool:
-        """Whether it can mark an inference for an emulator that counts instructions."""
-        return False
-
-    @property
     def generates(self) -> bool:
         """Whether one of its processes can run a whole generation."""
         return False
@@ -132,3 +130,7 @@ class Runner(abc.ABC):
     @abc.abstractmethod
     def read_result(self, request: RunRequest, left: LeftFiles) -> Run:
         """The run, from what a process that ended well has left."""
+
+    def run_with(self, request: RunRequest, left: LeftFiles, **measured: Any) -> Run:
+        """A run with what is known of it before its files are read."""
+        return Run(request, left.target, self.kind, left.emulated, log=left.log, **measured)

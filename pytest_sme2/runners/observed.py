@@ -41,19 +41,12 @@ class ObservedRunner(Runner):
 
     def read_result(self, request: RunRequest, left: LeftFiles) -> Run:
         found = one_generation(left.log)
-        return Run(
-            request=request,
-            target=left.target,
-            runner=self.kind,
-            emulated=left.emulated,
+        return self.run_with(
+            request,
+            left,
             sme2_effective=None,
             wall_ns=(round((found.prefill_ms + found.decode_ms) * 1e6),),
-            cpu_ns=(),
             load_ns=round(found.load_ms * 1e6),
-            peak_rss_load_bytes=None,
-            peak_rss_bytes=None,
-            outputs=(),
-            log=left.log,
         )
 
 
@@ -90,8 +83,7 @@ def observed_command(text: str, platform: str) -> tuple[ObservedRunner, Artifact
     for word in rest:
         before, mark, value = word.rpartition("=")
         file = Path(value)
-        named = value != "" and file.is_file()
-        words.append((before + mark, file.absolute()) if named else (word, None))
+        words.append((before + mark, file.absolute()) if file.is_file() else (word, None))
     files = tuple(dict.fromkeys(file for _, file in words if file is not None)) or (program,)
     with program.open("rb") as opened:
         script = opened.read(2) == b"#!"

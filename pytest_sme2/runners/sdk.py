@@ -17,9 +17,8 @@ from pathlib import Path, PurePosixPath
 from packaging.version import InvalidVersion, Version
 
 from pytest_sme2.errors import BuildError
-from pytest_sme2.system.cache import cache_folder, working_folder
-from pytest_sme2.system.locks import locked
-from pytest_sme2.system.pip import Pin, download_wheel, package_folder
+from pytest_sme2.system.cache import cache_folder, keeping, working_folder
+from pytest_sme2.system.pip import Pin, download_wheel
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64, host_platform
 from pytest_sme2.system.terminal import Say
 
@@ -88,18 +87,12 @@ def executorch_sdk(
         return found
     version = sdk_version(version)
     folder = _kept(platform, version, cache)
-    try:
-        doing = f"downloading ExecuTorch {version} for {platform}"
-        with locked(Path(f"{folder}.lock"), doing, say=progress):
-            if not folder.is_dir():
-                if progress is not None:
-                    progress(f"Downloading ExecuTorch {version} for {platform}")
-                _download(platform, version, folder)
-    except OSError as error:
-        raise BuildError(
-            f"ExecuTorch's SDK cannot be kept in {folder}: {error}. "
-            "Free space there, or set SME2_CACHE_DIR to another folder."
-        ) from error
+    what = f"ExecuTorch {version} for {platform}"
+    with keeping("ExecuTorch's SDK", folder, f"downloading {what}", progress):
+        if not folder.is_dir():
+            if progress is not None:
+                progress(f"Downloading {what}")
+            _download(platform, version, folder)
     return folder
 
 
@@ -122,13 +115,11 @@ def sdk_libraries(sdk: Path, platform: str) -> list[Path]:
 @functools.cache
 def executorch_commit(version: str) -> str | None:
     """The commit that the installed ExecuTorch was built from, if that is the ``version``."""
-    try:
-        files = importlib.metadata.files("executorch") or []
-        found = importlib.metadata.version("executorch")
-    except importlib.metadata.PackageNotFoundError:
+    if installed_version() != version.partition("+")[0]:
         return None
+    files = importlib.metadata.files("executorch") or []
     place = next((file for file in files if str(file) == _VERSION_FILE), None)
-    if found.partition("+")[0] != version.partition("+")[0] or place is None:
+    if place is None:
         return None
     # Importing it would import the whole package.
     text = Path(str(place.locate())).read_text("utf-8", "replace")
@@ -144,12 +135,8 @@ def find_sdk(platform: str, version: str | None, *, cache: Path | None = None) -
             f"It does for: {', '.join(WHEEL_TAGS)}."
         )
     version = sdk_version(version)
-    if platform == host_platform() and installed_version() == version:
-        installed = _installed_folder()
-        if installed is not None:
-            sdk_libraries(installed, platform)
-            return installed
-    folder = _kept(platform, version, cache)
+    here = platform == host_platform() and installed_version() == version
+    folder = (_installed_folder() if here else None) or _kept(platform, version, cache)
     if not folder.is_dir():
         return None
     sdk_libraries(folder, platform)
@@ -160,21 +147,10 @@ def _kept(platform: str, version: str, cache: Path | None) -> Path:
     return (cache or cache_folder()) / "sdk" / f"executorch-{version}-{platform}"
 
 
-def executorch_python(version: str, *, progress: Say | None = None) -> Path | None:
-    """A folder for ``sys.path`` with this version's Python package; None if it is installed."""
-    version = sdk_version(version)
-    if installed_version() == version:
-        return None
-    return package_folder(Pin("executorch", version), progress=progress)
-
-
 def _installed_folder() -> Path | None:
     spec = importlib.util.find_spec("executorch")
-    for location in (spec.submodule_search_locations or ()) if spec else ():
-        folder = Path(location)
-        if (folder / _PACKAGE_FOLDERS[-1]).is_dir():
-            return folder
-    return None
+    places = map(Path, (spec.submodule_search_locations or ()) if spec else ())
+    return next((place for place in places if (place / _PACKAGE_FOLDERS[-1]).is_dir()), None)
 
 
 def _download(platform: str, version: str, folder: Path) -> None:

@@ -32,13 +32,13 @@ from pytest_sme2.runners.sdk import LIBRARIES, executorch_sdk, find_sdk, sdk_lib
 from pytest_sme2.system.cache import (
     cache_folder,
     find_cache,
+    keeping,
     mark_used,
     put_in_place,
     trusted,
     working_folder,
 )
 from pytest_sme2.system.files import file_sha256
-from pytest_sme2.system.locks import locked
 from pytest_sme2.system.pip import find_pip
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
 from pytest_sme2.system.processes import answer_of, run_process, whitelisted_environment
@@ -162,6 +162,8 @@ _LAYOUT = "2"
 class Sme2Runner(Runner):
     """One binary for both arms: ``sme2_runner``, from the wheel or from a source tree."""
 
+    makes_marks = True
+
     @functools.cached_property
     def toolchain(self) -> Toolchain:
         names = {path.name for path in self.files(Arm.ON)}
@@ -199,10 +201,6 @@ class Sme2Runner(Runner):
         words = [word for command in commands for word in ("--", *command)]
         return (*started(self.folder, PROGRAM), _GIVE_TURNS, str(turns), *logs, *words)
 
-    @property
-    def makes_marks(self) -> bool:
-        return True
-
     def files(self, arm: Arm) -> tuple[Path, ...]:
         return tuple(
             path
@@ -211,43 +209,39 @@ class Sme2Runner(Runner):
         )
 
     def command(self, request: RunRequest, files: ProcessFiles) -> tuple[str, ...]:
-        arguments = [
-            *started(self.folder, PROGRAM),
-            *("--model", files.model),
-            *("--sme2", str(request.switch)),
-            *("--threads", str(request.threads)),
-            *("--warmup", str(request.warmup)),
-            *("--runs", str(request.runs)),
-            *("--seed", str(request.seed)),
-            *("--json", files.result),
-        ]
-        if request.artifact.method not in (None, FORWARD):
-            arguments += ["--method", str(request.artifact.method)]
-        arguments += _each("--input", files.inputs)
-        arguments += _each("--earlier", files.earlier)
-        if files.etdump is not None:
-            arguments += ["--etdump", files.etdump]
-        if files.outputs is not None:
-            arguments += ["--outputs", files.outputs]
-        plan = request.artifact.generation
-        if plan is not None:
+        artifact, plan, turn = request.artifact, request.artifact.generation, request.turn
+        options: dict[str, Iterable[object]] = {
+            "--model": [files.model],
+            "--sme2": [request.switch],
+            "--threads": [request.threads],
+            "--warmup": [request.warmup],
+            "--runs": [request.runs],
+            "--seed": [request.seed],
+            "--json": [files.result],
+            "--method": [artifact.method] if artifact.method not in (None, FORWARD) else (),
+            "--input": files.inputs,
+            "--earlier": files.earlier,
+            "--etdump": filter(None, [files.etdump]),
+            "--outputs": filter(None, [files.outputs]),
             # Such a program may take several shapes.
-            arguments += _each("--shape", map(_shape, request.artifact.inputs))
+            "--shape": map(_shape, artifact.inputs) if plan is not None else (),
+        }
         if plan is not None and request.generate:
-            arguments += ["--generate", str(plan.new_tokens), "--prefill", plan.prefill]
-            arguments += _each("--prompt-shape", map(_shape, plan.prompt))
-            arguments += _each("--prompt", files.prompt)
-            steps = (f"@{step}" if isinstance(step, int) else step for step in files.steps)
-            arguments += _each("--next", steps)
+            options |= {
+                "--generate": [plan.new_tokens],
+                "--prefill": [plan.prefill],
+                "--prompt-shape": map(_shape, plan.prompt),
+                "--prompt": files.prompt,
+                "--next": (f"@{step}" if isinstance(step, int) else step for step in files.steps),
+            }
         if request.counted:
-            arguments += ["--marks", "on"]
-        if request.turn is not None and files.turn_descriptor is not None:
-            arguments += [
-                *("--turn", str(request.turn.runs)),
-                *("--lead", str(request.turn.lead)),
-                *("--turn-descriptor", str(files.turn_descriptor)),
-            ]
-        return (*arguments, *request.extra_arguments)
+            options["--marks"] = ["on"]
+        if turn is not None and files.turn_descriptor is not None:
+            options |= {"--turn": [turn.runs], "--lead": [turn.lead]}
+            options["--turn-descriptor"] = [files.turn_descriptor]
+        pairs = ((name, value) for name, values in options.items() for value in values)
+        words = (str(word) for pair in pairs for word in pair)
+        return (*started(self.folder, PROGRAM), *words, *request.extra_arguments)
 
     @property
     def generates(self) -> bool:
@@ -256,19 +250,16 @@ class Sme2Runner(Runner):
     def explain(self, returncode: int, stderr: str) -> str | None:
         if returncode not in EXIT_MEANINGS:
             return None
-        prefix = f"{PROGRAM}: "
-        for line in reversed(stderr.splitlines()):
-            if line.startswith(prefix):
-                # A counted run has its files under names with many slashes.
-                return re.sub("//+", "/", line[len(prefix) :])
-        return EXIT_MEANINGS[returncode]
+        said = re.findall(rf"^{PROGRAM}: (.*)$", stderr, re.MULTILINE)
+        # A counted run has its files under names with many slashes.
+        return re.sub("//+", "/", said[-1]) if said else EXIT_MEANINGS[returncode]
 
     def read_result(self, request: RunRequest, left: LeftFiles) -> Run:
         log, result = left.log, left.result
         document = read_json(result, remedy=f"The runner's log is {log}.", error=RunError)
-        facts = {"target": left.target, "runner": self.kind, "emulated": left.emulated}
         try:
-            return _run_of(document, request, left.outputs, **facts, etdump=left.etdump, log=log)
+            measured = _measured(document, request, left.outputs)
+            return self.run_with(request, left, etdump=left.etdump, **measured)
         except (ValueError, KeyError, TypeError) as error:
             raise RunError(
                 f"The runner ended without an error, but its result {result} cannot be used: "
@@ -276,13 +267,10 @@ class Sme2Runner(Runner):
             ) from error
 
 
-def _run_of(
-    document: Mapping[str, Any], request: RunRequest, outputs: Path | None, **facts: Any
-) -> Run:
-    """A run with what else is known of it.
-
-    ValueError, KeyError or TypeError where the document is not what was asked for.
-    """
+def _measured(
+    document: Mapping[str, Any], request: RunRequest, outputs: Path | None
+) -> dict[str, Any]:
+    """ValueError, KeyError or TypeError where the document is not what was asked for."""
     if document["schema"] != 1:
         raise ValueError(f"its schema is {document['schema']!r}, not 1")
     if document["sme2"]["requested"] != str(request.switch):
@@ -295,8 +283,7 @@ def _run_of(
     if len(document.get("step_wall_ns", ())) != steps:
         raise ValueError(f"it does not have {count(steps, 'step')}")
     effective = document["sme2"]["effective"]
-    return Run(
-        request=request,
+    return dict(
         sme2_effective=None if effective is None else bool(effective),
         wall_ns=tuple(map(_amount, document["wall_ns"])),
         cpu_ns=tuple(map(_amount, document["cpu_ns"])),
@@ -312,7 +299,6 @@ def _run_of(
         **_read_clock(document.get("clock")),
         step_wall_ns=tuple(map(_amount, document.get("step_wall_ns", ()))),
         step_peak_bytes=tuple(map(_amount, document.get("step_peak_rss_bytes", ()))),
-        **facts,
     )
 
 
@@ -355,10 +341,6 @@ def _read_output(value: Any, folder: Path | None) -> Output:
     )
 
 
-def _each(option: str, values: Iterable[str]) -> list[str]:
-    return [word for value in values for word in (option, value)]
-
-
 def _shape(spec: TensorSpec) -> str:
     return "x".join(map(str, spec.shape))
 
@@ -377,22 +359,15 @@ def wheel_runner(
         mark_used(folder)
         offer("runners", folder.name, folder, made=False)
         return runner
-    try:
-        doing = f"building the runner for {platform}"
-        with locked(Path(f"{folder}.lock"), doing, say=progress):
-            if not _is_whole(folder, root):
-                fetch("runners", folder.name, root)
-            if not _is_whole(folder, root):
-                sdk = executorch_sdk(platform, version, cache=cache, progress=progress)
-                if progress is not None:
-                    progress(f"Building the runner for {platform} with ExecuTorch {version}")
-                _build_into(folder, sdk, platform, version, compiler)
-                offer("runners", folder.name, folder, made=True)
-    except OSError as error:
-        raise BuildError(
-            f"The runner cannot be kept in {folder}: {error}. "
-            "Free space there, or set SME2_CACHE_DIR to another folder."
-        ) from error
+    with keeping("The runner", folder, f"building the runner for {platform}", progress):
+        if not _is_whole(folder, root):
+            fetch("runners", folder.name, root)
+        if not _is_whole(folder, root):
+            sdk = executorch_sdk(platform, version, cache=cache, progress=progress)
+            if progress is not None:
+                progress(f"Building the runner for {platform} with ExecuTorch {version}")
+            _build_into(folder, sdk, platform, version, compiler)
+            offer("runners", folder.name, folder, made=True)
     return runner
 
 

@@ -11,8 +11,9 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from packaging.version import Version
 
 from pytest_sme2.errors import BuildError, BusyError, ElfError
 from pytest_sme2.results import Arm, KernelFamily
@@ -35,7 +36,7 @@ LEAST_CLANG = 18
 LEAST_APPLE_CLANG = 17
 BROKEN_GCC = 12
 LEAST_NDK = 27
-FIRST_XNNLOG = (1, 4)
+FIRST_XNNLOG = Version("1.4")
 BYTES_PER_BUILD = 600 * 1024 * 1024
 _TOOLCHAIN = "CMAKE_TOOLCHAIN_FILE"
 # ExecuTorch has many submodules; these are the ones this build compiles.
@@ -93,11 +94,11 @@ def _check_tree(request: SourceBuild) -> Iterator[str]:
             + shlex.join(["git", "-C", str(tree), "submodule", "update", "--init", "--recursive"])
         )
     version = "".join(_text(tree / "version.txt").split()[:1])[:40]
-    found = _version(version, r"^(\d+)\.(\d+)")
+    found = _version(version, "^")
     if request.variant == "xnnlog" and found is not None and found < FIRST_XNNLOG:
         yield (
             f"{tree} is ExecuTorch {version}, which cannot log XNNPACK. "
-            f"Check out {_dotted(FIRST_XNNLOG)} or newer, or build the timing variant."
+            f"Check out {FIRST_XNNLOG} or newer, or build the timing variant."
         )
 
 
@@ -144,18 +145,18 @@ def _check_compiler(request: SourceBuild, tools: Tools) -> Iterator[str]:
         return
     text = _output([str(compiler), "--version"])
     name = next((name for name in ("Apple clang", "clang") if name in text), "gcc")
-    version = _version(text, r"\) (\d+)\.(\d+)" if name == "gcc" else r"version (\d+)\.(\d+)")
+    version = _version(text, r"\) " if name == "gcc" else "version ")
     least = LEAST_APPLE_CLANG if name == "Apple clang" else LEAST_CLANG
     if version is None:
         yield f"{compiler} does not print its version. Install clang {LEAST_CLANG} or newer."
-    elif name == "gcc" and version[0] <= BROKEN_GCC:
+    elif name == "gcc" and version.major <= BROKEN_GCC:
         yield (
-            f"{compiler} is gcc {_dotted(version)}, which fails with an internal error in "
+            f"{compiler} is gcc {version}, which fails with an internal error in "
             f"KleidiAI. Install clang {LEAST_CLANG} or newer and choose it with CXX=clang++."
         )
-    elif name != "gcc" and Arm.ON in request.sides and version[0] < least:
+    elif name != "gcc" and Arm.ON in request.sides and version.major < least:
         yield (
-            f"{compiler} is {name} {_dotted(version)}, but XNNPACK builds SME2 kernels only with "
+            f"{compiler} is {name} {version}, but XNNPACK builds SME2 kernels only with "
             f"{least} or newer. Install a newer one."
         )
 
@@ -167,7 +168,7 @@ def _check_ndk(ndk: Path | None, sides: Sequence[Arm]) -> Iterator[str]:
             f"version {LEAST_NDK} or newer."
         )
         return
-    version = _version(_text(ndk / "source.properties"), r"Pkg\.Revision\s*=\s*(\d+)\.(\d+)")
+    version = _version(_text(ndk / "source.properties"), r"Pkg\.Revision\s*=\s*")
     if not (ndk / "build/cmake/android.toolchain.cmake").is_file():
         yield (
             f"{ndk} is not an Android NDK: it has no build/cmake/android.toolchain.cmake. "
@@ -175,9 +176,9 @@ def _check_ndk(ndk: Path | None, sides: Sequence[Arm]) -> Iterator[str]:
         )
     elif version is None:
         yield f"{ndk} does not say its version. Give NDK {LEAST_NDK} or newer."
-    elif version[0] < LEAST_NDK and Arm.ON in sides:
+    elif version.major < LEAST_NDK and Arm.ON in sides:
         yield (
-            f"{ndk} is NDK {_dotted(version)}, whose clang is older than {LEAST_CLANG}: "
+            f"{ndk} is NDK {version}, whose clang is older than {LEAST_CLANG}: "
             f"XNNPACK would build no SME2 kernels. Give NDK {LEAST_NDK} or newer."
         )
 
@@ -218,23 +219,9 @@ def _output(command: Sequence[str]) -> str:
         return ""
 
 
-def _version(text: str, pattern: str) -> tuple[int, int] | None:
-    match = re.search(pattern, text)
-    return (int(match[1]), int(match[2])) if match else None
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return f"{version[0]}.{version[1]}"
-
-
-@dataclass(frozen=True)
-class Built:
-    """One finished runner."""
-
-    arm: Arm
-    binary: Path
-    families: frozenset[KernelFamily] | None
-    """The kernel families in the binary; None if it has no symbols."""
+def _version(text: str, before: str) -> Version | None:
+    match = re.search(rf"{before}(\d+\.\d+)", text)
+    return Version(match[1]) if match else None
 
 
 def build(
@@ -243,14 +230,12 @@ def build(
     *,
     progress: Callable[[str], None] = lambda line: None,
     timeout_seconds: float = TIMEOUT_SECONDS,
-) -> tuple[Built, ...]:
-    """Configure and compile each side; the log of each stays in its build folder."""
+) -> dict[BuildStep, frozenset[KernelFamily] | None]:
+    """The kernel families of each side, once it is compiled; its log stays in its build folder."""
     try:
         with locked(request.folder / ".lock", "building there", timeout_seconds=0):
-            return tuple(
-                _build_step(request, step, progress, timeout_seconds)
-                for step in plan(request, tools)
-            )
+            steps = plan(request, tools)
+            return {step: _build(request, step, progress, timeout_seconds) for step in steps}
     except BusyError as error:
         raise BuildError(
             f"Another process is building in {request.folder}. Wait for it, or choose "
@@ -258,12 +243,9 @@ def build(
         ) from error
 
 
-def _build_step(
-    request: SourceBuild,
-    step: BuildStep,
-    progress: Callable[[str], None],
-    timeout_seconds: float,
-) -> Built:
+def _build(
+    request: SourceBuild, step: BuildStep, progress: Callable[[str], None], timeout_seconds: float
+) -> frozenset[KernelFamily] | None:
     step.folder.mkdir(parents=True, exist_ok=True)
     log = step.folder / LOG
     with log.open("wb") as file:
@@ -294,7 +276,7 @@ def _build_step(
         )
     families = families_in(step.binary)
     _check_switch(step, families)
-    return Built(step.arm, step.binary, families)
+    return families
 
 
 def _first_error(log: Path) -> str:

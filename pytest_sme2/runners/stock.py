@@ -56,8 +56,6 @@ class PairRunner(Runner):
         return True
 
     def command(self, request: RunRequest, files: ProcessFiles) -> tuple[str, ...]:
-        if files.etdump is None:
-            raise RunError("The stock runner's times are in its ETDump, but none was requested.")
         if request.switch is Arm.SME1:
             raise RunError(
                 "The stock runners are two builds, with SME2 and without SME: neither hides SME2 "
@@ -118,21 +116,14 @@ class PairRunner(Runner):
             )
         loaded, iterations = _read_log(log)
         _cross_check(durations, iterations, etdump, log)
-        return Run(
-            request=request,
-            target=left.target,
-            runner=self.kind,
-            emulated=left.emulated,
+        return self.run_with(
+            request,
+            left,
             # It does not report the CPU; the operators in its ETDump do.
             sme2_effective=None,
             wall_ns=durations[request.warmup :],
-            cpu_ns=(),
             load_ns=loaded,
-            peak_rss_load_bytes=None,
-            peak_rss_bytes=None,
-            outputs=(),
             etdump=etdump,
-            log=log,
             warmup_wall_ns=durations[: request.warmup],
         )
 

@@ -37,12 +37,12 @@ from pytest_sme2.errors import (
 from pytest_sme2.export.store import artifact_stem, load_artifact
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import PAIR, Arm, Artifact
-from pytest_sme2.runners.abi import refused_by_phones, unmet_needs
 from pytest_sme2.runners.base import LOADER, Runner
 from pytest_sme2.runners.sdk import sdk_version
 from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner, wheel_runner
 from pytest_sme2.system.cache import cache_folder, mark_used, put_in_place, working_folder
 from pytest_sme2.system.confine import run_confined
+from pytest_sme2.system.elf import refused_by_phones, unmet_needs
 from pytest_sme2.system.files import FileFacts, decode, encode, file_facts, file_sha256, replacing
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import LINUX_AARCH64

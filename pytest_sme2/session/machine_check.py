@@ -77,8 +77,7 @@ def check_this_machine(target: LocalTarget, folder: Path, say: Say) -> MachineCh
 
 def check_phone(bench: Bench, folder: Path, say: Say) -> MachineCheck:
     """The same on a phone, with what it lets us read and set."""
-    from pytest_sme2.targets.phone.facts import phone_facts
-    from pytest_sme2.targets.phone.target import AndroidTarget
+    from pytest_sme2.targets.phone.target import AndroidTarget, phone_facts
 
     try:
         target = bench.target

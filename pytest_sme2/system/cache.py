@@ -22,9 +22,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_sme2.errors import BusyError, StorageError, UsageError
+from pytest_sme2.errors import BuildError, BusyError, StorageError, UsageError
 from pytest_sme2.system.files import total_bytes
 from pytest_sme2.system.locks import locked
+from pytest_sme2.system.terminal import Say
 
 NAME = "pytest-sme2"
 MARK = "pytest-sme2-cache"
@@ -196,6 +197,19 @@ def working_folder(final: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def keeping(what: str, folder: Path, doing: str, say: Say | None) -> Iterator[None]:
+    """Hold the lock of ``folder`` while it is made; BuildError where it cannot be kept there."""
+    try:
+        with locked(Path(f"{folder}.lock"), doing, say=say):
+            yield
+    except OSError as error:
+        raise BuildError(
+            f"{what} cannot be kept in {folder}: {error}. "
+            "Free space there, or set SME2_CACHE_DIR to another folder."
+        ) from error
 
 
 def put_in_place(made: Path, final: Path) -> None:

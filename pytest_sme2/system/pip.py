@@ -13,9 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2.errors import BuildError, Sme2Error
-from pytest_sme2.system.cache import cache_folder, mark_used, put_in_place, trusted, working_folder
+from pytest_sme2.system.cache import (
+    cache_folder,
+    keeping,
+    mark_used,
+    put_in_place,
+    trusted,
+    working_folder,
+)
 from pytest_sme2.system.files import file_sha256
-from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import host_platform
 from pytest_sme2.system.processes import Finished, run_process, whitelisted_environment
 from pytest_sme2.system.terminal import Say
@@ -83,17 +89,11 @@ def package_folder(pin: Pin, *, cache: Path | None = None, progress: Say | None 
     if _is_whole(folder, root):
         mark_used(folder)
         return folder
-    try:
-        with locked(Path(f"{folder}.lock"), f"installing {pin}", say=progress):
-            if not _is_whole(folder, root):
-                if progress is not None:
-                    progress(f"Installing {pin} into the cache")
-                _install(pin, folder)
-    except OSError as error:
-        raise BuildError(
-            f"{pin} cannot be kept in {folder}: {error}. "
-            "Free space there, or set SME2_CACHE_DIR to another folder."
-        ) from error
+    with keeping(str(pin), folder, f"installing {pin}", progress):
+        if not _is_whole(folder, root):
+            if progress is not None:
+                progress(f"Installing {pin} into the cache")
+            _install(pin, folder)
     return folder
 
 

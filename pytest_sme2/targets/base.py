@@ -14,7 +14,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from pytest_sme2.errors import RunError, Sme2Error, TargetError
 from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
@@ -126,17 +126,22 @@ class Job:
     request: RunRequest
     folder: Path
 
-    def files(self, named: Callable[[Path], str], **others: Any) -> ProcessFiles:
-        """The files of the process; ``named`` says what one that it reads is called there."""
-        artifact = self.request.artifact
-        prompt, steps = artifact.generation_files if self.request.generate else ((), ())
+    def files(
+        self, read: Callable[[Path], str], written: Callable[[str], str], turn: int | None
+    ) -> ProcessFiles:
+        """The files of the process, by what those that it reads and writes are called there."""
+        request, artifact = self.request, self.request.artifact
+        prompt, steps = artifact.generation_files if request.generate else ((), ())
         return ProcessFiles(
-            model=named(artifact.pte),
-            inputs=tuple(map(named, artifact.input_files)),
-            earlier=tuple(map(named, artifact.earlier_files)),
-            prompt=tuple(map(named, prompt)),
-            steps=tuple(step if isinstance(step, int) else named(step) for step in steps),
-            **others,
+            model=read(artifact.pte),
+            inputs=tuple(map(read, artifact.input_files)),
+            result=written(RESULT_NAME),
+            etdump=written(ETDUMP_NAME) if self.runner.traces(request) else None,
+            outputs=written(OUTPUTS_NAME) if request.keep_outputs else None,
+            earlier=tuple(map(read, artifact.earlier_files)),
+            turn_descriptor=turn,
+            prompt=tuple(map(read, prompt)),
+            steps=tuple(step if isinstance(step, int) else read(step) for step in steps),
         )
 
 
@@ -147,25 +152,12 @@ class TakesTurns(Protocol):
     def run_in_turns(self, jobs: Sequence[Job]) -> list[Run]: ...
 
 
-@dataclass(frozen=True)
-class ProcessPlace:
-    """Where on this machine the files of one process go."""
+def command_here(job: Job, turn_descriptor: int | None = None) -> tuple[str, ...]:
+    def named(path: Path) -> str:
+        return _pad_path(path.absolute()) if job.request.counted else str(path.absolute())
 
-    result: Path
-    log: Path
-    etdump: Path | None
-    outputs: Path | None
-
-    def command(self, job: Job, turn_descriptor: int | None = None) -> tuple[str, ...]:
-        name = _pad_path if job.request.counted else str
-        files = job.files(
-            lambda path: name(path.absolute()),
-            result=name(self.result),
-            etdump=None if self.etdump is None else name(self.etdump),
-            outputs=None if self.outputs is None else name(self.outputs),
-            turn_descriptor=turn_descriptor,
-        )
-        return job.runner.command(job.request, files)
+    files = job.files(named, lambda name: named(job.folder / name), turn_descriptor)
+    return job.runner.command(job.request, files)
 
 
 def _pad_path(path: Path) -> str:
@@ -178,7 +170,7 @@ def _pad_path(path: Path) -> str:
     return "/" * (-len(text) % _NAME_LENGTH) + text
 
 
-def make_place(job: Job) -> ProcessPlace:
+def make_place(job: Job, target: str, *, emulated: bool) -> LeftFiles:
     """The job's folder, without files of an earlier run, which could be taken for new ones."""
     folder = job.folder.absolute()
     outputs = folder / OUTPUTS_NAME
@@ -195,7 +187,9 @@ def make_place(job: Job) -> ProcessPlace:
             shutil.rmtree(outputs)
     except OSError as error:
         raise unwritable(folder, error) from error
-    return ProcessPlace(
+    return LeftFiles(
+        target,
+        emulated,
         result=folder / RESULT_NAME,
         log=folder / LOG_NAME,
         etdump=folder / ETDUMP_NAME if job.runner.traces(job.request) else None,
@@ -213,16 +207,16 @@ def run_here(
 ) -> Run:
     """Run one process of the runner on this machine, behind ``launcher`` if there is one."""
     check_cpus(job.request.cpus)
-    place = make_place(job)
+    place = make_place(job, target, emulated=emulated)
     finished = run_logged(
-        [*launcher, *place.command(job)],
+        [*launcher, *command_here(job)],
         place.log,
         folder=job.runner.folder,
         timeout_seconds=job.request.timeout_seconds,
         environment=environment,
         cpus=job.request.cpus,
     )
-    return read_run(target, job, place, finished, emulated=emulated)
+    return _read_run(job, place, finished)
 
 
 def check_cpus(cpus: Sequence[int]) -> None:
@@ -240,27 +234,20 @@ def check_cpus(cpus: Sequence[int]) -> None:
         )
 
 
-def read_run(
-    target: str, job: Job, place: ProcessPlace, finished: Finished, *, emulated: bool
-) -> Run:
+def _read_run(job: Job, place: LeftFiles, finished: Finished) -> Run:
     """The results of a finished process; RunError if it failed."""
     problem = describe_failure(finished, job.runner, job.request)
     if problem is not None:
-        raise run_failed(target, job, place, problem)
-    return read_files(target, job, place, emulated=emulated)
+        raise run_failed(place.target, job, place, problem)
+    return job.runner.read_result(job.request, place)
 
 
-def run_failed(where: str, job: Job, place: ProcessPlace, problem: str) -> RunError:
+def run_failed(where: str, job: Job, place: LeftFiles, problem: str) -> RunError:
     artifact, arm = job.request.artifact, job.request.arm
     return RunError(
         f"{artifact.model} ({artifact.variant}) failed on {where} with SME2 {arm}: {problem} "
         f"Its log is {place.log}"
     )
-
-
-def read_files(target: str, job: Job, place: ProcessPlace, *, emulated: bool) -> Run:
-    """The run of a successful process, from its files."""
-    return job.runner.read_result(job.request, LeftFiles(target, emulated, **vars(place)))
 
 
 def count_turns(jobs: Sequence[Job]) -> int:
@@ -272,27 +259,20 @@ def count_turns(jobs: Sequence[Job]) -> int:
 
 
 def run_here_in_turns(target: str, jobs: Sequence[Job], *, cpus: Sequence[int] = ()) -> list[Run]:
-    """Run one process per job on this machine, on these cores or those of its request; they take
-    turns as requested.
-    """
+    """One process per job on this machine, in turns, on these cores or those of its request."""
     turns = count_turns(jobs)
     for job in jobs:
         check_cpus(job.request.cpus)
-    places = [make_place(job) for job in jobs]
+    places = [make_place(job, target, emulated=False) for job in jobs]
     try:
         with contextlib.ExitStack() as stack:
             logs = [stack.enter_context(new_file(place.log)) for place in places]
-            players = [
-                Player(
-                    functools.partial(place.command, job),
-                    job.runner.folder,
-                    log,
-                    cpus or job.request.cpus,
-                )
-                for job, place, log in zip(jobs, places, logs, strict=True)
-            ]
-            timeout_seconds = jobs[0].request.timeout_seconds
-            answers = run_in_turns(players, turns, timeout_seconds=timeout_seconds)
+            players = []
+            for job, log in zip(jobs, logs, strict=True):
+                command = functools.partial(command_here, job)
+                players.append(Player(command, job.runner.folder, log, cpus or job.request.cpus))
+            seconds = jobs[0].request.timeout_seconds
+            answers = run_in_turns(players, turns, timeout_seconds=seconds)
             for log, finished in zip(logs, answers, strict=True):
                 if finished is not None:
                     log.seek(0, os.SEEK_END)
@@ -301,7 +281,7 @@ def run_here_in_turns(target: str, jobs: Sequence[Job], *, cpus: Sequence[int] =
         raise _not_started(error, *(place.log for place in places)) from error
     # Where some have no answer, reading the one that has raises why.
     return [
-        read_run(target, job, place, finished, emulated=False)
+        _read_run(job, place, finished)
         for job, place, finished in zip(jobs, places, answers, strict=True)
         if finished is not None
     ]

@@ -32,7 +32,7 @@ from pytest_sme2.system.processes import run_process
 from pytest_sme2.system.provision import find_compiler
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.shared_store import fetch, offer
-from pytest_sme2.targets.base import LOG_NAME, RESULT_NAME, Job, Target, make_place, read_files
+from pytest_sme2.targets.base import LOG_NAME, RESULT_NAME, Job, Target, make_place
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.trace.kernel_log import census_from_qemu_log, census_from_xnnpack_log, read_counts
 
@@ -240,13 +240,8 @@ def _logged(target: Target, runner: Runner, request: RunRequest, folder: Path) -
 _RECORD = "remembered.json"
 # What a census and counts are made by: with other code, a run must be looked at again.
 _CODE = (
-    "system/elf.py",
-    "trace/block_counter.c",
-    "trace/instructions.py",
-    "trace/kernel_log.py",
-    "targets/base.py",
-    "targets/census.py",
-    "targets/emulated.py",
+    *("system/elf.py", "trace/block_counter.c", "trace/instructions.py", "trace/kernel_log.py"),
+    *("targets/base.py", "targets/census.py", "targets/emulated.py"),
 )
 
 
@@ -279,7 +274,7 @@ def remembered_run(
 
 def run_key(target: EmulatedTarget, runner: Runner, request: RunRequest) -> str:
     """Everything that operators, kernels and outputs depend on, as one hash."""
-    package = Path(__file__).parent.parent
+    package, artifact = Path(__file__).parent.parent, request.artifact
     asked = {
         field.name: getattr(request, field.name)
         for field in dataclasses.fields(request)
@@ -296,13 +291,10 @@ def run_key(target: EmulatedTarget, runner: Runner, request: RunRequest) -> str:
         ],
         "environment": dict(target.environment),
         "runner": [runner.kind, runner.sha256],
-        "program": [request.artifact.sha256, request.artifact.method],
-        "inputs": [file_sha256(path) for path in request.artifact.input_files],
-        "earlier": [file_sha256(path) for path in request.artifact.earlier_files],
-        "generation": [
-            step if isinstance(step, int) else file_sha256(step)
-            for files in request.artifact.generation_files
-            for step in files
+        "program": [artifact.sha256, artifact.method],
+        "files": [
+            [step if isinstance(step, int) else file_sha256(step) for step in files]
+            for files in (artifact.input_files, artifact.earlier_files, *artifact.generation_files)
         ],
         "request": asked,
     }
@@ -321,7 +313,7 @@ def _recall(target: EmulatedTarget, job: Job, kept: Path) -> EmulatedRun | None:
         record = read_json(kept / _RECORD, remedy="")
         census: KernelCensus = decode(record["census"], KernelCensus, kept)
         counted: CountedInference | None = decode(record["counted"], CountedInference | None, kept)
-        place = make_place(job)
+        place = make_place(job, target.name, emulated=True)
         for name, digest in record["files"].items():
             copy = inside(job.folder, name)
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -330,7 +322,7 @@ def _recall(target: EmulatedTarget, job: Job, kept: Path) -> EmulatedRun | None:
             # The copy, not what is kept: another machine may write there meanwhile.
             if file_sha256(copy) != digest:
                 return None
-        run = read_files(target.name, job, place, emulated=True)
+        run = job.runner.read_result(job.request, place)
         mark_used(kept)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, Sme2Error):
         # Never kept, or damaged since: it is made again, and says itself what is wrong here.

@@ -241,7 +241,10 @@ class _Coordinator:
         """The phone of a place; None while its exporter is not connected."""
         for path, resource in sorted(self._resources.items()):
             parts = (path[0], path[1], resource.cls, path[2])
-            if not any(_matches(match, parts) for match in self.places[name].matches):
+            wanted = (
+                (m.exporter, m.group, m.cls, m.name or "*") for m in self.places[name].matches
+            )
+            if not any(all(map(fnmatch.fnmatchcase, parts, each)) for each in wanted):
                 continue
             given = {
                 key: getattr(value, value.WhichOneof("kind") or "", None)
@@ -277,11 +280,6 @@ def _is_lost(place: Any) -> bool:
 
 def _path(path: Any) -> tuple[str, ...]:
     return path.exporter_name, path.group_name, path.resource_name
-
-
-def _matches(match: Any, parts: tuple[str, str, str, str]) -> bool:
-    wanted = [match.exporter, match.group, match.cls, match.name or "*"]
-    return all(map(fnmatch.fnmatchcase, parts, wanted))
 
 
 class _Taking:

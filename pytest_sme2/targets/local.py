@@ -20,6 +20,7 @@ from pytest_sme2.runners.base import Runner
 from pytest_sme2.system import platforms
 from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform, sysctl
 from pytest_sme2.targets.base import Job, Target, check_request, run_here, run_here_in_turns
+from pytest_sme2.targets.phone.answers import parse_core_parts
 from pytest_sme2.targets.phone.silicon import (
     Core,
     below_highest,
@@ -36,21 +37,16 @@ CPU_FOLDER = Path("/sys/devices/system/cpu")
 class LocalTarget(Target):
     """The machine that this runs on; its CPU says whether it has SME2."""
 
+    name = platform = ""
+
     def __init__(self, *, note: str = "") -> None:
         """``note`` is added to the reason why SME2 is missing."""
-        self._platform = host_platform()
-        self._sme2 = cpu_has("sme2", self._platform)
-        self._sme1 = not self._sme2 and cpu_has("sme", self._platform)
+        self.platform = host_platform()
+        self.name = "mac" if self.platform == MACOS_ARM64 else "linux"
+        self._sme2 = cpu_has("sme2", self.platform)
+        self._sme1 = not self._sme2 and cpu_has("sme", self.platform)
         self._note = note
         self._at_start = self.cores
-
-    @property
-    def name(self) -> str:
-        return "mac" if self._platform == MACOS_ARM64 else "linux"
-
-    @property
-    def platform(self) -> str:
-        return self._platform
 
     def capabilities(self) -> Capabilities:
         if self._sme2:
@@ -90,14 +86,12 @@ class LocalTarget(Target):
 
     @property
     def cores(self) -> tuple[Core, ...]:
-        """Those that a process may run on."""
         if not hasattr(os, "sched_getaffinity"):
             return tuple(Core(number, 0) for number in range(os.cpu_count() or 1))
         available = sorted(os.sched_getaffinity(0))
         return tuple(_read_core(core, CPU_FOLDER / f"cpu{core}") for core in available)
 
     def pinned(self, threads: int) -> tuple[int, ...]:
-        """The fastest cores for so many threads; none where the system cannot pin."""
         can_pin = hasattr(os, "sched_getaffinity")
         return pick_cores((), self.cores, threads) if can_pin else ()
 
@@ -107,7 +101,7 @@ class LocalTarget(Target):
 
     def fingerprint(self) -> Fingerprint:
         facts = self.facts()
-        facts["platform"] = self._platform
+        facts["platform"] = self.platform
         facts["sme2"] = "yes" if self._sme2 else SME1_ONLY if self._sme1 else "no"
         return Fingerprint(target=self.name, facts=tuple(sorted(facts.items())))
 
@@ -115,7 +109,7 @@ class LocalTarget(Target):
         """What its times depend on."""
         return {
             "cores": str(os.cpu_count()),
-            "cpu": cpu_name(_processors()),
+            "cpu": cpu_name(_read(Path("/proc/cpuinfo"))),
             "os": "Linux",
             **below_highest(self._at_start),
         }
@@ -142,24 +136,10 @@ def _read_core(number: int, folder: Path) -> Core:
     return Core(number, *(int(text) if text.isdecimal() else 0 for text in texts))
 
 
-def _processors(file: Path = Path("/proc/cpuinfo")) -> str:
-    """What the system tells about its cores; nothing where there is no /proc."""
-    try:
-        return file.read_text(errors="replace")
-    except OSError:
-        return ""
-
-
 def cpu_name(cpuinfo: str) -> str:
     """What ``/proc/cpuinfo`` says the cores are: model names, else Arm implementers and parts."""
     names = re.findall(r"^model name\s*:\s*(.+?)\s*$", cpuinfo, re.MULTILINE)
-    if not names:
-        implementers = re.findall(r"^CPU implementer\s*:\s*(\S+)", cpuinfo, re.MULTILINE)
-        parts = re.findall(r"^CPU part\s*:\s*(\S+)", cpuinfo, re.MULTILINE)
-        names = [
-            f"{implementer}:{part}" for implementer, part in zip(implementers, parts, strict=False)
-        ]
-    counts = sorted(Counter(names).items())
+    counts = sorted(Counter(names or parse_core_parts(cpuinfo)).items())
     return ", ".join(f"{count}x {name}" for name, count in counts) or "unknown"
 
 
@@ -198,9 +178,10 @@ def _scaled(text: str, unit: float, name: str) -> str:
 
 
 def _read(path: Path) -> str:
+    """What a file of the system says; nothing where there is none, as without /proc."""
     try:
-        return path.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError):
+        return path.read_text("utf-8", "replace").strip()
+    except OSError:
         return ""
 
 
@@ -222,7 +203,6 @@ class MacTarget(LocalTarget):
         return platforms.sysctl("machdep.cpu.brand_string")
 
     def missing_sme2(self) -> str:
-        """Why there is no SME2."""
         if platforms.is_virtual_machine():
             return (
                 f"this Mac ({self.cpu}) is a virtual machine that has no SME2. Use the Mac itself, "

@@ -111,19 +111,11 @@ def parse_cpus(value: str) -> str | tuple[int, ...]:
     if re.fullmatch(r"0x[0-9a-f]{1,64}", word) and int(word, 16):
         mask = int(word, 16)
         return tuple(core for core in range(mask.bit_length()) if mask >> core & 1)
-    cores: set[int] = set()
-    for part in split_list(word):
-        match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part)
-        if match is None or int(match[2] or match[1]) < int(match[1]):
-            raise _bad_cpus(value)
-        cores.update(range(int(match[1]), int(match[2] or match[1]) + 1))
-    if not cores:
-        raise _bad_cpus(value)
-    return tuple(sorted(cores))
-
-
-def _bad_cpus(value: str) -> UsageError:
-    return UsageError(
-        f"{value!r} does not name cores. Choose one of: big, little, a list as in 4-7 or 0,2, "
-        "a mask as in 0xf0."
-    )
+    parts = [re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part) for part in split_list(word)]
+    ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) if part else () for part in parts]
+    if not ranges or not all(ranges):
+        raise UsageError(
+            f"{value!r} does not name cores. Choose one of: big, little, a list as in 4-7 or 0,2, "
+            "a mask as in 0xf0."
+        )
+    return tuple(sorted(set[int]().union(*ranges)))

@@ -73,16 +73,7 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Sme2Ru
 
 
 def artifact(pte: Path, inputs: tuple[Path, ...] = ()) -> Artifact:
-    return Artifact(
-        model="toy",
-        variant="fp32",
-        folder=pte.parent,
-        pte=pte,
-        sha256="",
-        inputs=(),
-        outputs=(),
-        input_files=inputs,
-    )
+    return Artifact("toy", "fp32", pte.parent, pte, "", (), (), input_files=inputs)
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from pytest_sme2.errors import BuildError, TargetError
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import Arm, Artifact
+from pytest_sme2.results import Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sdk import executorch_sdk
 from pytest_sme2.runners.sme2 import wheel_runner
-from pytest_sme2.runners.source_build import Built, build, check
+from pytest_sme2.runners.source_build import build, check
 from pytest_sme2.runners.source_plan import SourceBuild, find_tools
 from pytest_sme2.system.platforms import LINUX_AARCH64, host_platform
 from pytest_sme2.system.qemu import find_qemu
@@ -42,6 +42,15 @@ def emulator(**choices: Any) -> EmulatedTarget:
         return EmulatedTarget(find_qemu(), **choices)
     except TargetError as error:
         pytest.skip(str(error))
+
+
+class OtherDevice:
+    """The emulator, which is none to those who ask."""
+
+    name, platform = "linux", EmulatedTarget.platform
+
+    def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
+        return emulator().run(runner, request, folder)
 
 
 @functools.cache
@@ -91,7 +100,7 @@ def build_stock_pair(request: SourceBuild) -> dict[Arm, Path]:
     problems = check(request, tools)
     if problems:
         pytest.fail("\n".join(problems))
-    built: tuple[Built, ...] = build(request, tools)
+    built = build(request, tools)
     libraries = [path for path in runner().files(Arm.ON) if ".so" in path.name]
     for side in built:
         for library in libraries:

@@ -28,20 +28,24 @@ class Small:
 """
 
 
+def commit_all(folder: Path, models: list[str]) -> None:
+    """A repository with a commit for each text of the model."""
+    git(folder, "init", "-q", "-b", "main")
+    file = folder / "models" / "small" / "model.py"
+    file.parent.mkdir(parents=True)
+    for number, text in enumerate(models, 1):
+        file.write_text(text, "utf-8")
+        (folder / "notes").write_text(str(number))
+        git(folder, "add", "notes", "models")
+        git(folder, "commit", "-q", "-m", f"change {number}")
+
+
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Nine commits: the fifth has a model that fails, the seventh makes a layer wider."""
-    git(tmp_path, "init", "-q", "-b", "main")
-    folder = tmp_path / "models" / "small"
-    folder.mkdir(parents=True)
-    for number in range(1, 10):
-        text = MODEL.replace("WIDTH", "32" if number >= 7 else "16")
-        if number == 5:
-            text = text.replace("torch.ones", "torch.no_such_function")
-        (folder / "model.py").write_text(text, "utf-8")
-        (tmp_path / "notes").write_text(str(number))
-        git(tmp_path, "add", "notes", "models")
-        git(tmp_path, "commit", "-q", "-m", f"change {number}")
+    good, wide = MODEL.replace("WIDTH", "16"), MODEL.replace("WIDTH", "32")
+    broken = good.replace("torch.ones", "torch.no_such_function")
+    commit_all(tmp_path, [*[good] * 4, broken, good, *[wide] * 3])
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -141,22 +145,16 @@ def test_a_slower_commit_is_found_by_pairs_on_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """So much slower that no load hides it; one commit before changes the program a little."""
-    git(tmp_path, "init", "-q", "-b", "main")
-    folder = tmp_path / "models" / "small"
-    folder.mkdir(parents=True)
-    for number, width in enumerate((512, 520, 50000, 50000)):
-        (folder / "model.py").write_text(MODEL.replace("WIDTH", str(width)), "utf-8")
-        (tmp_path / "notes").write_text(str(number))
-        git(tmp_path, "add", "notes", "models")
-        git(tmp_path, "commit", "-q", "-m", f"change {number}")
+    widths = (512, 520, 50000, 50000)
+    commit_all(tmp_path, [MODEL.replace("WIDTH", str(width)) for width in widths])
     monkeypatch.chdir(tmp_path)
     words = ["bisect", "small", "--good", "HEAD~3", "--device", "linux", "--budget", "5s"]
     assert main(words) == 1
     first, subject, *rest = capsys.readouterr().out.splitlines()
     culprit = git(tmp_path, "rev-parse", "--short=12", "HEAD~1")
     assert first.startswith(f"{culprit} made small-fp32 worse: latency with SME2 ")
-    assert subject == "  change 2"
-    assert any("  good  change 1" in line for line in rest)
+    assert subject == "  change 3"
+    assert any("  good  change 2" in line for line in rest)
     assert any(line.startswith("See it run: git checkout") for line in rest)
     # Goes on where it was: nothing is measured again, so nothing can come out differently.
     assert main([*words, "--json"]) == 1
@@ -165,22 +163,16 @@ def test_a_slower_commit_is_found_by_pairs_on_this_machine(
 
 
 def test_wrong_words_are_refused(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bisect", "small", "--good", "HEAD~8", "--models-folder", ".."]) == 2
-    assert "is not in this repository" in capsys.readouterr().err
     for words, message in (
-        (["--good", "HEAD~8", "--versions", "1.5.0"], "--versions belongs to the versions of a"),
-        (["--good", "HEAD~8", "--bad", "torch==2.13.0"], "--good does not"),
-        (["--good", "torch==2.13.0", "--bad", "HEAD"], "'HEAD' is not a version, and --good names"),
-        (["--good", "numpy==2.0"], "Choose one of: executorch, torch, torchao"),
-        (["--good", "HEAD~8", "--figure", "latency"], "Name a device, as in --device linux"),
+        ("small --good HEAD~8 --versions 1.5.0", "--versions belongs to the versions of a"),
+        ("small --good HEAD~8 --bad torch==2.13.0", "--good does not"),
+        ("small --good torch==2.13.0 --bad HEAD", "'HEAD' is not a version, and --good names"),
+        ("small --good numpy==2.0", "Choose one of: executorch, torch, torchao"),
+        ("small --good HEAD~8 --figure latency", "Name a device, as in --device linux"),
+        ("small --good HEAD~8 --models-folder ..", "is not in this repository"),
+        ("some.pte --good HEAD~8", "no commit changes it"),
+        ("some.pte --good torch==2.0 --bad torch==2.1", "only the runner of executorch makes a"),
+        ("other --good HEAD~8", "--good names, cannot be measured: 'other' is not a model"),
     ):
-        assert main(["bisect", "small", *words]) == 2
+        assert main(["bisect", *words.split()]) == 2
         assert message in capsys.readouterr().err
-    assert main(["bisect", "some.pte", "--good", "HEAD~8"]) == 2
-    assert "no commit changes it" in capsys.readouterr().err
-    assert main(["bisect", "some.pte", "--good", "torch==2.0", "--bad", "torch==2.1"]) == 2
-    assert "only the runner of executorch makes a difference" in capsys.readouterr().err
-    assert main(["bisect", "other", "--good", "HEAD~8"]) == 2
-    assert "which --good names, cannot be measured: 'other' is not a model" in (
-        capsys.readouterr().err
-    )

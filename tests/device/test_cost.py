@@ -33,8 +33,6 @@ def count(
         provision.artifact(variant), arm, warmup=0, runs=1, traced=True, counted=True, cpus=cores
     )
     made = observed_run(target, provision.runner(), request, folder)
-    assert made.run.etdump is not None
-    assert made.counted is not None
     keep_shapes(made.run.etdump, request.artifact.pte, print)
     columns = read_etdump(made.run.etdump)
     profile = build_profile(columns, census=made.census, shapes=kept_shapes(made.run.etdump))
@@ -101,7 +99,6 @@ def test_the_counts_of_the_toy_model(tmp_path: Path) -> None:
     assert work_coverage(on) == 1
     assert work_coverage(off) == 0
     use = tile_use(on)
-    assert use is not None
     assert 0.95 < use <= 1
     assert all(entry.counts.instructions > 0 for entry in on.operators)
     assert any(kernel.name.endswith("sme2_mopa") for kernel in on.kernels)

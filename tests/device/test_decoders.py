@@ -78,7 +78,6 @@ def test_a_decoder_of_transformers_generates(kind: str, variant: str, tmp_path: 
     artifact = export_model(discover([tmp_path]).get("decoder"), parse_variant(variant))
     request = RunRequest(artifact, Arm.OFF, warmup=0, runs=1, keep_outputs=True, generate=True)
     run = LocalTarget().run(wheel_runner(host_platform()), request, tmp_path / "run")
-    assert run.outputs[0].file is not None
     found = np.fromfile(run.outputs[0].file, "float32")
     expected = np.fromfile(artifact.folder / "generated_0.bin", "float32")
     # Without the cache, the last answer would have nothing of what is expected.

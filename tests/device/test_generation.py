@@ -67,13 +67,11 @@ def generated(artifact: Artifact, folder: Path, runs: int = 2) -> Run:
 
 
 def last(run: Run) -> np.ndarray:
-    assert run.outputs[0].file is not None
     return np.fromfile(run.outputs[0].file, "float32")
 
 
 def test_every_step_finds_the_cache_of_the_steps_before(artifact: Artifact, tmp_path: Path) -> None:
     plan = artifact.generation
-    assert plan is not None
     expected = np.fromfile(artifact.folder / "generated_0.bin", "float32")
     run = generated(artifact, tmp_path / "a")
     # The second generation starts as the first one did.
@@ -107,7 +105,6 @@ def test_the_traced_inference_is_one_step(artifact: Artifact, tmp_path: Path) ->
 
 def test_what_does_not_fit_is_said_before_anything_runs(artifact: Artifact, tmp_path: Path) -> None:
     plan = artifact.generation
-    assert plan is not None
     more = replace(artifact, generation=replace(plan, new_tokens=plan.new_tokens + 1))
     with pytest.raises(RunError, match=f"input 0 of {plan.new_tokens + 1} steps is .* bytes, but"):
         generated(more, tmp_path / "a")

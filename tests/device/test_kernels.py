@@ -11,8 +11,7 @@ import pytest
 
 from pytest_sme2.cli import main as cli
 from pytest_sme2.errors import RunError
-from pytest_sme2.results import Arm, KernelCensus, KernelFamily, Run, RunRequest
-from pytest_sme2.runners.base import Runner
+from pytest_sme2.results import Arm, KernelCensus, KernelFamily, RunRequest
 from pytest_sme2.system.platforms import LINUX_AARCH64, host_platform
 from pytest_sme2.system.qemu import Qemu
 from pytest_sme2.targets.census import collect_census
@@ -57,19 +56,10 @@ def test_a_census_of_a_hostile_folder(tmp_path: Path) -> None:
 
 
 def test_a_device_without_xnnpacks_log_says_what_to_build(tmp_path: Path) -> None:
-    emulated = provision.emulator()
-
-    class Device:
-        """Not an emulator to those who ask."""
-
-        name, platform = "linux", emulated.platform
-
-        def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
-            return emulated.run(runner, request, folder)
-
     request = RunRequest(provision.artifact("int8"), Arm.OFF)
+    device = provision.OtherDevice()
     with pytest.raises(RunError, match="sme2 build --variant xnnlog"):
-        collect_census(Device(), provision.runner(), request, tmp_path)  # type: ignore[arg-type]
+        collect_census(device, provision.runner(), request, tmp_path)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

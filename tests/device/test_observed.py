@@ -49,11 +49,7 @@ def spoken(tmp_path: Path) -> str:
     ],
 )
 def test_two_commands_take_turns_and_each_phase_is_judged(
-    times: str,
-    code: int,
-    verdicts: dict[str, str],
-    spoken: str,
-    capsys: pytest.CaptureFixture[str],
+    times: str, code: int, verdicts: dict[str, str], spoken: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = (spoken.format(f"14 50 {each}") for each in ("100 1000", times))
     given = ["run", "--command", first, "--command", second, "--device", "linux"]

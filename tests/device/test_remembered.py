@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
-import dataclasses
 import multiprocessing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,15 +21,8 @@ from tests.support.phones import make_artifact
 
 @pytest.fixture
 def asked(programs: dict[str, Path]) -> RunRequest:
-    return RunRequest(
-        make_artifact(programs["toy_fp32"]),
-        Arm.ON,
-        warmup=0,
-        runs=1,
-        traced=True,
-        keep_outputs=True,
-        counted=True,
-    )
+    toy = make_artifact(programs["toy_fp32"])
+    return RunRequest(toy, Arm.ON, warmup=0, runs=1, traced=True, keep_outputs=True, counted=True)
 
 
 def start(
@@ -55,7 +48,6 @@ def test_a_run_that_was_made_before_is_the_same(tmp_path: Path, asked: RunReques
     ]
     for run in (first, again):
         assert run.emulated
-        assert run.etdump is not None
         assert read_etdump(run.etdump).runs == 1
         assert all(output.file and output.file.stat().st_size for output in run.outputs)
         assert run.etdump.parent == run.log.parent
@@ -92,13 +84,12 @@ def test_two_machines_that_share_a_folder_have_the_same_run(
         made = [run.result()[0] for run in runs]
     for each in made:
         # How many blocks the start of a process takes differs by a few.
-        assert dataclasses.replace(each.census, blocks=alone.census.blocks) == alone.census
+        assert replace(each.census, blocks=alone.census.blocks) == alone.census
         assert [output.sha256 for output in each.run.outputs] == [
             output.sha256 for output in alone.run.outputs
         ]
     again, before = start(asked, tmp_path / "again", cache)
     assert before
-    assert again.run.etdump is not None
     assert read_etdump(again.run.etdump).runs == 1
     assert [path.name for path in (cache / "emulated").iterdir() if path.is_dir()] == [
         kept.parent.name
@@ -137,34 +128,22 @@ def test_different_computation_has_another_key(tmp_path: Path, asked: RunRequest
     emulator, runner = provision.emulator(), provision.runner()
     other_qemu = tmp_path / "qemu-aarch64"
     other_qemu.write_bytes(b"another")
+    other_emulator = EmulatedTarget(Qemu(other_qemu, emulator.qemu.version))
     artifact = provision.artifact("fp32")
-    asked = dataclasses.replace(asked, artifact=artifact)
+    asked = replace(asked, artifact=artifact)
+    off = replace(asked, arm=Arm.OFF)
+    artifacts = (
+        replace(artifact, method="b"),
+        replace(artifact, sha256="0"),
+        replace(artifact, input_files=()),
+    )
+    requests = (asked, off, replace(asked, seed=1), replace(asked, threads=2))
     keys = [
-        run_key(emulator, runner, asked),
-        run_key(emulator, runner, dataclasses.replace(asked, arm=Arm.OFF)),
-        run_key(emulator, runner, dataclasses.replace(asked, seed=1)),
-        run_key(emulator, runner, dataclasses.replace(asked, threads=2)),
-        run_key(
-            emulator,
-            runner,
-            dataclasses.replace(asked, artifact=dataclasses.replace(artifact, method="b")),
-        ),
-        run_key(
-            emulator,
-            runner,
-            dataclasses.replace(asked, artifact=dataclasses.replace(artifact, sha256="0")),
-        ),
-        run_key(
-            emulator,
-            runner,
-            dataclasses.replace(asked, artifact=dataclasses.replace(artifact, input_files=())),
-        ),
-        run_key(
-            provision.emulator(switch_cpu=False), runner, dataclasses.replace(asked, arm=Arm.OFF)
-        ),
-        run_key(EmulatedTarget(Qemu(other_qemu, emulator.qemu.version)), runner, asked),
-        run_key(emulator, dataclasses.replace(runner, kind="source"), asked),
+        *(run_key(emulator, runner, request) for request in requests),
+        *(run_key(emulator, runner, replace(asked, artifact=other)) for other in artifacts),
+        run_key(provision.emulator(switch_cpu=False), runner, off),
+        run_key(other_emulator, runner, asked),
+        run_key(emulator, replace(runner, kind="source"), asked),
     ]
-    assert len(set(keys)) == len(keys)
-    patient = dataclasses.replace(asked, timeout_seconds=1.0)
-    assert run_key(emulator, runner, patient) == keys[0]
+    assert len(set(keys)) == len(keys) == 10
+    assert run_key(emulator, runner, replace(asked, timeout_seconds=1.0)) == keys[0]

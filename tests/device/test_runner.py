@@ -33,28 +33,41 @@ def names(etdump: Path) -> list[bytes]:
     return MATRIX_NAME.findall(etdump.read_bytes())
 
 
+@pytest.fixture
+def toy(programs, make_artifact):
+    return make_artifact(programs["toy_fp32"])
+
+
+@pytest.fixture
+def run_off(place, tmp_path):
+    """A process without SME2, on this machine and emulated; its files go to ``run``."""
+    target, runner = place
+    return lambda artifact, **options: target.run(
+        runner, RunRequest(artifact, Arm.OFF, **options), tmp_path / "run"
+    )
+
+
+@pytest.fixture
+def run_here(local_runner, tmp_path):
+    """The same on this machine alone."""
+    return lambda artifact, **options: LocalTarget().run(
+        local_runner, RunRequest(artifact, Arm.OFF, **options), tmp_path / "run"
+    )
+
+
 # --- what a run tells -----------------------------------------------------------------------------
 
 
-def test_run_reports_its_measurements(place, programs, make_artifact, tmp_path):
-    target, runner = place
-    request = RunRequest(
-        make_artifact(programs["toy_fp32"]),
-        Arm.OFF,
-        warmup=2,
-        runs=3,
-        keep_outputs=True,
-    )
-    run = target.run(runner, request, tmp_path / "run")
-    assert run.target == target.name
-    assert run.emulated is (target.name == "emulated")
+def test_run_reports_its_measurements(place, run_off, toy):
+    run = run_off(toy, warmup=2, runs=3, keep_outputs=True)
+    assert run.target == place[0].name
+    assert run.emulated is (run.target == "emulated")
     assert run.sme2_effective is False
     assert len(run.wall_ns) == len(run.cpu_ns) == 3
     assert len(run.warmup_wall_ns) == 2
     assert all(value > 0 for value in (*run.wall_ns, *run.cpu_ns, *run.warmup_wall_ns))
     # One thread: CPU time and wall time are of one order, or one of the clocks is wrong.
     assert sum(run.cpu_ns) < 3 * sum(run.wall_ns)
-    assert run.load_ns is not None
     assert run.load_ns > 0
     assert 1_000_000 < run.peak_rss_load_bytes <= run.peak_rss_bytes < 1_000_000_000
     assert run.cpu_features
@@ -69,19 +82,14 @@ def test_run_reports_its_measurements(place, programs, make_artifact, tmp_path):
     assert log.rstrip().endswith("[exit 0]")
 
 
-def test_a_large_parent_does_not_show_in_the_peak_memory(
-    local_runner, programs, make_artifact, tmp_path
-):
+def test_a_large_parent_does_not_show_in_the_peak_memory(run_here, toy):
     ballast = np.ones(300_000_000 // 8)
-    run = LocalTarget().run(
-        local_runner, RunRequest(make_artifact(programs["toy_fp32"]), Arm.OFF), tmp_path
-    )
+    run = run_here(toy)
     assert ballast.nbytes == 300_000_000
     assert run.peak_rss_bytes < 200_000_000
 
 
-def test_inputs_come_from_files_and_outputs_are_exact(place, programs, make_artifact, tmp_path):
-    target, runner = place
+def test_inputs_come_from_files_and_outputs_are_exact(run_off, programs, make_artifact, tmp_path):
     values = {
         "index": np.arange(64, dtype=np.int64) * -(2**40),
         "small": np.arange(-32, 32, dtype=np.int8),
@@ -92,46 +100,33 @@ def test_inputs_come_from_files_and_outputs_are_exact(place, programs, make_arti
     for name, value in values.items():
         files.append(tmp_path / f"{name}.bin")
         files[-1].write_bytes(value.tobytes())
-    request = RunRequest(make_artifact(programs["kinds"], tuple(files)), Arm.OFF, keep_outputs=True)
-    run = target.run(runner, request, tmp_path / "run")
+    run = run_off(make_artifact(programs["kinds"], tuple(files)), keep_outputs=True)
     assert [output.dtype for output in run.outputs] == ["int64", "int8", "bool", "float64"]
     for output, value in zip(run.outputs, values.values(), strict=True):
         assert output.file.read_bytes() == value.tobytes()
 
 
-def test_files_are_row_major_whatever_order_memory_has(
-    local_runner, programs, make_artifact, tmp_path
-):
+def test_files_are_row_major_whatever_order_memory_has(run_here, programs, make_artifact, tmp_path):
     image = np.arange(60, dtype=np.float32).reshape(1, 3, 4, 5)
     file = tmp_path / "image.bin"
     file.write_bytes(image.tobytes())
-    request = RunRequest(
-        make_artifact(programs["channels_last"], (file,)), Arm.OFF, keep_outputs=True
-    )
-    run = LocalTarget().run(local_runner, request, tmp_path / "run")
+    run = run_here(make_artifact(programs["channels_last"], (file,)), keep_outputs=True)
     assert run.outputs[0].shape == (1, 3, 4, 5)
     assert run.outputs[0].file.read_bytes() == (2 * image).tobytes()
 
 
-def test_a_nan_is_seen(place, programs, make_artifact, tmp_path):
-    target, runner = place
+def test_a_nan_is_seen(run_off, programs, make_artifact, tmp_path):
     image = np.zeros((1, 3, 12, 12), np.float32)
     image[0, 0, 0, 0] = np.nan
     file = tmp_path / "image.bin"
     file.write_bytes(image.tobytes())
-    request = RunRequest(make_artifact(programs["toy_fp32"], (file,)), Arm.OFF)
-    run = target.run(runner, request, tmp_path / "run")
+    run = run_off(make_artifact(programs["toy_fp32"], (file,)))
     assert [output.has_nan for output in run.outputs] == [True, True]
 
 
-def test_random_inputs_follow_the_seed_and_the_type(
-    local_runner, programs, make_artifact, tmp_path
-):
+def test_random_inputs_follow_the_seed_and_the_type(run_here, programs, make_artifact):
     def outputs(seed: int) -> list[np.ndarray]:
-        request = RunRequest(
-            make_artifact(programs["kinds"]), Arm.OFF, keep_outputs=True, seed=seed
-        )
-        run = LocalTarget().run(local_runner, request, tmp_path / str(seed))
+        run = run_here(make_artifact(programs["kinds"]), keep_outputs=True, seed=seed)
         return [np.frombuffer(o.file.read_bytes(), o.dtype) for o in run.outputs]
 
     first, again, other = outputs(1), outputs(1), outputs(2)
@@ -150,20 +145,16 @@ def test_random_inputs_follow_the_seed_and_the_type(
     assert np.abs(real).max() <= 1
 
 
-def test_number_of_threads_is_as_requested(local_runner, programs, make_artifact, tmp_path):
-    request = RunRequest(make_artifact(programs["toy_fp32"]), Arm.OFF, threads=2)
-    LocalTarget().run(local_runner, request, tmp_path)
-    assert json.loads((tmp_path / "runner.json").read_text())["threads"] == 2
+def test_number_of_threads_is_as_requested(run_here, toy, tmp_path):
+    run_here(toy, threads=2)
+    assert json.loads((tmp_path / "run" / "runner.json").read_text())["threads"] == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system cannot pin")
-def test_a_run_can_be_pinned(place, programs, make_artifact, tmp_path):
-    target, runner = place
-    core = max(os.sched_getaffinity(0))
-    request = RunRequest(make_artifact(programs["toy_fp32"]), Arm.OFF, cpus=(core,))
-    assert target.run(runner, request, tmp_path).wall_ns
+def test_a_run_can_be_pinned(run_off, toy):
+    assert run_off(toy, cpus=(max(os.sched_getaffinity(0)),)).wall_ns
     with pytest.raises(TargetError, match=r"may not use core 4711"):
-        target.run(runner, RunRequest(request.artifact, Arm.OFF, cpus=(4711,)), tmp_path)
+        run_off(toy, cpus=(4711,))
 
 
 @pytest.mark.parametrize(
@@ -232,20 +223,12 @@ def test_switch_of_the_runner_equals_the_emulated_cpu(
     assert by_runner.outputs == by_cpu.outputs
 
 
-def test_the_effective_state_is_the_cpus_not_the_flags(
-    qemu, emulated_runner, programs, make_artifact, tmp_path
-):
+def test_the_effective_state_is_the_cpus_not_the_flags(qemu, emulated_runner, toy, tmp_path):
     result = tmp_path / "runner.json"
-    request = RunRequest(make_artifact(programs["toy_fp32"]), Arm.ON)
-    command = bare_command(emulated_runner, request, result)
-    launcher = EmulatedTarget(qemu).launcher(Arm.OFF)
-    subprocess.run(
-        [*launcher, *command],
-        cwd=emulated_runner.folder,
-        check=True,
-        timeout=60,
-        stdout=subprocess.DEVNULL,
-    )
+    command = bare_command(emulated_runner, RunRequest(toy, Arm.ON), result)
+    launched = [*EmulatedTarget(qemu).launcher(Arm.OFF), *command]
+    folder = emulated_runner.folder
+    subprocess.run(launched, cwd=folder, check=True, timeout=60, stdout=subprocess.DEVNULL)
     told = json.loads(result.read_text())["sme2"]
     assert told == {
         "requested": "on",
@@ -260,9 +243,8 @@ def bare_command(runner: Runner, request: RunRequest, result: Path) -> tuple[str
     return runner.command(request, ProcessFiles(model, (), str(result), None, None))
 
 
-def test_a_machine_without_sme2_refuses_the_on_arm(local_runner, programs, make_artifact, tmp_path):
-    target = LocalTarget()
-    request = RunRequest(make_artifact(programs["toy_fp32"]), Arm.ON)
+def test_a_machine_without_sme2_refuses_the_on_arm(local_runner, toy, tmp_path):
+    target, request = LocalTarget(), RunRequest(toy, Arm.ON)
     if target.capabilities().sme2:
         assert target.run(local_runner, request, tmp_path).sme2_effective is True
     else:
@@ -270,14 +252,12 @@ def test_a_machine_without_sme2_refuses_the_on_arm(local_runner, programs, make_
             target.run(local_runner, request, tmp_path)
 
 
-def test_a_cache_of_any_name_serves(programs, make_artifact, tmp_path):
+def test_a_cache_of_any_name_serves(toy, tmp_path):
     told: list[str] = []
     cache = tmp_path / "a 'cache' of $HOME"
     runner = wheel_runner(LocalTarget().platform, cache=cache, progress=told.append)
     assert told[-1].startswith("Building the runner")
-    run = LocalTarget().run(
-        runner, RunRequest(make_artifact(programs["toy_fp32"]), Arm.OFF), tmp_path / "run"
-    )
+    run = LocalTarget().run(runner, RunRequest(toy, Arm.OFF), tmp_path / "run")
     assert len(run.wall_ns) == 10
     left = {path.name for path in (cache / "runners").iterdir()}
     assert left == {runner.folder.name, f"{runner.folder.name}.lock", "logs"}
@@ -326,57 +306,46 @@ def broken_program(kind: str, folder: Path, good: bytes) -> Path:
         ("zeros", "is not a valid program"),
     ],
 )
-def test_file_that_is_not_a_program(place, programs, make_artifact, tmp_path, kind, message):
-    target, runner = place
+def test_file_that_is_not_a_program(run_off, programs, make_artifact, tmp_path, kind, message):
     path = broken_program(kind, tmp_path, programs["toy_fp32"].read_bytes())
     with pytest.raises(RunError) as caught:
-        target.run(runner, RunRequest(make_artifact(path), Arm.OFF), tmp_path / "run")
+        run_off(make_artifact(path))
     assert message in str(caught.value)
     assert kind in str(caught.value)
     assert "\n" not in str(caught.value)
-    log = tmp_path / "run" / "runner.log"
-    assert str(log) in str(caught.value)
-    code = 10 if kind == "missing" else 11
-    assert log.read_text().endswith(f"[exit {code}]\n")
+    assert str(tmp_path / "run" / "runner.log") in str(caught.value)
+    assert exit_code(tmp_path / "run") == (10 if kind == "missing" else 11)
 
 
 @pytest.mark.parametrize("count", range(0, 48, 7))
-def test_every_truncation_is_reported(local_runner, programs, make_artifact, tmp_path, count):
+def test_every_truncation_is_reported(run_here, programs, make_artifact, tmp_path, count):
     good = programs["toy_fp32"].read_bytes()
     path = tmp_path / "cut.pte"
     for size in range(count, len(good), 48 * 7):
         path.write_bytes(good[:size])
         with pytest.raises(RunError, match=r"is cut off|is empty|is not an ExecuTorch program"):
-            LocalTarget().run(
-                local_runner, RunRequest(make_artifact(path), Arm.OFF), tmp_path / "run"
-            )
+            run_here(make_artifact(path))
 
 
-def test_missing_operator_is_named(place, programs, make_artifact, tmp_path):
-    target, runner = place
-    good = programs["toy_fp32"].read_bytes()
-    assert good.count(b"aten::mean") == 1
+@pytest.mark.parametrize(
+    ("known", "unknown", "message"),
+    [
+        (b"aten::mean", b"aten::name", "an operator is not in this runner"),
+        (b"XnnpackBackend", b"UnheardBackend", ""),
+    ],
+)
+def test_missing_operator_or_backend_is_named(
+    run_off, programs, make_artifact, tmp_path, known, unknown, message
+):
     path = tmp_path / "unknown.pte"
-    path.write_bytes(good.replace(b"aten::mean", b"aten::name"))
-    with pytest.raises(RunError, match="aten::name") as caught:
-        target.run(runner, RunRequest(make_artifact(path), Arm.OFF), tmp_path / "run")
-    assert "an operator is not in this runner" in str(caught.value)
+    path.write_bytes(programs["toy_fp32"].read_bytes().replace(known, unknown))
+    with pytest.raises(RunError, match=message) as caught:
+        run_off(make_artifact(path))
+    assert unknown.decode() in str(caught.value)
     assert exit_code(tmp_path / "run") == 12
 
 
-def test_missing_backend_is_named(place, programs, make_artifact, tmp_path):
-    target, runner = place
-    path = tmp_path / "unknown.pte"
-    path.write_bytes(
-        programs["toy_fp32"].read_bytes().replace(b"XnnpackBackend", b"UnheardBackend")
-    )
-    with pytest.raises(RunError, match="UnheardBackend"):
-        target.run(runner, RunRequest(make_artifact(path), Arm.OFF), tmp_path / "run")
-    assert exit_code(tmp_path / "run") == 12
-
-
-def test_a_program_that_wants_too_much_memory(place, programs, make_artifact, tmp_path):
-    target, runner = place
+def test_a_program_that_wants_too_much_memory(run_off, programs, make_artifact, tmp_path):
     good = bytearray(programs["kinds"].read_bytes())
     # The sizes of the planned buffers: two 64-bit numbers, of which the first is always 0.
     (place_of_sizes,) = [
@@ -387,7 +356,7 @@ def test_a_program_that_wants_too_much_memory(place, programs, make_artifact, tm
     path = tmp_path / "huge.pte"
     path.write_bytes(good)
     with pytest.raises(RunError, match="out of memory"):
-        target.run(runner, RunRequest(make_artifact(path), Arm.OFF), tmp_path / "run")
+        run_off(make_artifact(path))
     assert exit_code(tmp_path / "run") == 13
 
 
@@ -427,49 +396,44 @@ def test_out_of_memory_is_reported(local_runner, programs, make_artifact, tmp_pa
         ((1728, 1728), "the program takes 1 inputs, but 2 were given"),
     ],
 )
-def test_inputs_of_the_wrong_size(place, programs, make_artifact, tmp_path, sizes, message):
-    target, runner = place
+def test_inputs_of_the_wrong_size(run_off, programs, make_artifact, tmp_path, sizes, message):
     files = []
     for number, size in enumerate(sizes):
         files.append(tmp_path / f"input{number}.bin")
         files[-1].write_bytes(bytes(size))
-    request = RunRequest(make_artifact(programs["toy_fp32"], tuple(files)), Arm.OFF)
     with pytest.raises(RunError, match=message.replace("[", r"\[").replace("]", r"\]")):
-        target.run(runner, request, tmp_path / "run")
+        run_off(make_artifact(programs["toy_fp32"], tuple(files)))
     assert exit_code(tmp_path / "run") == 14
 
 
-def test_missing_input_is_an_error(local_runner, programs, make_artifact, tmp_path):
-    artifact = make_artifact(programs["toy_fp32"], (tmp_path / "nowhere.bin",))
+def test_missing_input_is_an_error(run_here, programs, make_artifact, tmp_path):
     with pytest.raises(RunError, match=r"nowhere\.bin.*No such file"):
-        LocalTarget().run(local_runner, RunRequest(artifact, Arm.OFF), tmp_path / "run")
+        run_here(make_artifact(programs["toy_fp32"], (tmp_path / "nowhere.bin",)))
     assert exit_code(tmp_path / "run") == 10
 
 
 def test_each_inference_finds_the_state_that_the_earlier_ones_leave(
-    place, programs, make_artifact, tmp_path
+    run_off, programs, make_artifact, tmp_path
 ):
-    target, runner = place
     given, before = tmp_path / "given.bin", tmp_path / "before.bin"
     np.array([1, 2, 3, 4], "float32").tofile(given)
     np.array([[10, 0, 0, 0], [0, 20, 0, 0]], "float32").tofile(before)
     artifact = replace(make_artifact(programs["state"], (given,)), earlier_files=(before,))
     for traced in (False, True):
-        request = RunRequest(artifact, Arm.OFF, warmup=2, runs=3, keep_outputs=True, traced=traced)
-        run = target.run(runner, request, tmp_path / f"traced {traced}")
+        run = run_off(artifact, warmup=2, runs=3, keep_outputs=True, traced=traced)
         found = np.fromfile(run.outputs[0].file, "float32")
         assert found.tolist() == [11, 22, 3, 4]
     # The earlier ones are not in it.
     assert run.etdump.read_bytes().count(b"Method::execute") == 3
 
 
-def test_earlier_inputs_must_be_whole(local_runner, programs, make_artifact, tmp_path):
+def test_earlier_inputs_must_be_whole(run_here, programs, make_artifact, tmp_path):
     given, before = tmp_path / "given.bin", tmp_path / "before.bin"
     given.write_bytes(bytes(16))
     before.write_bytes(bytes(40))
     artifact = replace(make_artifact(programs["state"], (given,)), earlier_files=(before,))
     with pytest.raises(RunError, match=r"float32\[4\], 16 bytes, and .* has 40, which is not"):
-        LocalTarget().run(local_runner, RunRequest(artifact, Arm.OFF), tmp_path / "run")
+        run_here(artifact)
     assert exit_code(tmp_path / "run") == 14
 
 
@@ -514,13 +478,8 @@ def test_usage_and_writing(local_runner, programs, tmp_path, arguments, code, me
             *(word for name, value in usual.items() if name not in given for word in (name, value)),
             *arguments,
         ]
-    finished = subprocess.run(
-        ["./sme2_runner", *arguments],
-        cwd=local_runner.folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command, folder = ["./sme2_runner", *arguments], local_runner.folder
+    finished = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
     assert finished.returncode == code
     assert code in EXIT_MEANINGS
     assert finished.stderr.startswith("sme2_runner: ")
@@ -583,15 +542,11 @@ def test_a_runner_that_hangs_is_ended_with_its_children(place, stand_in, make_ar
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the process through /proc")
-def test_the_real_runner_killed_from_outside(place, programs, make_artifact, tmp_path):
-    target, runner = place
-    request = RunRequest(
-        make_artifact(programs["toy_fp32"]), Arm.OFF, warmup=1_000_000, runs=1_000_000
-    )
+def test_the_real_runner_killed_from_outside(run_off, toy, tmp_path):
     killer = threading.Thread(target=kill_the_user_of, args=(str(tmp_path),))
     killer.start()
     with pytest.raises(RunError, match=r"was killed \(SIGKILL\), probably because memory ran out"):
-        target.run(runner, request, tmp_path / "run")
+        run_off(toy, warmup=1_000_000, runs=1_000_000)
     killer.join()
     assert not (tmp_path / "run" / "runner.json").exists()
 
@@ -611,34 +566,27 @@ def kill_the_user_of(path: str) -> None:
         time.sleep(0.02)
 
 
-def test_old_result_is_not_taken_for_a_new_one(
-    local_runner, stand_in, programs, make_artifact, tmp_path
-):
+def test_old_result_is_not_taken_for_a_new_one(run_here, stand_in, toy, make_artifact, tmp_path):
+    assert run_here(toy, traced=True).etdump.exists()
     target = LocalTarget()
-    good = RunRequest(make_artifact(programs["toy_fp32"]), Arm.OFF, traced=True)
-    assert target.run(local_runner, good, tmp_path).etdump.exists()
     silent = RunRequest(make_artifact(tmp_path / "silent.pte"), Arm.OFF, traced=True)
     with pytest.raises(RunError, match=r"runner\.json cannot be read: No such file"):
-        target.run(stand_in(target.platform), silent, tmp_path)
-    assert not (tmp_path / "run.etdump").exists()
+        target.run(stand_in(target.platform), silent, tmp_path / "run")
+    assert not (tmp_path / "run" / "run.etdump").exists()
 
 
-def test_a_runner_that_cannot_be_started(place, make_artifact, programs, tmp_path):
+def test_a_runner_that_cannot_be_started(place, toy, tmp_path):
     target, runner = place
     empty = replace(runner, folder=tmp_path / "nothing here")
     (tmp_path / "nothing here").mkdir()
-    with pytest.raises(RunError) as caught:
-        target.run(
-            empty, RunRequest(make_artifact(programs["toy_fp32"]), Arm.OFF), tmp_path / "run"
-        )
-    assert "sme2_runner" in str(caught.value)
+    with pytest.raises(RunError, match="sme2_runner"):
+        target.run(empty, RunRequest(toy, Arm.OFF), tmp_path / "run")
 
 
-def test_a_run_folder_that_cannot_be_made(local_runner, programs, make_artifact, tmp_path):
-    (tmp_path / "file").touch()
-    request = RunRequest(make_artifact(programs["toy_fp32"]), Arm.OFF)
-    with pytest.raises(StorageError, match=r"file/run: cannot be written"):
-        LocalTarget().run(local_runner, request, tmp_path / "file" / "run")
+def test_a_run_folder_that_cannot_be_made(run_here, toy, tmp_path):
+    (tmp_path / "run").touch()
+    with pytest.raises(StorageError, match=r"run: cannot be written"):
+        run_here(toy)
 
 
 def test_the_runner_of_another_platform_is_refused(place, stand_in, make_artifact, tmp_path):

@@ -96,7 +96,6 @@ def run(runner: Sme2Runner, qemu: Qemu, pte: Path, arm: Arm, folder: Path) -> Ru
 
 
 def matrix_operators(run: Run) -> set[bool]:
-    assert run.etdump is not None
     found = [classify(name) for name in read_etdump(run.etdump).names]
     return {operator.sme2 for operator in found if operator.matrix}
 

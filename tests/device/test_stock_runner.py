@@ -11,9 +11,8 @@ import pytest
 
 from pytest_sme2.cli import main as cli
 from pytest_sme2.errors import RunError
-from pytest_sme2.results import PAIR, Arm, Artifact, KernelFamily, Run, RunRequest
+from pytest_sme2.results import PAIR, Arm, Artifact, KernelFamily, RunRequest
 from pytest_sme2.runners import source_build
-from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.stock import PairRunner, pair_runner
 from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.targets.census import collect_census
@@ -59,10 +58,8 @@ def test_the_pair_runs_with_sme2_and_without(tmp_path: Path, pair: PairRunner) -
         assert len(run.wall_ns) == 2
         assert len(run.warmup_wall_ns) == 1
         assert all(value > 0 for value in (*run.wall_ns, *run.warmup_wall_ns))
-        assert run.load_ns is not None
         assert run.load_ns > 0
         assert run.sme2_effective is None
-        assert run.etdump is not None
         names[arm] = " ".join(read_etdump(run.etdump).names)
     assert "PQS8" in names[Arm.ON]
     assert "PQS8" not in names[Arm.OFF]
@@ -84,35 +81,27 @@ def test_its_census_is_the_wheel_runners(tmp_path: Path, pair: PairRunner) -> No
 
 
 def test_xnnlog_build_lists_kernels_on_any_device(tmp_path: Path, pair: PairRunner) -> None:
-    emulated = provision.emulator()
-
-    class Device:
-        """Not an emulator to those who ask."""
-
-        name, platform = "linux", emulated.platform
-
-        def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
-            return emulated.run(runner, request, folder)
-
-    found = collect_census(Device(), pair, request(Arm.ON), tmp_path)  # type: ignore[arg-type]
+    device = provision.OtherDevice()
+    found = collect_census(device, pair, request(Arm.ON), tmp_path)  # type: ignore[arg-type]
     assert found.source == "xnnpack-log"
     assert found.kernels == ()
     assert [operator.name for operator in found.operators] == ["Fully Connected (NC, PF32) GEMM"]
 
 
-def test_a_missing_model_is_one_clear_line(tmp_path: Path, pair: PairRunner) -> None:
-    with pytest.raises(RunError, match=r"SIGABRT.*FileDataLoader.*gone\.pte"):
-        provision.emulator().run(
-            pair, request(Arm.OFF, model=tmp_path / "gone.pte"), tmp_path / "run"
-        )
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gone.pte", r"SIGABRT.*FileDataLoader.*gone\.pte"),
+        ("broken.pte", r"SIGABRT.*Loading of method forward failed"),
+    ],
+)
+def test_a_missing_or_broken_model_is_one_clear_line(
+    tmp_path: Path, pair: PairRunner, name: str, message: str
+) -> None:
+    (tmp_path / "broken.pte").write_bytes(b"not a program")
+    with pytest.raises(RunError, match=message):
+        provision.emulator().run(pair, request(Arm.OFF, model=tmp_path / name), tmp_path / "run")
     assert (tmp_path / "run" / "runner.log").read_text()
-
-
-def test_a_broken_model_is_one_clear_line(tmp_path: Path, pair: PairRunner) -> None:
-    broken = tmp_path / "broken.pte"
-    broken.write_bytes(b"not a program")
-    with pytest.raises(RunError, match=r"SIGABRT.*Loading of method forward failed"):
-        provision.emulator().run(pair, request(Arm.OFF, model=broken), tmp_path / "run")
 
 
 def test_the_stand_in_refuses_flags_as_the_stock_runner_does(pair: PairRunner) -> None:
@@ -129,7 +118,6 @@ def test_the_stand_in_refuses_flags_as_the_stock_runner_does(pair: PairRunner) -
     )
     assert finished.returncode == 1
     said = pair.explain(finished.returncode, finished.stderr)
-    assert said is not None
     assert "does not know the flag --warmup" in said
 
 

@@ -14,7 +14,7 @@ from pytest_sme2.results import Arm, RunRequest, Turn
 from pytest_sme2.runners.sme2 import RUNNER_SOURCES, Sme2Runner
 from pytest_sme2.system.platforms import host_platform
 from pytest_sme2.system.provision import find_compiler
-from pytest_sme2.targets.base import Job, make_place
+from pytest_sme2.targets.base import Job, command_here, make_place
 from pytest_sme2.targets.local import LocalTarget
 from pytest_sme2.timing.arms import starter_on
 from pytest_sme2.timing.pairs import measure_pairs
@@ -85,7 +85,8 @@ def test_no_thread_of_a_process_that_waits_works(local_runner: Sme2Runner, tmp_p
     one = job(local_runner, tmp_path, threads=2, runs=6)
     waiting, giving = os.pipe()
     resting, saying = os.pipe()
-    command = make_place(one).command(one, saying)
+    make_place(one, "linux", emulated=False)
+    command = command_here(one, saying)
     process = subprocess.Popen(command, stdin=waiting, pass_fds=(saying,), cwd=local_runner.folder)
     try:
         os.close(saying)

@@ -51,15 +51,8 @@ def start_lab(**options: Any) -> FakeLab:
 
 
 def make_artifact(path: Path, model: str = "toy") -> Artifact:
-    return Artifact(
-        model=model,
-        variant="fp32",
-        folder=path.parent,
-        pte=path,
-        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
-        inputs=(),
-        outputs=(),
-    )
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Artifact(model, "fp32", path.parent, path, digest, (), ())
 
 
 def processes_below(pid: int) -> Iterator[Path]:
@@ -98,14 +91,17 @@ def _leftovers(phone: FakePhone, prepared: bool) -> list[str]:
 
 @contextlib.contextmanager
 def answering(answer: bytes, host: str = "127.0.0.1") -> Iterator[AdbServer]:
-    """An adb server that accepts one connection, and says the same to all of its requests."""
+    """An adb server that says the same to all requests, on one connection after another."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, 0), family=family) as listening:
 
         def serve() -> None:
-            with contextlib.suppress(OSError):
-                connection, _ = listening.accept()
-                with connection:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with contextlib.suppress(OSError), connection:
                     connection.settimeout(60)
                     connection.sendall(answer)
                     connection.shutdown(socket.SHUT_WR)
@@ -114,5 +110,9 @@ def answering(answer: bytes, host: str = "127.0.0.1") -> Iterator[AdbServer]:
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        yield AdbServer(host, listening.getsockname()[1])
-    thread.join(60)
+        try:
+            yield AdbServer(host, listening.getsockname()[1])
+        finally:
+            # Else it would go on to wait for a connection.
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join(60)

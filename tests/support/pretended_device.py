@@ -159,7 +159,6 @@ class PretendedDevice(Target):
             load_ns=round(5e6 * math.exp(self.random.gauss(0, PROCESS_SPREAD))),
             peak_rss_load_bytes=10_000_000,
             peak_rss_bytes=20_000_000,
-            outputs=(),
             etdump=etdump,
         )
 

@@ -32,10 +32,6 @@ def make_run(
         sme2_effective=False,
         wall_ns=wall,
         cpu_ns=wall if cpu_ns is None else tuple(int(value) for value in cpu_ns),
-        load_ns=None,
-        peak_rss_load_bytes=None,
-        peak_rss_bytes=None,
-        outputs=(),
     )
 
 

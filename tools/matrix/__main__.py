@@ -13,8 +13,9 @@ from pytest_sme2.cli.options import Arguments, add_arguments
 from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.kernel_matrix import read_matrix, write_matrix
 from pytest_sme2.results import CellAnswer
-from pytest_sme2.runners.sdk import executorch_python, sdk_version
+from pytest_sme2.runners.sdk import installed_version, sdk_version
 from pytest_sme2.runners.sme2 import wheel_runner
+from pytest_sme2.system.pip import Pin, package_folder
 from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.system.terminal import say
 from pytest_sme2.system.wording import count
@@ -45,7 +46,9 @@ def make(arguments: argparse.Namespace) -> int:
     version = sdk_version(arguments.executorch)
     target = EmulatedTarget(find_qemu(arguments.qemu))
     runner = wheel_runner(target.platform, executorch=version, progress=say)
-    programs = Programs(versions_of(version), executorch_python(version, progress=say), say)
+    other = installed_version() != version
+    package = package_folder(Pin("executorch", version), progress=say) if other else None
+    programs = Programs(versions_of(version), package, say)
     before = empty = empty_matrix(programs, target, runner)
     if arguments.out.is_file():
         before = merged(read_matrix(arguments.out), empty, all_cells())

@@ -63,12 +63,12 @@ def run(arguments: argparse.Namespace) -> int:
         )
     built = source_build.build(request, tools, progress=say)
     document, lines = [], []
-    for runner in built:
-        families = runner.families and sorted(family.value for family in runner.families)
+    for runner, found in built.items():
+        families = found and sorted(family.value for family in found)
         known = "not to be seen in the binary" if families is None else ", ".join(families)
         lines.append(f"SME2 {runner.arm}: {runner.binary} (kernels: {known})")
         document.append({"sme2": runner.arm, "binary": str(runner.binary), "kernels": families})
-    lines.append(source_plan.usage_line(request, source_plan.plan(request, tools)))
+    lines.append(source_plan.usage_line(request, tuple(built)))
     return show(arguments, document, lines)
 
 

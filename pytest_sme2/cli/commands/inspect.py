@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_sme2.cli.options import Arguments, show
 from pytest_sme2.errors import UsageError, plain
-from pytest_sme2.runners.abi import PHONE_PAGE_BYTES
+from pytest_sme2.system.elf import PHONE_PAGE_BYTES
 from pytest_sme2.system.wording import count
 from pytest_sme2.trace.library import ARM64, Library, read_package
 

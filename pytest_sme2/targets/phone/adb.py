@@ -14,7 +14,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,20 +55,14 @@ def quote(words: Sequence[str]) -> str:
     return shlex.join(words)
 
 
-def find_adb(environment: Mapping[str, str] = os.environ) -> Path | None:
+def find_adb() -> Path | None:
     """Adb on PATH, in the Android SDK, or from adbutils."""
-    found = shutil.which("adb", path=environment.get("PATH"))
-    if found is not None:
-        return Path(found)
-    folders = [
-        Path(environment[name]) / "platform-tools"
-        for name in ("ANDROID_HOME", "ANDROID_SDK_ROOT")
-        if name in environment
-    ]
-    for folder in (*folders, Path(adbutils.__file__).parent / "binaries"):
-        if os.access(folder / "adb", os.X_OK):
-            return folder / "adb"
-    return None
+    homes = filter(None, map(os.environ.get, ("ANDROID_HOME", "ANDROID_SDK_ROOT")))
+    folders = [*(Path(home) / "platform-tools" for home in homes)]
+    folders.append(Path(adbutils.__file__).parent / "binaries")
+    path = os.pathsep.join([os.environ.get("PATH") or os.defpath, *map(str, folders)])
+    found = shutil.which("adb", path=path)
+    return None if found is None else Path(found)
 
 
 class _Socket(socket.socket):
@@ -366,10 +360,7 @@ class AdbDevice:
         partial = local.with_name(f".{local.name}.partial")
         doing = f"reading {Path(remote).name!r}"
         try:
-            with (
-                self.phone(timeout, doing, LARGEST_FILE) as phone,
-                new_file(partial) as file,
-            ):
+            with self.phone(timeout, doing, LARGEST_FILE) as phone, new_file(partial) as file:
                 try:
                     file.writelines(phone.sync.iter_content(remote))
                 except AdbError as error:

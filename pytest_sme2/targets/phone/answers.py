@@ -96,14 +96,19 @@ def parse_silicon(text: str) -> Silicon:
     cores = [words.split() for words in re.findall(r"^Features\s*:(.*)$", cpuinfo, re.MULTILINE)]
     # Programs may run on any core, so only what all of them have counts.
     common = set(cores[0]).intersection(*cores) if cores else set()
-    makers = re.findall(r"^CPU implementer\s*:\s*(0x[0-9a-f]+)", cpuinfo, re.MULTILINE)
-    parts = re.findall(r"^CPU part\s*:\s*(0x[0-9a-f]+)", cpuinfo, re.MULTILINE)
     return Silicon(
         kernel=kernel.strip()[:200],
         features=tuple(name for name in cores[0] if name in common) if cores else (),
-        parts=tuple(f"{maker}:{part}" for maker, part in zip(makers, parts, strict=False)),
+        parts=parse_core_parts(cpuinfo),
         config=config.strip()[:200],
     )
+
+
+def parse_core_parts(text: str) -> tuple[str, ...]:
+    """Implementer and part of each core in a ``/proc/cpuinfo``."""
+    makers = re.findall(r"^CPU implementer\s*:\s*(0x[0-9a-f]+)", text, re.MULTILINE)
+    parts = re.findall(r"^CPU part\s*:\s*(0x[0-9a-f]+)", text, re.MULTILINE)
+    return tuple(f"{maker}:{part}" for maker, part in zip(makers, parts, strict=False))
 
 
 def parse_vector_length(written: bytes) -> VectorLength | None:

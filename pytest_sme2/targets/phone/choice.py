@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetError, UsageError
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
@@ -37,35 +36,21 @@ ASKING_SECONDS = 60.0
 """How long somebody has to accept 'Allow USB debugging'."""
 
 
-@dataclass(frozen=True)
-class Attached:
-    """One line of the listing."""
-
-    serial: str
-    state: str
-    model: str = ""
-    android: str = ""
-
-    def __str__(self) -> str:
-        if self.state != "device":
-            return f"{self.serial} ({self.state})"
-        return f"{self.serial} ({self.model or 'unknown model'}, Android {self.android or '?'})"
-
-
-def list_attached(server: AdbServer) -> tuple[Attached, ...]:
-    """Every device of the server, with model and Android version if it answers."""
-    found = []
+def list_attached(server: AdbServer) -> dict[str, str]:
+    """Every device of the server, by serial: with model and Android version if it answers."""
+    found = {}
     for serial, state in sorted(server.devices().items()):
-        model = android = ""
+        said = state
         if state == "device":
             command = "getprop ro.product.model; getprop ro.build.version.release"
             try:
                 answer = AdbDevice(server, serial).shell(command, timeout=10)
                 model, android = parse_lines(answer.text, 2)
+                said = f"{model or 'unknown model'}, Android {android or '?'}"
             except (ConnectionLostError, DeviceTimeoutError):
-                state = "offline"
-        found.append(Attached(serial, state, model, android))
-    return tuple(found)
+                said = "offline"
+        found[serial] = f"{serial} ({said})"
+    return found
 
 
 def choose_serials(
@@ -84,10 +69,10 @@ def choose_serials(
     if len(attached) > 1:
         raise UsageError(
             "Several devices are attached: "
-            + "; ".join(map(str, attached))
+            + "; ".join(attached.values())
             + ". Choose with --sme2-serial (may be repeated) or ANDROID_SERIAL."
         )
-    return (attached[0].serial,)
+    return tuple(attached)
 
 
 def make_ready(
@@ -135,7 +120,7 @@ def _unusable(server: AdbServer, serial: str, state: str | None, said: str) -> T
                 f"Could not connect to {serial}: {said.strip() or 'no answer'}. Check the address "
                 "and that wireless debugging is on."
             )
-        names = "; ".join(map(str, list_attached(server))) or "none"
+        names = "; ".join(list_attached(server).values()) or "none"
         return ConnectionLostError(
             f"No device has the serial {serial!r}. Attached: {names}. Check the cable and "
             "--sme2-serial."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,7 @@ from pytest_sme2.targets.settings import adb_server_from, parse_adb_server
 
 
 def open_server(
-    address: str | None = None,
-    *,
-    environment: Mapping[str, str] = os.environ,
-    find: Callable[[], Path | None] = find_adb,
+    address: str | None = None, *, find: Callable[[], Path | None] = find_adb
 ) -> AdbServer:
     """The named adb server, else the default one, which is started if needed.
 
@@ -30,7 +27,7 @@ def open_server(
     if address is not None:
         server = AdbServer(*parse_adb_server(address))
     else:
-        host, port = adb_server_from(environment)
+        host, port = adb_server_from(os.environ)
         local = host in ("127.0.0.1", "localhost", "::1")
         server = AdbServer(host, port, ours_to_start=local)
     server.ensure_running(find=find)
@@ -48,13 +45,9 @@ def open_pool(
     return DevicePool(str(server), choose_serials(server, serials), run=run or uuid.uuid4().hex)
 
 
-# The parts of a fingerprint that describe the phone; the rest is its settings.
-_KIND = ("model", "soc", "build")
-
-
-def _kind(fingerprint: Fingerprint) -> tuple[str | None, ...]:
-    facts = dict(fingerprint.facts)
-    return tuple(facts.get(name) for name in _KIND)
+def _kind(fingerprint: Fingerprint) -> list[tuple[str, str]]:
+    """The parts that describe the phone; the rest is its settings."""
+    return [fact for fact in fingerprint.facts if fact[0] in ("model", "soc", "build")]
 
 
 def lease_phone(
@@ -73,34 +66,28 @@ def lease_phone(
     kind as a lost phone. A phone that does not work is retired. ``options`` go to AndroidTarget.
     """
     refusals: list[TargetError] = []
-    claims: dict[str, Claim] = {}
+    targets: dict[str, AndroidTarget] = {}
 
     def accept(lease: Lease) -> bool:
-        serial = lease.serial
-        candidate = AndroidTarget(AdbDevice(server, serial), **options)
+        device = AdbDevice(server, lease.serial)
+        target = AndroidTarget(device, lease=lease, progress=progress, **options)
+        targets[lease.serial] = target
         try:
-            make_ready(server, serial, seconds=candidate.patience_seconds, progress=progress)
-            claims[serial] = Claim(candidate.device, pool.lock_file(serial))
-            lease.lock.callback(claims[serial].release)
-            if soc is not None and soc.lower() not in candidate.soc.lower():
+            make_ready(server, lease.serial, seconds=target.patience_seconds, progress=progress)
+            target.claim = Claim(device, pool.lock_file(lease.serial))
+            lease.lock.callback(target.claim.release)
+            if soc is not None and soc.lower() not in target.soc.lower():
                 return False
-            return like is None or _kind(candidate.fingerprint()) == _kind(like)
+            return like is None or _kind(target.fingerprint()) == _kind(like)
         except TargetError as error:
-            pool.retire(serial, str(error))
+            lease.retire(str(error))
             refusals.append(error)
             return False
 
     try:
-        lease = pool.lease(timeout=timeout, accept=accept, progress=progress)
+        return targets[pool.lease(timeout=timeout, accept=accept, progress=progress).serial]
     except NoDeviceLeftError:
         # With a single phone, its own error is enough.
         if len(pool.serials) == 1 and refusals:
             raise refusals[0] from None
         raise
-    return AndroidTarget(
-        AdbDevice(server, lease.serial),
-        lease=lease,
-        claim=claims[lease.serial],
-        progress=progress,
-        **options,
-    )

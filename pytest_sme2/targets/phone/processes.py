@@ -16,19 +16,14 @@ from pathlib import Path
 
 from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetError
 from pytest_sme2.results import Run, RunRequest
-from pytest_sme2.runners.base import TURN_DESCRIPTOR, ProcessFiles, Runner
+from pytest_sme2.runners.base import TURN_DESCRIPTOR, LeftFiles, ProcessFiles, Runner
 from pytest_sme2.system.files import new_file
 from pytest_sme2.system.processes import Finished
 from pytest_sme2.targets.base import (
-    ETDUMP_NAME,
-    OUTPUTS_NAME,
-    RESULT_NAME,
     Job,
-    ProcessPlace,
     describe_failure,
     make_place,
     one_line,
-    read_files,
     run_failed,
 )
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
@@ -230,7 +225,7 @@ class PhoneProcesses:
 
         With ``turns``, they take so many turns, which a program of the first runner gives them.
         """
-        places = [make_place(job) for job in jobs]
+        places = [make_place(job, self.target, emulated=self.emulated) for job in jobs]
         name = uuid.uuid4().hex
         if turns is None:
             started = self._plan(jobs[0], name, f"{RUNS}/{name}")
@@ -239,16 +234,11 @@ class PhoneProcesses:
             started = self._giver(jobs, turns, name)
         done = self._shell(started, jobs, places)
         try:
+            runs, answers = started.processes, started.parse(self.device.serial, done)
             # Where some have no answer, reading the one that has raises why.
             return [
-                self._collect(job, place, process, answer)
-                for job, place, process, answer in zip(
-                    jobs,
-                    places,
-                    started.processes,
-                    started.parse(self.device.serial, done),
-                    strict=True,
-                )
+                self._collect(job, place, run, answer)
+                for job, place, run, answer in zip(jobs, places, runs, answers, strict=True)
                 if answer is not None
             ]
         finally:
@@ -264,18 +254,11 @@ class PhoneProcesses:
         ]
         # Processes with as many threads share their cores; else each is put on its own.
         shared = len({(job.request.threads, job.request.cpus) for job in jobs}) == 1
-        commands = [
-            player.command if shared else self._placed(job, player.command)
-            for job, player in zip(jobs, players, strict=True)
-        ]
-        giver = jobs[0].runner.turn_giver(
-            turns,
-            [player.log for player in players],
-            [
-                ("sh", "-c", 'cd "$0" && exec "$@"', player.home, *command)
-                for player, command in zip(players, commands, strict=True)
-            ],
-        )
+        commands = []
+        for job, player in zip(jobs, players, strict=True):
+            command = player.command if shared else self._placed(job, player.command)
+            commands.append(("sh", "-c", 'cd "$0" && exec "$@"', player.home, *command))
+        giver = jobs[0].runner.turn_giver(turns, [player.log for player in players], commands)
         command = (*self.launcher, *giver)
         command = self._placed(jobs[0], command, one_core=True) if shared else command
         return replace(players[0], place=place, command=command, players=tuple(players))
@@ -288,13 +271,7 @@ class PhoneProcesses:
         def there(file: Path) -> str:
             return f"{self.storage.put({file.name: file})}/{file.name}"
 
-        files = job.files(
-            there,
-            result=f"{place}/{RESULT_NAME}",
-            etdump=f"{place}/{ETDUMP_NAME}" if runner.traces(request) else None,
-            outputs=f"{place}/{OUTPUTS_NAME}" if request.keep_outputs else None,
-            turn_descriptor=turn_descriptor,
-        )
+        files = job.files(there, lambda name: f"{place}/{name}", turn_descriptor)
         home = self.storage.put({path.name: path for path in runner.files(request.arm)})
         command = (*self.launcher, *runner.command(request, files))
         limit = math.ceil(request.timeout_seconds) + _GRACE_SECONDS
@@ -315,7 +292,7 @@ class PhoneProcesses:
         return on_cores(command, cores)
 
     def _shell(
-        self, started: PhoneRun, jobs: Sequence[Job], places: Sequence[ProcessPlace]
+        self, started: PhoneRun, jobs: Sequence[Job], places: Sequence[LeftFiles]
     ) -> ShellResult:
         """The answer of a script that runs processes; none of them stays when it fails."""
         seconds = max(job.request.timeout_seconds for job in jobs)
@@ -344,7 +321,7 @@ class PhoneProcesses:
             return logs
         return [b"" for _ in started.processes]
 
-    def _collect(self, job: Job, place: ProcessPlace, process: PhoneRun, answer: Answer) -> Run:
+    def _collect(self, job: Job, place: LeftFiles, process: PhoneRun, answer: Answer) -> Run:
         _write_log(place, process, answer.log, f"exit {answer.code}")
         if answer.code != 0:
             # A process that was killed cannot end what it had started.
@@ -362,7 +339,7 @@ class PhoneProcesses:
                 place = replace(place, etdump=None)
         if place.outputs is not None and process.files.outputs is not None:
             self._pull_outputs(process.files.outputs, place.outputs)
-        run = read_files(self.target, job, place, emulated=self.emulated)
+        run = job.runner.read_result(job.request, place)
         used = job.request.cpus or self.cores(job.request.threads)
         change = clock_change(self.known, answer.caps, used)
         return replace(run, throttled=answer.throttled, clock_change=change)
@@ -374,11 +351,11 @@ class PhoneProcesses:
         for name in parse_names(self.device.serial, said):
             self.device.pull(f"{remote}/{name}", local / name)
 
-    def _failure(self, job: Job, place: ProcessPlace, finished: Finished) -> Exception:
+    def _failure(self, job: Job, place: LeftFiles, finished: Finished) -> Exception:
         problem = explain(job.runner, job.request, finished)
         return run_failed(self.device.serial, job, place, problem)
 
 
-def _write_log(place: ProcessPlace, process: PhoneRun, said: bytes, ending: str) -> None:
+def _write_log(place: LeftFiles, process: PhoneRun, said: bytes, ending: str) -> None:
     with new_file(place.log) as file:
         file.write(one_line(process.command) + said + f"[{ending}]\n".encode())

@@ -35,8 +35,7 @@ class PhoneStorage:
     """Puts files on one phone and removes them."""
 
     def __init__(self, device: AdbDevice, *, progress: Callable[[str], None] | None = None) -> None:
-        self.device = device
-        self.progress = progress
+        self.device, self.progress = device, progress
         self.pushed_bytes = 0
         """How much this process pushed; a second run pushes nothing."""
         self._hashes: dict[tuple[Path, int, int], str] = {}

@@ -12,13 +12,19 @@ import contextlib
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_sme2.errors import ConnectionLostError, RunError, Sme2Warning, TargetError
+from pytest_sme2.errors import (
+    ConnectionLostError,
+    DeviceTimeoutError,
+    RunError,
+    Sme2Warning,
+    TargetError,
+)
 from pytest_sme2.results import SME1_ONLY, Capabilities, Fingerprint, Run, RunRequest
-from pytest_sme2.runners.abi import unmet_needs
 from pytest_sme2.runners.base import Runner
-from pytest_sme2.system.elf import AARCH64, is_elf, machine_name, read_needs
+from pytest_sme2.system.elf import AARCH64, is_elf, machine_name, read_needs, unmet_needs
 from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64
 from pytest_sme2.targets.base import Job, Target, check_request, count_turns
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
@@ -26,6 +32,7 @@ from pytest_sme2.targets.phone.answers import (
     parse_cores,
     parse_lines,
     parse_list,
+    parse_page_size,
     parse_parts,
     parse_silicon,
     parse_vector_length,
@@ -44,6 +51,7 @@ from pytest_sme2.targets.phone.silicon import (
     VectorLength,
     below_highest,
     caps_text,
+    kinds,
     pick_cores,
     vector_program,
 )
@@ -59,65 +67,44 @@ _ZONE = "/sys/class/thermal/thermal_zone*"
 READ_ZONES = f"grep -Hs . {_ZONE}/type {_ZONE}/temp; true"
 _ATTEMPTS = 3
 _PROPERTIES = (
-    "ro.product.manufacturer",
-    "ro.product.model",
-    "ro.build.version.release",
-    "ro.build.fingerprint",
-    "ro.product.cpu.abilist",
-    "ro.soc.manufacturer",
-    "ro.soc.model",
-    "ro.board.platform",
-    "ro.boot.qemu",
-    FAKE_PROPERTY,
-    LAUNCHER_PROPERTY,
+    *("ro.product.manufacturer", "ro.product.model", "ro.product.cpu.abilist"),
+    *("ro.build.version.release", "ro.build.fingerprint"),
+    *("ro.soc.manufacturer", "ro.soc.model", "ro.board.platform"),
+    *("ro.boot.qemu", FAKE_PROPERTY, LAUNCHER_PROPERTY),
 )
 
 
+@dataclass(eq=False, repr=False)
 class AndroidTarget(Target):
     """One phone during its measurements."""
+
+    device: AdbDevice
+    power_mode: str = "keep"
+    fixed_performance: bool = False
+    cpus: str | Sequence[int] = ()
+    emulated: bool | None = None
+    """Whether its times are never latency; None: the phone itself says so."""
+    max_celsius: float | None = None
+    """Lower temperatures are waited for, where the phone tells them."""
+    cool_seconds: float = 300.0
+    patience_seconds: float = 15.0
+    """How long to wait for a phone after its connection was lost."""
+    lease: Lease | None = None
+    claim: Claim | None = None
+    progress: Callable[[str], None] | None = None
+    cores: tuple[Core, ...] = field(default=(), init=False)
+    """As they were at the start."""
 
     name = "android"
     platform = LINUX_AARCH64
     """The platform of the default runner: the self-contained bundle, which needs no NDK."""
-    cores: tuple[Core, ...] = ()
-    """As they were at the start."""
 
-    def __init__(
-        self,
-        device: AdbDevice,
-        *,
-        power_mode: str = "keep",
-        fixed_performance: bool = False,
-        cpus: str | Sequence[int] = (),
-        emulated: bool | None = None,
-        max_celsius: float | None = None,
-        cool_seconds: float = 300.0,
-        patience_seconds: float = 15.0,
-        lease: Lease | None = None,
-        claim: Claim | None = None,
-        progress: Callable[[str], None] | None = None,
-    ) -> None:
-        """``emulated`` means that times are never latency; by default the phone itself says so.
-
-        ``patience_seconds`` is how long to wait for a phone after its connection was lost.
-        ``max_celsius`` waits for lower temperatures, where the phone tells them.
-        """
-        self.device = device
-        self.power_mode = power_mode
-        self.wants_fixed_performance = fixed_performance
-        self.cpus = cpus
-        self._emulated = emulated
-        self.max_celsius = max_celsius
-        self.cool_seconds = cool_seconds
-        self.patience_seconds = patience_seconds
-        self.lease = lease
-        self.claim = claim
-        self.progress = progress
-        self.storage = PhoneStorage(device, progress=progress)
+    def __post_init__(self) -> None:
+        self.storage = PhoneStorage(self.device, progress=self.progress)
         self.events: list[str] = []
         """What happened on the phone that a reader of its results should know."""
-        self.power = PhonePower(device, self.events.append)
-        self.thermometer = Thermometer(device, progress, self.events.append)
+        self.power = PhonePower(self.device, self.events.append)
+        self.thermometer = Thermometer(self.device, self.progress, self.events.append)
         self.properties: dict[str, str] = {}
         self.silicon = Silicon()
         self.vector: VectorLength | None = None
@@ -136,14 +123,6 @@ class AndroidTarget(Target):
         named = f"{known['ro.soc.manufacturer']} {known['ro.soc.model']}".strip()
         return named or known["ro.board.platform"] or "an unknown SoC"
 
-    @property
-    def emulated(self) -> bool:
-        """Whether it is not a real phone: a fake one, or Android's own emulator."""
-        if self._emulated is not None:
-            return self._emulated
-        known = self._known()
-        return bool(known[FAKE_PROPERTY]) or known["ro.boot.qemu"] == "1"
-
     def prepare(self) -> None:
         """Connect, clean up after an interrupted run, and prepare the phone for measuring."""
         self._insist(self._prepare)
@@ -158,7 +137,7 @@ class AndroidTarget(Target):
         # The settings are changed from here on, and restored however this process ends.
         atexit.register(self._restore_quietly)
         try:
-            self.power.apply(self.power_mode, fixed_performance=self.wants_fixed_performance)
+            self.power.apply(self.power_mode, fixed_performance=self.fixed_performance)
             cores = parse_cores(self.device.shell(READ_CORES).text)
             # A later preparation keeps the caps that the session began with.
             self.cores = self.cores or cores
@@ -194,6 +173,10 @@ class AndroidTarget(Target):
         lines = parse_lines(values, len(_PROPERTIES))
         self.properties = dict(zip(_PROPERTIES, lines, strict=True))
         self.silicon = parse_silicon(rest)
+        if self.emulated is None:
+            # A fake phone, or Android's own emulator.
+            fake = self.properties[FAKE_PROPERTY]
+            self.emulated = bool(fake) or self.properties["ro.boot.qemu"] == "1"
         abis = self.properties["ro.product.cpu.abilist"]
         if "arm64-v8a" not in parse_list(abis):
             raise TargetError(
@@ -241,7 +224,6 @@ class AndroidTarget(Target):
             warnings.warn(Sme2Warning(f"{self.serial} {said}."), stacklevel=2)
 
     def pinned(self, threads: int) -> tuple[int, ...]:
-        """The cores for a process with so many threads; none means any."""
         return pick_cores(self.cpus, self.cores, threads)
 
     def fingerprint(self) -> Fingerprint:
@@ -281,7 +263,6 @@ class AndroidTarget(Target):
         }
 
     def conditions(self) -> dict[str, str]:
-        """Of its state, what makes it slower or faster."""
         state = self.power.observe()
         found = {
             "governor": state["governor"],
@@ -299,7 +280,6 @@ class AndroidTarget(Target):
         self.thermometer.wait_until_cool(celsius=self.max_celsius, seconds=self.cool_seconds)
 
     def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
-        """One process of the runner on the phone; its files end up in ``folder``."""
         (run,) = self._watched([Job(runner, request, folder)])
         return run
 
@@ -320,7 +300,7 @@ class AndroidTarget(Target):
             self.device,
             self.storage,
             target=self.name,
-            emulated=self.emulated,
+            emulated=bool(self.emulated),
             launcher=self._launcher(),
             cores=self.pinned,
             known=self.cores,
@@ -387,3 +367,75 @@ class AndroidTarget(Target):
         # An error cannot be reported here, and the note is still on the phone.
         with contextlib.suppress(TargetError):
             self.power.restore()
+
+
+# --- for somebody who sees a phone for the first time ---------------------------------------------
+
+
+# Every part may be missing or forbidden on a phone.
+_READ = (
+    "getconf PAGE_SIZE || grep -m1 KernelPageSize /proc/self/smaps",
+    "getenforce",
+    "cat /proc/self/attr/current",
+    "id",
+)
+_READ_ALL = "; echo ==; ".join(f"{{ {part}; }} 2>/dev/null" for part in _READ)
+
+
+def phone_facts(target: AndroidTarget) -> dict[str, str]:
+    """Facts of a prepared phone, in words."""
+    # Android ends the name of a domain with a zero byte.
+    said = target.device.shell(_READ_ALL).text.replace("\0", "")
+    page, selinux, domain, user = (part.strip()[:200] for part in parse_parts(said, len(_READ)))
+    known, heat = target.properties, target.thermometer.read()
+    facts = {
+        "Android": f"{known.get('ro.build.version.release') or '?'}, "
+        f"{known.get('ro.build.fingerprint') or 'an unknown build'}",
+        "SELinux": f"{selinux or 'unknown'}{f' ({domain})' if domain else ''}",
+        "SME vector length": "unknown" if target.vector is None else f"{target.vector} bits",
+        "SoC": target.soc,
+        "cores": _cores(target),
+        "heat": str(heat) if heat.status is not None else "Android's thermal status cannot be read",
+        "kernel": target.silicon.kernel,
+        "model": dict(target.fingerprint().facts)["model"],
+        "page size": parse_page_size(page),
+        "serial": target.serial,
+        "shell": user or "unknown",
+        "storage": f"{target.storage.free_bytes() / 1e6:.0f} MB free in /data/local/tmp",
+        **_power(target),
+    }
+    return dict(sorted(facts.items()))
+
+
+def _cores(target: AndroidTarget) -> str:
+    speeds = {core.number: core.max_khz for core in target.cores}
+    said = []
+    for kind in kinds(target.cores):
+        mask = f"{sum(1 << core for core in kind):x}"
+        pinned = target.device.shell(["taskset", mask, "true"]).code == 0
+        numbers = ",".join(map(str, kind))
+        word = "can be pinned" if pinned else "cannot be pinned"
+        said.append(f"{numbers} at {speeds[kind[0]] / 1000:.0f} MHz ({word})")
+    return f"{target.silicon.cores()}; " + ("; ".join(said) or "their speeds cannot be read")
+
+
+def _power(target: AndroidTarget) -> dict[str, str]:
+    """What can be set, tried out: a mode is switched on and everything restored."""
+    power = target.power
+    try:
+        power.apply("boost", fixed_performance=True)
+        fixed = power.fixed_performance
+        power.restore()
+        settings = "can be read, changed and restored"
+    except (ConnectionLostError, DeviceTimeoutError):
+        raise
+    except TargetError as error:
+        settings, fixed = str(error), False
+    # As it was prepared.
+    power.apply(target.power_mode, fixed_performance=target.fixed_performance)
+    awake = target.device.shell("dumpsys power | grep -m1 mStayOn=").text.strip()
+    return {
+        "power settings": settings,
+        "fixed-performance mode": "can be set" if fixed else "not on this phone",
+        "stays awake": awake.removeprefix("mStayOn=") or "unknown",
+    }

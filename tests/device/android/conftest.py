@@ -75,6 +75,12 @@ def make_target() -> Iterator[MakeTarget]:
         target._restore_quietly()
 
 
+@pytest.fixture
+def target(phone: FakePhone, make_target: MakeTarget) -> AndroidTarget:
+    """The untouched phone, prepared."""
+    return make_target(phone)
+
+
 @pytest.fixture(scope="session")
 def bundle() -> Sme2Runner:
     """The self-contained runner, as it goes to a phone."""

@@ -19,16 +19,6 @@ from pytest_sme2.session.bundle import check_self_contained, open_bundle, phone_
 from tests.support.phones import MakeTarget
 
 
-def test_a_bundle_is_the_same_runner(bundle: Sme2Runner, tmp_path: Path) -> None:
-    out = write_bundle(tmp_path / "bundle.tgz", bundle, ())
-    again = open_bundle(out, cache=tmp_path / "cache").runner
-    assert again.platform == bundle.platform
-    assert again.executorch == bundle.executorch
-    theirs = {path.name: path.read_bytes() for path in again.files(Arm.ON)}
-    assert theirs == {path.name: path.read_bytes() for path in bundle.files(Arm.ON)}
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-
-
 def test_it_runs_on_a_phone_that_has_no_c_library(
     sme2_lab: FakeLab, make_target: MakeTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path
 ) -> None:

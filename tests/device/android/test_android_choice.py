@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,31 +71,6 @@ def test_an_address_is_connected_and_the_only_one_attached_is_meant(
     assert choose_serials(fresh_server, environment={}) == (phone.serial,)
 
 
-def _device_lines(lines: str) -> Iterator[tuple[str, int]]:
-    """A server that answers every request with one listing, as long as it is iterated."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    stop = threading.Event()
-
-    def serve() -> None:
-        while not stop.is_set():
-            try:
-                client, _ = listener.accept()
-            except OSError:
-                return
-            with client:
-                size = int(client.recv(4), 16)
-                client.recv(size)
-                client.sendall(b"OKAY%04x" % len(lines) + lines.encode())
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    yield listener.getsockname()
-    stop.set()
-    listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
-    thread.join()
-
-
 @pytest.mark.parametrize(
     ("state", "advice"),
     [
@@ -108,14 +82,14 @@ def _device_lines(lines: str) -> Iterator[tuple[str, int]]:
     ],
 )
 def test_unusable_phone_says_what_to_do(state: str, advice: str) -> None:
-    for host, port in _device_lines(f"R5CT\t{state}\n"):
-        server = AdbServer(host, port)
+    lines = f"R5CT\t{state}\n".encode()
+    with answering(b"OKAY%04x" % len(lines) + lines) as server:
         with pytest.raises(TargetError, match=f"The device R5CT is {state[:6]}") as caught:
             make_ready(server, "R5CT", seconds=0.3)
         assert advice in str(caught.value)
         # Another phone may take over from one that is lost, not from one that needs its user.
         assert isinstance(caught.value, ConnectionLostError) is (state == "offline")
-        assert str(list_attached(server)[0]) == f"R5CT ({state})"
+        assert list_attached(server) == {"R5CT": f"R5CT ({state})"}
 
 
 def test_a_server_that_does_not_answer_is_not_waited_for_for_ever() -> None:

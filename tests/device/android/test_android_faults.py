@@ -19,7 +19,7 @@ from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.results import PAIR, Arm
 from pytest_sme2.targets.phone.adb import AdbDevice
 from pytest_sme2.targets.phone.leases import redo_when_lost
-from pytest_sme2.targets.phone.target import LAUNCHER_PROPERTY
+from pytest_sme2.targets.phone.target import LAUNCHER_PROPERTY, AndroidTarget
 from tests.support.phones import MakeTarget, StartRun, leftovers, settings_of
 
 
@@ -29,9 +29,8 @@ def wait_for_runner(phone: FakePhone) -> None:
 
 
 def test_a_run_that_lost_its_phone_is_ended_there_at_the_next_connect(
-    phone: FakePhone, make_target: MakeTarget, start: StartRun
+    phone: FakePhone, target: AndroidTarget, start: StartRun
 ) -> None:
-    target = make_target(phone)
 
     def cut() -> None:
         wait_for_runner(phone)
@@ -48,10 +47,7 @@ def test_a_run_that_lost_its_phone_is_ended_there_at_the_next_connect(
     assert leftovers(phone, prepared=True) == []
 
 
-def test_the_whole_pair_is_redone(
-    phone: FakePhone, make_target: MakeTarget, start: StartRun
-) -> None:
-    target = make_target(phone)
+def test_the_whole_pair_is_redone(phone: FakePhone, target: AndroidTarget, start: StartRun) -> None:
     done: list[Arm] = []
 
     def pair() -> int:
@@ -113,16 +109,14 @@ def test_a_pair_is_redone_after_a_restart_and_without_wifi(
 
 
 def test_lost_phone_is_one_clear_error(
-    phone: FakePhone, make_target: MakeTarget, start: StartRun
+    phone: FakePhone, target: AndroidTarget, start: StartRun
 ) -> None:
-    target = make_target(phone)
     target.patience_seconds = 0.1
     phone.kill_adbd()
-    with pytest.raises(TargetError) as caught:
+    said = rf"{phone.serial}.* It did not come back within 0\.2 s"
+    with pytest.raises(TargetError, match=said) as caught:
         redo_when_lost(target, lambda: start(target), patience_seconds=0.2)
     assert not isinstance(caught.value, ConnectionLostError)
-    assert phone.serial in str(caught.value)
-    assert "It did not come back within 0.2 s" in str(caught.value)
 
 
 def test_a_shell_that_hangs_is_not_waited_for_for_ever(device: AdbDevice) -> None:
@@ -156,11 +150,10 @@ def test_interrupted_pull_leaves_no_half_file(
 
 
 def test_an_interrupted_push_is_repeated_and_leaves_nothing(
-    phone: FakePhone, make_target: MakeTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    phone: FakePhone, target: AndroidTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "file"
     file.write_bytes(os.urandom(1 << 20))
-    target = make_target(phone)
     push = target.device.push
     pushes: list[str] = []
 
@@ -182,9 +175,8 @@ def test_an_interrupted_push_is_repeated_and_leaves_nothing(
 
 @pytest.mark.parametrize("gone", ["*", "*/anything.pte", "*/sme2_runner"])
 def test_files_that_are_removed_during_a_run_are_put_again(
-    phone: FakePhone, make_target: MakeTarget, start: StartRun, gone: str
+    phone: FakePhone, target: AndroidTarget, start: StartRun, gone: str
 ) -> None:
-    target = make_target(phone)
     start(target)
     target.device.check(f"rm -r /data/local/tmp/pytest-sme2/files/{gone}")
     with pytest.warns(Sme2Warning, match="had lost files of the run"):

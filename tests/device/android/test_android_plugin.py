@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -107,13 +108,8 @@ def test_three_phones_give_the_results_of_one(
     assert [leftovers(phone) for phone in phones] == [[], [], []]
 
 
-def works(phone: FakePhone) -> bool:
-    """Whether a runner runs on it just now."""
-    return any("sme2_runner" in word for words in phone.processes().values() for word in words)
-
-
-@pytest.fixture
-def killed_while_working(phones: list[FakePhone]) -> Iterator[list[FakePhone]]:
+@contextlib.contextmanager
+def lost_while_working(phones: list[FakePhone]) -> Iterator[list[FakePhone]]:
     """The first phone that runs something loses its cable for good; which, is in the list."""
     killed: list[FakePhone] = []
     over = threading.Event()
@@ -121,7 +117,7 @@ def killed_while_working(phones: list[FakePhone]) -> Iterator[list[FakePhone]]:
     def kill() -> None:
         while not over.is_set():
             for phone in phones:
-                if works(phone):
+                if "sme2_runner" in str(phone.processes()):
                     phone.kill_adbd()
                     killed.append(phone)
                     return
@@ -129,20 +125,20 @@ def killed_while_working(phones: list[FakePhone]) -> Iterator[list[FakePhone]]:
 
     thread = threading.Thread(target=kill)
     thread.start()
-    yield killed
-    over.set()
-    thread.join()
+    try:
+        yield killed
+    finally:
+        over.set()
+        thread.join()
 
 
 def test_a_phone_that_dies_is_retired_and_another_of_its_kind_takes_over(
-    sme2_lab: FakeLab,
-    phones: list[FakePhone],
-    project: pytest.Pytester,
-    killed_while_working: list[FakePhone],
+    sme2_lab: FakeLab, phones: list[FakePhone], project: pytest.Pytester
 ) -> None:
-    result = run(project, sme2_lab, phones, "-n", "3", "--sme2-phone=patience=2s")
+    with lost_while_working(phones) as lost:
+        result = run(project, sme2_lab, phones, "-n", "3", "--sme2-phone=patience=2s")
     result.assert_outcomes(passed=6)
-    (dead,) = killed_while_working
+    (dead,) = lost
     used = serials(project.path / "sme2-out")
     assert len(used) == 3
     assert dead.serial not in used.values()
@@ -170,19 +166,8 @@ def test_lost_phone_without_a_replacement_fails_only_its_test(
             print("SERIAL", sme2_target.serial)
         """
     )
-    killed: list[str] = []
-
-    def kill() -> None:
-        while not killed:
-            if works(lonely):
-                lonely.kill_adbd()
-                killed.append(lonely.serial)
-            time.sleep(0.05)
-
-    thread = threading.Thread(target=kill, daemon=True)
-    thread.start()
-    result = run(project, sme2_lab, [lonely, other], "--sme2-phone=patience=2s", "-rA")
-    thread.join()
+    with lost_while_working([lonely]):
+        result = run(project, sme2_lab, [lonely, other], "--sme2-phone=patience=2s", "-rA")
     result.assert_outcomes(passed=1, failed=1)
     text = result.stdout.str()
     assert f"SERIAL {lonely.serial}" in text

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import shutil
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 
 from pytest_sme2.errors import RunError, Sme2Warning, TargetError, UsageError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
-from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest
+from pytest_sme2.results import PAIR, Arm, Artifact, PairedTiming, Run, RunRequest
 from pytest_sme2.runners.base import ProcessFiles
 from pytest_sme2.runners.observed import observed_command
 from pytest_sme2.runners.sme2 import Sme2Runner
@@ -36,7 +38,6 @@ HOSTILE = "a b'c\"d;$(touch pwned)`id`&|<script>\n.."
 
 
 def operators(run: Run) -> set[str]:
-    assert run.etdump is not None
     return set(read_etdump(run.etdump).names)
 
 
@@ -123,9 +124,8 @@ def test_a_second_run_pushes_nothing(
 
 
 def test_an_untraced_run_is_one_round_trip(
-    phone: FakePhone, make_target: MakeTarget, start: StartRun, monkeypatch: pytest.MonkeyPatch
+    target: AndroidTarget, start: StartRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = make_target(phone)
     start(target)
     calls = []
     shell = AdbDevice.shell
@@ -140,14 +140,13 @@ def test_an_untraced_run_is_one_round_trip(
 
 
 def test_hostile_names_stay_names(
-    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, tmp_path: Path
+    phone: FakePhone, target: AndroidTarget, make_runner: MakeRunner, tmp_path: Path
 ) -> None:
     path = tmp_path / f"{HOSTILE}.pte"
     path.write_bytes(b"content")
     values = tmp_path / f"-{HOSTILE}.bin"
     values.write_bytes(b"values")
     artifact = dataclasses.replace(make_artifact(path, model=HOSTILE), input_files=(values,))
-    target = make_target(phone)
     target.run(make_runner(0), RunRequest(artifact, Arm.ON), tmp_path / HOSTILE)
     pushed = [name.split("/", 3)[-1] for name in phone.files() if name.count("/") == 3]
     assert path.name in pushed
@@ -161,9 +160,8 @@ def test_words_reach_the_real_shell_unchanged(device: AdbDevice) -> None:
 
 
 def test_pushed_files_are_checked(
-    phone: FakePhone, make_target: MakeTarget, artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+    phone: FakePhone, target: AndroidTarget, artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = make_target(phone)
     push = AdbDevice.push
 
     def damage(self: AdbDevice, source: Path, remote: str, **options: object) -> None:
@@ -188,26 +186,25 @@ def test_too_little_space_is_found_out_before_pushing(
 
 
 def test_an_executable_for_another_machine_is_named(
-    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, start: StartRun
+    target: AndroidTarget, make_runner: MakeRunner, start: StartRun
 ) -> None:
     runner = make_runner(0)
     program = bytearray(Path("/bin/true").read_bytes())
     program[18:20] = b"\x3e\x00"  # e_machine, which says x86_64 there
     (runner.folder / "sme2_runner").write_bytes(program)
     with pytest.raises(TargetError, match=r"sme2_runner of the runner is for x86_64.*arm64-v8a"):
-        start(make_target(phone), runner)
+        start(target, runner)
 
 
 def test_a_missing_library_is_named(
-    phone: FakePhone, make_target: MakeTarget, bundle: Sme2Runner, artifact: Artifact,
-    tmp_path: Path,
-) -> None:  # fmt: skip
+    target: AndroidTarget, bundle: Sme2Runner, artifact: Artifact, tmp_path: Path
+) -> None:
     folder = tmp_path / "incomplete"
     shutil.copytree(bundle.folder, folder)
     (folder / "libexecutorch_etdump.so").unlink()
     broken = dataclasses.replace(bundle, folder=folder)
     with pytest.raises(TargetError, match=r"needs libexecutorch_etdump.so, which neither phones"):
-        make_target(phone).run(broken, RunRequest(artifact, Arm.ON), tmp_path / "out")
+        target.run(broken, RunRequest(artifact, Arm.ON), tmp_path / "out")
 
 
 ERRORS = [
@@ -236,9 +233,8 @@ ERRORS = [
 
 
 def test_error_of_a_phone_is_one_line(
-    phone: FakePhone, make_target: MakeTarget, start: StartRun
+    phone: FakePhone, target: AndroidTarget, start: StartRun
 ) -> None:
-    target = make_target(phone)
     for said, code, message in ERRORS:
         with pytest.raises(RunError) as caught:
             start(target, f"cat >&2 <<'SAID'\n{said}\nSAID\nexit {code}\n")
@@ -250,17 +246,16 @@ def test_error_of_a_phone_is_one_line(
 
 
 def test_a_runner_that_hangs_is_ended_on_the_phone(
-    phone: FakePhone, make_target: MakeTarget, start: StartRun
+    phone: FakePhone, target: AndroidTarget, start: StartRun
 ) -> None:
     with pytest.raises(RunError, match=r"did not finish within 2 s"):
-        start(make_target(phone), 600, timeout_seconds=2)
+        start(target, 600, timeout_seconds=2)
     assert leftovers(phone, prepared=True) == []
 
 
 def test_a_runner_killed_on_the_phone_is_a_clear_error(
-    phone: FakePhone, make_target: MakeTarget, start: StartRun
+    phone: FakePhone, target: AndroidTarget, start: StartRun
 ) -> None:
-    target = make_target(phone)
 
     def kill() -> None:
         deadline = time.monotonic() + 300
@@ -293,7 +288,7 @@ def test_a_throttled_run_says_so_and_the_next_waits(
 
 
 def test_heat_that_passes_during_a_run_is_seen(
-    phone: FakePhone, make_target: MakeTarget, start: StartRun, monkeypatch: pytest.MonkeyPatch
+    phone: FakePhone, target: AndroidTarget, start: StartRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pytest_sme2.targets.phone.processes._WATCH_SECONDS", 1)
     # Hot while it runs, until the watcher has looked; cool before and after.
@@ -301,11 +296,24 @@ def test_heat_that_passes_during_a_run_is_seen(
     hot = (
         f"echo 3 > {state}; until grep -q 'Status: 3' {seen}; do sleep 0.1; done; echo 0 > {state}"
     )
-    assert start(make_target(phone), hot, timeout_seconds=600).throttled
+    assert start(target, hot, timeout_seconds=600).throttled
     assert leftovers(phone, prepared=True) == []
 
 
 PLAN = SamplingPlan(threshold=None, looks=(3,), split=(1.0,), runs=3, warmup=0, budget_seconds=3600)
+
+
+def measured(target: AndroidTarget, start: StartRun, before: Callable[[int], None]) -> PairedTiming:
+    """Three pairs after two pilots, one of them twice; ``before`` gets each process's number."""
+    numbers = itertools.count(1)
+
+    def run_arm(label: str, /, *, warmup: int, runs: int) -> Run:
+        before(next(numbers))
+        return start(target, arm=Arm(label), warmup=warmup, runs=runs)
+
+    measurement = measure_pairs(Starter(run_arm), "off", "on", PLAN)
+    assert next(numbers) - 1 == 2 + 2 * 4
+    return measurement
 
 
 def test_a_throttled_pair_is_dropped_and_measured_again(
@@ -318,22 +326,16 @@ def test_a_throttled_pair_is_dropped_and_measured_again(
         told.append(line)
         phone.write(status, "0\n")
 
-    target = make_target(phone, emulated=False, progress=cool)
-    calls = 0
-
-    def run_arm(label: str, /, *, warmup: int, runs: int) -> Run:
-        nonlocal calls
-        calls += 1
+    def heat(number: int) -> None:
         # Two pilots and one pair have been: this is a process of the second pair.
-        if calls == 5:
+        if number == 5:
             phone.write(status, "2\n")
-        return start(target, arm=Arm(label), warmup=warmup, runs=runs)
 
-    measurement = measure_pairs(Starter(run_arm), "off", "on", PLAN)
+    target = make_target(phone, emulated=False, progress=cool)
+    measurement = measured(target, start, heat)
     assert len(measurement.pairs) == 3
     (dropped,) = measurement.dropped
     assert dropped.reason == "the device slowed itself down against heat"
-    assert calls == 2 + 2 * 4
     assert len(told) == 1
     assert "waiting to cool down (thermal status 2" in told[0]
 
@@ -345,20 +347,15 @@ def test_a_pair_under_another_clock_cap_does_not_count(
     cap = "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq"
     target = make_target(phone, emulated=False)
     before = target.fingerprint()
-    calls = 0
 
-    def run_arm(label: str, /, *, warmup: int, runs: int) -> Run:
-        nonlocal calls
-        calls += 1
+    def slow(number: int) -> None:
         # Two pilots and one pair have been; the second process of the next one is slowed down.
-        phone.write(cap, "1200000\n" if calls == 6 else "3600000\n")
-        return start(target, arm=Arm(label), warmup=warmup, runs=runs)
+        phone.write(cap, "1200000\n" if number == 6 else "3600000\n")
 
-    measurement = measure_pairs(Starter(run_arm), "off", "on", PLAN)
+    measurement = measured(target, start, slow)
     assert [entry.reason for entry in measurement.dropped] == [
         "the highest clock of core 0 was 1.20 GHz, and 3.60 GHz at the start"
     ]
-    assert calls == 2 + 2 * 4
     assert "at 3.60 GHz" in target.conditions()["clock caps"]
     assert target.fingerprint() == before
     # A phone that is capped from the start is another machine, and says so.
@@ -397,22 +394,11 @@ def test_another_abi_is_refused(lab: FakeLab, make_target: MakeTarget) -> None:
 
 
 def test_another_platforms_runner_is_refused(
-    phone: FakePhone, make_target: MakeTarget, make_runner: MakeRunner, start: StartRun
+    phone: FakePhone, target: AndroidTarget, make_runner: MakeRunner, start: StartRun
 ) -> None:
     runner = dataclasses.replace(make_runner(0), platform="macos-arm64")
     with pytest.raises(TargetError, match=r"for macos-arm64.*sme2 bundle --phone"):
-        start(make_target(phone), runner)
-
-
-def test_cleaning_leaves_nothing(
-    phone: FakePhone, make_target: MakeTarget, artifact: Artifact
-) -> None:
-    target: AndroidTarget = make_target(phone)
-    target.storage.put({"anything.pte": artifact.pte})
-    assert phone.files() != []
-    target.restore()
-    target.storage.clean()
-    assert phone.files() == []
+        start(target, runner)
 
 
 def test_old_files_go_and_used_ones_stay(
@@ -437,40 +423,33 @@ def code_of(
     files = ProcessFiles("model.pte", (), f"{place}/runner.json", None, None)
     run = PhoneRun(name, place, "/data/local/tmp", command, files, longest_seconds)
     (answer,) = run.parse(target.serial, target.device.shell(run.script(), timeout=600))
-    assert answer is not None
     return answer.code
 
 
 @pytest.mark.parametrize(("command", "code"), [("no-such-program", 127), ("false", 1)])
 def test_a_run_that_ends_at_once_tells_its_code_and_does_not_wait_for_its_watcher(
-    phone: FakePhone, make_target: MakeTarget, command: str, code: int
+    phone: FakePhone, target: AndroidTarget, command: str, code: int
 ) -> None:
     """The phone's shell loses a signal that comes between fork and exec, more often than not.
 
     toybox's ``timeout`` would tell 127 of half of those that say 1.
     """
-    target = make_target(phone)
     assert {code_of(target, f"at-once-{number}", (command,)) for number in range(10)} == {code}
 
 
-def test_a_process_that_hangs_is_ended_without_us(
-    phone: FakePhone, make_target: MakeTarget
-) -> None:
-    target = make_target(phone)
+def test_a_process_that_hangs_is_ended_without_us(target: AndroidTarget) -> None:
     assert code_of(target, "hangs", on_cores(("sleep", "600"), (0,)), longest_seconds=1) == 137
 
 
 def test_a_command_goes_to_the_phone_with_its_files(
-    phone: FakePhone, make_target: MakeTarget, tmp_path: Path
+    phone: FakePhone, target: AndroidTarget, tmp_path: Path
 ) -> None:
     """As ``sme2 run --command`` has it: the program, and what its arguments name."""
     script, model = make_spoken(tmp_path, "/system/bin/sh")
-    target = make_target(phone)
     command = f"{script} 14 50 100 1000 --model_path={model}"
     runner, artifact = observed_command(command, target.platform)
     run = target.run(runner, RunRequest(artifact, Arm.OFF), tmp_path / "run")
     assert run.wall_ns == (1_100_000_000,)
-    assert run.log is not None
     assert str(model) not in run.log.read_text()
     target.restore()
     assert leftovers(phone) == []

@@ -30,11 +30,6 @@ def phone(sme2_lab: FakeLab) -> FakePhone:
     return sme2_lab.add()
 
 
-@pytest.fixture
-def target(phone: FakePhone, make_target: MakeTarget) -> AndroidTarget:
-    return make_target(phone)
-
-
 def jobs(runner: Sme2Runner, toy: Artifact, folder: Path, **choices: object) -> list[Job]:
     facts = {"warmup": 0, "runs": 5, "turn": Turn(2, lead=1), **choices}
     return [
@@ -122,15 +117,6 @@ def test_a_time_limit_ends_both(
     assert leftovers(phone, prepared=True) == []
 
 
-def test_unequal_turns_are_refused(
-    target: AndroidTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path
-) -> None:
-    one, _ = jobs(bundle, toy, tmp_path)
-    _, other = jobs(bundle, toy, tmp_path, turn=Turn(1))
-    with pytest.raises(ValueError, match="equal"):
-        target.run_in_turns([one, other])
-
-
 def test_a_measurement_in_turns(
     phone: FakePhone, make_target: MakeTarget, bundle: Sme2Runner, toy: Artifact, tmp_path: Path
 ) -> None:
@@ -202,20 +188,7 @@ def test_a_stock_pair_shows_sme2_on_and_off(
         assert run.runner == "pair"
         assert len(run.wall_ns) == 2
         assert len(run.warmup_wall_ns) == 1
-        assert run.etdump is not None
         names[arm] = set(read_etdump(run.etdump).names)
     assert any("PF32" in name for name in names[Arm.ON])
     assert not any("PF32" in name for name in names[Arm.OFF])
-    assert leftovers(phone, prepared=True) == []
-
-
-def test_broken_program_is_an_error_of_the_stock_runner(
-    sme2_lab: FakeLab, make_target: MakeTarget, pair: PairRunner, tmp_path: Path
-) -> None:
-    path = tmp_path / "broken.pte"
-    path.write_bytes(b"not a program")
-    phone = sme2_lab.add()
-    target = make_target(phone)
-    with pytest.raises(RunError, match="SIGABRT"):
-        target.run(pair, RunRequest(make_artifact(path), Arm.OFF), tmp_path / "out")
     assert leftovers(phone, prepared=True) == []

@@ -62,7 +62,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 def profile(run: Run) -> Profile:
-    assert run.etdump is not None
     return build_profile(read_etdump(run.etdump))
 
 
@@ -72,7 +71,6 @@ def operators(run: Run) -> list[str]:
 
 def values(run: Run) -> np.ndarray:
     (output,) = run.outputs
-    assert output.file is not None
     return np.fromfile(output.file, np.dtype(output.dtype)).astype(np.float64)
 
 
@@ -94,10 +92,7 @@ def test_a_pair_on_a_mac_is_evidence(runs: Runs, variant: str) -> None:
     on, off = runs.on_mac(variant, Arm.ON), runs.on_mac(variant, Arm.OFF)
     assert (on.sme2_effective, off.sme2_effective) == (True, False)
     evidence = check_pair(
-        profile(on),
-        profile(off),
-        effective_on=on.sme2_effective,
-        effective_off=off.sme2_effective,
+        profile(on), profile(off), effective_on=on.sme2_effective, effective_off=off.sme2_effective
     )
     assert evidence.valid, evidence.message
     assert evidence.sme2_on > 0

@@ -124,13 +124,10 @@ def pip(monkeypatch):
     """What pip is called with, and what it answers."""
 
     class Pip:
+        returncode, stderr, timed_out, names = 0, "", False, GOOD
+
         def __init__(self):
-            self.returncode = 0
-            self.stderr = ""
-            self.timed_out = False
-            self.names = GOOD
-            self.calls = []
-            self.environment = {}
+            self.calls, self.environment = [], {}
 
         def __call__(self, arguments, *, timeout_seconds, environment):
             self.calls.append(list(arguments))

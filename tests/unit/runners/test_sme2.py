@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
-import threading
+import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,8 +84,6 @@ def test_exit_codes_are_explained_with_the_runners_message(runner, code, stderr,
 
 
 def test_the_exit_codes_are_those_of_the_sources():
-    import re
-
     header = (RUNNER_SOURCES / "failure.h").read_text()
     codes = {int(code) for code in re.findall(r"k\w+ = (\d+),", header)}
     assert codes == {0, *runners.EXIT_MEANINGS}
@@ -267,19 +267,10 @@ def test_a_cache_that_cannot_be_written(build, tmp_path):
 
 
 def test_workers_at_the_same_time_build_once(build, tmp_path):
-    found = []
-
-    def work() -> None:
-        found.append(wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path))
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 8
-    assert len(set(found)) == 1
-    assert build.calls == 1
+    make = functools.partial(wheel_runner, executorch="1.5.1", cache=tmp_path)
+    with ThreadPoolExecutor(8) as workers:
+        found = set(workers.map(make, ["linux-x86_64"] * 8))
+    assert len(found) == build.calls == 1
 
 
 def test_android_has_no_wheel(tmp_path):

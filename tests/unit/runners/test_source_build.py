@@ -99,7 +99,6 @@ def test_builds_stay_out_of_the_checkout(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"platform": "windows"}, "Choose one of: mac, linux, android"),
         ({"variant": "fast"}, "Choose one of: timing, xnnlog"),
         ({"jobs": 0}, "0 is not a number of jobs"),
         ({"options": (("-DX; rm", "1"),)}, "is not a CMake variable"),
@@ -391,9 +390,8 @@ def test_a_switch_without_effect_is_an_error(
 )
 def test_a_failed_build_shows_its_reason(miniature: Machine, line: str, message: str) -> None:
     (miniature.request.tree / "CMakeLists.txt").write_text(MINIATURE % line)
-    with pytest.raises(BuildError, match=message) as caught:
+    with pytest.raises(BuildError, match=f"{message}.*{source_plan.LOG}"):
         source_build.build(*miniature)
-    assert source_plan.LOG in str(caught.value)
 
 
 @pytest.mark.slow

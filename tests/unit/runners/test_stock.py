@@ -119,9 +119,18 @@ def test_the_command_speaks_the_stock_flags(pair: PairRunner) -> None:
     assert pair.command(request(), files())[:4] == loaded
 
 
-def test_a_comma_in_an_inputs_name_is_refused(pair: PairRunner) -> None:
-    with pytest.raises(RunError, match="separates its inputs by commas"):
-        pair.command(request(), files(("/a,b/0.bin",)))
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (files(("/a,b/0.bin",)), "separates its inputs by commas"),
+        (replace(files(), earlier=("/b.bin",)), "cannot fill a cache first"),
+    ],
+)
+def test_what_it_cannot_be_given_is_refused(
+    pair: PairRunner, given: ProcessFiles, message: str
+) -> None:
+    with pytest.raises(RunError, match=message):
+        pair.command(request(), given)
 
 
 @pytest.mark.parametrize(
@@ -218,19 +227,12 @@ def test_a_log_with_fewer_iterations_contradicts(tmp_path: Path, pair: PairRunne
         result(pair, tmp_path, dump(9, 5, 4, 4.2, 4.1), log="\n".join(LOG.splitlines()[:-1]))
 
 
-def test_it_cannot_fill_a_cache_first(pair: PairRunner) -> None:
-    files = ProcessFiles("/m.pte", (), "/r.json", "/e.etdump", None, earlier=("/b.bin",))
-    with pytest.raises(RunError, match="cannot fill a cache first"):
-        pair.command(request(), files)
-
-
 def test_the_method_is_named_where_there_are_several(pair: PairRunner) -> None:
-    files = ProcessFiles("/m.pte", (), "/r.json", "/e.etdump", None)
     asked = request()
     # It would run the first one, whatever its name is.
     named = replace(asked, artifact=replace(asked.artifact, method="forward"))
-    assert pair.command(named, files)[-1] == "--method_name=forward"
-    assert not any("method" in word for word in pair.command(asked, files))
+    assert pair.command(named, files())[-1] == "--method_name=forward"
+    assert not any("method" in word for word in pair.command(asked, files()))
 
 
 def test_one_binary_does_for_an_experiment(tmp_path: Path) -> None:
@@ -243,5 +245,4 @@ def test_one_binary_does_for_an_experiment(tmp_path: Path) -> None:
         assert (runner.folder / runner.program(arm)).read_bytes() == binary.read_bytes()
     assert single_runner(binary, cache=tmp_path / "cache").folder == runner.folder
     asked = replace(request(), extra_arguments=("--method_name=forward",))
-    files = ProcessFiles("/m.pte", (), "/r.json", "/e.etdump", None)
-    assert runner.command(asked, files)[-1] == "--method_name=forward"
+    assert runner.command(asked, files())[-1] == "--method_name=forward"

@@ -289,8 +289,7 @@ def test_a_machine_without_adb_takes_the_fake_phones(
 ) -> None:
     told: list[str] = []
     monkeypatch.setattr("pytest_sme2.targets.phone.adb.find_adb", lambda: None)
-    adb, adbd, shell, tools, patchelf = (tmp_path / name for name in ("adb", "d", "sh", "t", "p"))
-    parts = Parts(adb, adbd, shell, tools, patchelf, ())
+    parts = Parts(*(tmp_path / name for name in ("adb", "d", "sh", "t", "p")), libraries=())
     monkeypatch.setattr("pytest_sme2.fake_phone.parts.find_parts", lambda progress: parts)
     assert device._adb(told.append) == tmp_path / "adb"
     # Where nobody can be told, nothing is fetched.

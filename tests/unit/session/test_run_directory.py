@@ -161,20 +161,20 @@ def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StorageError, match=r"run: cannot be written: it is a link"):
-        make_place(job(tmp_path / "run"))
+        make_place(job(tmp_path / "run"), "linux", emulated=False)
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_outputs_do_not_follow_a_link(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "file").touch()
-    place = make_place(job(tmp_path / "run"))
+    place = make_place(job(tmp_path / "run"), "linux", emulated=False)
     place.outputs.symlink_to(tmp_path / "elsewhere")
-    make_place(job(tmp_path / "run"))
+    make_place(job(tmp_path / "run"), "linux", emulated=False)
     assert not place.outputs.is_symlink()
     place.outputs.mkdir()
     (place.outputs / "output_0.bin").symlink_to(tmp_path / "elsewhere" / "file")
-    make_place(job(tmp_path / "run"))
+    make_place(job(tmp_path / "run"), "linux", emulated=False)
     assert not place.outputs.exists()
     assert (tmp_path / "elsewhere" / "file").exists()
 

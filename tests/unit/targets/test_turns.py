@@ -86,7 +86,6 @@ def test_one_runs_while_the_other_rests_and_the_first_alternates(make: Make, jou
 def test_failing_process_is_reported(make: Make, journal: Path) -> None:
     answers = run_in_turns([make("a"), make("b", program=CRASH)], 3, timeout_seconds=600)
     assert answers[0] is None
-    assert answers[1] is not None
     assert answers[1].returncode == 1
     assert "broken" in answers[1].stderr
     assert not answers[1].timed_out
@@ -96,7 +95,6 @@ def test_one_that_never_starts_to_wait_ends_it_all(make: Make) -> None:
     answers = run_in_turns(
         [make("a", program="raise SystemExit(3)"), make("b")], 3, timeout_seconds=600
     )
-    assert answers[0] is not None
     assert answers[0].returncode == 3
     assert answers[1] is None
 
@@ -116,14 +114,12 @@ def _when_time_is_up(make: Make, **second: Any) -> list[Finished | None]:
 def test_one_that_hangs_is_ended_when_time_is_up(make: Make) -> None:
     answers = _when_time_is_up(make, program=HANG)
     assert answers[0] is None
-    assert answers[1] is not None
     assert answers[1].timed_out
 
 
 def test_process_that_takes_too_many_turns_is_reported(make: Make) -> None:
     answers = _when_time_is_up(make, turns=9)
     assert answers[0] is None
-    assert answers[1] is not None
     assert answers[1].returncode != 0
 
 

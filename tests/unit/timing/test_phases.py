@@ -33,9 +33,7 @@ def run(steps_ns: tuple[int, ...]) -> Run:
     folder = Path()
     artifact = Artifact("net", "fp32", folder, folder, "", (), ())
     request = RunRequest(artifact, Arm.OFF)
-    return Run(
-        request, "linux", "wheel", False, None, (1,), (1,), 1, None, None, (), step_wall_ns=steps_ns
-    )
+    return Run(request, "linux", "wheel", False, None, (1,), step_wall_ns=steps_ns)
 
 
 def slower(found: Floats) -> list[tuple[str, int]]:

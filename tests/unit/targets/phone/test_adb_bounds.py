@@ -24,11 +24,7 @@ def phone(answer: bytes) -> Iterator[AdbDevice]:
 
 @pytest.mark.parametrize(
     "answer",
-    [
-        OPENED + b"\1\xff\xff\xff\xff",
-        OPENED + b"\3\0\0\0\0",
-        b"HTTP/1.1 400 Bad Request",
-    ],
+    [OPENED + b"\1\xff\xff\xff\xff", OPENED + b"\3\0\0\0\0", b"HTTP/1.1 400 Bad Request"],
     ids=["a-huge-packet", "an-end-without-code", "another-server"],
 )
 def test_what_is_not_the_protocol_is_one_error(answer: bytes) -> None:

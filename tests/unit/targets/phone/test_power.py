@@ -52,20 +52,16 @@ def test_the_temperature_is_that_of_a_cpu_or_the_skin_at_this_moment() -> None:
 
 
 def test_all_zones_are_recorded_as_they_are() -> None:
-    where = "/sys/class/thermal/thermal_zone"
-    lines = [
-        f"{where}0/type:cpu-0-0",
-        f"{where}1/type:soc",
-        f"{where}10/type:cpu-0-0",
-        f"{where}11/type:broken",
-        f"{where}12/type:silent",
-        f"{where}0/temp:41200",
-        f"{where}1/temp:62",
-        f"{where}10/temp:-500",
-        f"{where}11/temp:n/a",
-        "something else",
-    ]
-    assert parse_zones("\n".join(lines)) == {"cpu-0-0": 41.2, "soc": 62.0, "cpu-0-0 (10)": -500.0}
+    known = (
+        *("0/type:cpu-0-0", "1/type:soc", "10/type:cpu-0-0", "11/type:broken", "12/type:silent"),
+        *("0/temp:41200", "1/temp:62", "10/temp:-500", "11/temp:n/a"),
+    )
+    lines = [f"/sys/class/thermal/thermal_zone{line}" for line in known]
+    assert parse_zones("\n".join([*lines, "something else"])) == {
+        "cpu-0-0": 41.2,
+        "soc": 62.0,
+        "cpu-0-0 (10)": -500.0,
+    }
     assert parse_zones("") == {}
 
 

@@ -158,10 +158,7 @@ def test_kinds_go_from_fast_to_slow() -> None:
     ],
 )
 def test_which_cores_are_picked(
-    choice: str | tuple[int, ...],
-    cores: tuple[Core, ...],
-    threads: int,
-    expected: tuple[int, ...],
+    choice: str | tuple[int, ...], cores: tuple[Core, ...], threads: int, expected: tuple[int, ...]
 ) -> None:
     assert pick_cores(choice, cores, threads) == expected
 

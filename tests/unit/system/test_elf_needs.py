@@ -11,8 +11,16 @@ from typing import Any
 import pytest
 
 from pytest_sme2.errors import ElfError
-from pytest_sme2.runners.abi import refused_by_phones, unmet_needs
-from pytest_sme2.system.elf import AARCH64, Layout, is_elf, machine_name, read_layout, read_needs
+from pytest_sme2.system.elf import (
+    AARCH64,
+    Layout,
+    is_elf,
+    machine_name,
+    read_layout,
+    read_needs,
+    refused_by_phones,
+    unmet_needs,
+)
 
 
 def make_elf(
@@ -62,7 +70,6 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_a_real_program() -> None:
     needs = read_needs(Path("/bin/sh").resolve())
     assert "libc.so.6" in needs.libraries
-    assert needs.interpreter is not None
     assert "ld-linux" in needs.interpreter
 
 
