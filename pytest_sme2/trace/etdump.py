@@ -7,6 +7,7 @@ gathered across all runs at once. What the numbers mean is said at ``results.Col
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -170,59 +171,34 @@ def _nest_within_calls(events: Events, parent: Rows, rows: Rows) -> None:
     parent[rows[found]] = rows[place[found]]
 
 
-_NEIGHBOURS = 8
+_ROUNDS = 20
 
 
 def _next_not_greater(start: NDArray[np.uint64], strictly: NDArray[np.bool_]) -> Rows:
     """For each position the next one whose start is not greater (less where ``strictly``).
 
-    The number of positions where there is none. Climbs and descends a tree of minima for all
-    positions at once, so that no arrangement of events costs more than n log n.
+    The number of positions where there is none.
     """
     count = start.size
-    limit = start - strictly.astype(np.uint64)
-    hopeless = strictly & (start == 0)
-    answer = np.full(count, count, dtype=np.int64)
-    waiting = ~hopeless
-    # Most are found nearby, and looking at neighbours costs a fraction of climbing.
-    for step in range(1, min(_NEIGHBOURS, count - 1) + 1):
-        hit = np.flatnonzero(waiting[:-step] & (start[step:] <= limit[:-step]))
-        answer[hit] = hit + step
-        waiting[hit] = False
-    asking = np.flatnonzero(waiting)
-    if not asking.size:
-        return answer
-    levels = [start]
-    while levels[-1].size > 1:
-        level = levels[-1]
-        if level.size % 2:
-            # No limit reaches the padding: an event that starts at the last tick is empty.
-            level = levels[-1] = np.append(level, np.uint64(2**64 - 1))
-        levels.append(np.minimum(level[0::2], level[1::2]))
-
-    node = asking + 1
-    for height, level in enumerate(levels):
-        inside = node < level.size
-        asking, node = asking[inside], node[inside]
-        if not asking.size:
-            break
-        odd = (node & 1) == 1
-        hit = odd & (level[node] <= limit[asking])
-        if hit.any():
-            answer[asking[hit]] = _descend(levels, height, node[hit], limit[asking[hit]])
-            asking, node, odd = asking[~hit], node[~hit], odd[~hit]
-        node = (node + odd) >> 1
-    return answer
-
-
-def _descend(
-    levels: list[NDArray[np.uint64]], height: int, node: Rows, limit: NDArray[np.uint64]
-) -> Rows:
-    """The first leaf under each node that is not greater than its limit."""
-    for level in reversed(levels[:height]):
-        node = node * 2
-        node += level[node] > limit
-    return node
+    answer = np.append(np.arange(1, count + 1), count)
+    waiting = np.arange(count)
+    # What lies between a wrong answer and its own answer is wrong as well: it is passed over.
+    for _ in range(_ROUNDS):
+        waiting = waiting[answer[waiting] < count]
+        here, there = start[waiting], start[answer[waiting]]
+        waiting = waiting[(there > here) | (strictly[waiting] & (there == here))]
+        answer[waiting] = answer[answer[waiting]]
+    if waiting.size:
+        # A file that was made to take many rounds: position by position.
+        starts = start.tolist()
+        limits = list(map(operator.sub, starts, strictly.tolist()))
+        open_ones: list[int] = []
+        answer[:] = count
+        for place, value in enumerate(starts):
+            while open_ones and limits[open_ones[-1]] >= value:
+                answer[open_ones.pop()] = place
+            open_ones.append(place)
+    return answer[:-1]
 
 
 IDENTIFIER = b"ED00"
