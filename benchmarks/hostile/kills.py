@@ -1,4 +1,4 @@
-"""kill -9 at random moments, of any process of a command; then the same command again.
+"""kill -9 at random moments, of any process of a command, some in a row; then the command again.
 
 Clean: no process is left, no lock held, old or new files and no halves of them, and the command
 works the next time as if nothing had happened.
@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from benchmarks.hostile.stage import (
     Attempt,
@@ -30,43 +29,59 @@ from benchmarks.hostile.stage import (
     merging,
 )
 
+KILLS = 5
+"""Of each trial, in a row, so that one also meets what the one before it left."""
 
-def _strike(chance: Random, stage: Stage, command: list[str], seconds: float) -> None:
-    """Start the command, and kill one of its processes at some moment."""
-    moment, whom = chance.random(), chance.random()
-    process = stage.start(command)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(moment * seconds)
-    below = descendants(process.pid)
-    # The main one half of the time: it is the one whose death nobody is left to handle.
-    victim = process.pid if whom < 0.5 or not below else below[int(whom * 1e6) % len(below)]
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(victim, signal.SIGKILL)
-    ending = finish(process)
-    if victim != process.pid:
-        ending.expect_plain()
-        expect(ending.code in (0, 1, 2, 3), f"ended with {ending.code}:\n{ending.said[-2000:]}")
+
+def _strike(
+    chance: Random, stage: Stage, command: list[str], seconds: float, check: Callable[[], None]
+) -> None:
+    """Start the command again and again, and kill one of its processes at some moment."""
+    struck = 0
+    while struck < KILLS:
+        moment, whom = chance.random(), chance.random()
+        process = stage.start(command)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(moment * seconds)
+        below = descendants(process.pid)
+        # The main one half of the time: it is the one whose death nobody is left to handle.
+        victim = process.pid if whom < 0.5 or not below else below[int(whom * 1e6) % len(below)]
+        # A command that was quicker than usual is over by now, and does not count.
+        struck += process.poll() is None
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+        ending = finish(process)
+        if victim != process.pid:
+            ending.expect_plain()
+            expect(ending.code in (0, 1, 2, 3), f"ended with {ending.code}:\n{ending.said[-2000:]}")
+        stage.check_whole()
+        check()
 
 
 def _again(stage: Stage, command: list[str]) -> None:
-    stage.check_whole()
     stage.run(command).expect_success("the same command afterwards")
     stage.check_whole()
     stage.check_no_leftovers()
 
 
-def killed(words: Callable[[Stage], list[str]], **missing: Any) -> Attempt:
-    """A command whose parts are not made yet."""
+def killed(words: Callable[[Stage], list[str]], missing: str = "") -> Attempt:
+    """A command; what it makes itself, a part of the cache, is ``missing`` each time."""
+    absent = {missing: False} if missing else {}
 
     @functools.cache
     def seconds() -> float:
         with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
-            stage = make_stage(Path(folder), **missing)
+            stage = make_stage(Path(folder), **absent)
             return _seconds(stage, words(stage))
 
     def attempt(chance: Random, folder: Path) -> None:
-        stage = make_stage(folder, **missing)
-        _strike(chance, stage, words(stage), seconds())
+        stage = make_stage(folder, **absent)
+
+        def forget() -> None:
+            if missing:
+                shutil.rmtree(folder / "cache" / missing, ignore_errors=True)
+
+        _strike(chance, stage, words(stage), seconds(), forget)
         _again(stage, words(stage))
 
     return attempt
@@ -87,9 +102,13 @@ def update(chance: Random, folder: Path) -> None:
     # Something that the next update changes, so that old and new differ.
     old = path.read_text().replace('"weights": "random', '"weights": "once random')
     path.write_text(old)
-    _strike(chance, stage, stage.update(), seconds)
-    whole = path.read_text() == old or '"weights": "random' in path.read_text()
-    expect(whole, "the baseline is neither the old nor the new one")
+
+    def check() -> None:
+        whole = path.read_text() == old or '"weights": "random' in path.read_text()
+        expect(whole, "the baseline is neither the old nor the new one")
+        path.write_text(old)
+
+    _strike(chance, stage, stage.update(), seconds, check)
     _again(stage, stage.update())
     expect('"weights": "random' in path.read_text(), "the baseline was not updated")
 
@@ -99,10 +118,13 @@ def merge(chance: Random, folder: Path) -> None:
     stage = make_stage(folder)
     command = merging(stage)
     seconds, whole = _whole_merge()
-    _strike(chance, stage, command, seconds)
-    found = _names(stage.out) if stage.out.exists() else whole
-    expect(found == whole, f"the merged folder is not whole: {sorted(whole - found)[:3]}")
-    shutil.rmtree(stage.out, ignore_errors=True)
+
+    def check() -> None:
+        found = _names(stage.out) if stage.out.exists() else whole
+        expect(found == whole, f"the merged folder is not whole: {sorted(whole - found)[:3]}")
+        shutil.rmtree(stage.out, ignore_errors=True)
+
+    _strike(chance, stage, command, seconds, check)
     _again(stage, command)
 
 
@@ -112,10 +134,13 @@ def history(chance: Random, folder: Path) -> None:
     command = merging(stage)
     kept = folder / "history"
     command += ["--history", str(kept)]
-    _strike(chance, stage, command, _whole_merge()[0])
-    if (kept / "history.sqlite").exists():
-        stage.run(stage.sme2("history", kept)).expect_plain()
-    shutil.rmtree(stage.out, ignore_errors=True)
+
+    def check() -> None:
+        if (kept / "history.sqlite").exists():
+            stage.run(stage.sme2("history", kept)).expect_plain()
+        shutil.rmtree(stage.out, ignore_errors=True)
+
+    _strike(chance, stage, command, _whole_merge()[0], check)
     _again(stage, command)
     stage.run(stage.sme2("history", kept)).expect_success("a history that was added to again")
 
@@ -133,15 +158,15 @@ def _names(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
-export = killed(Stage.export, exports=False)
-build = killed(Stage.measure, runners=False)
+export = killed(Stage.export, missing="exports")
+build = killed(Stage.measure, missing="runners")
 measure = killed(Stage.emulate)
 
 SUBJECTS = (
-    Subject("kill-export", "kill -9 during an export", 200, 1, export),
-    Subject("kill-build", "kill -9 while the runner is built", 8, 1, build),
-    Subject("kill-measure", "kill -9 during a measurement on the emulator", 200, 1, measure),
-    Subject("kill-update", "kill -9 during --update-baselines", 200, 1, update),
-    Subject("kill-merge", "kill -9 during a merge", 200, 1, merge),
-    Subject("kill-history", "kill -9 while a run is added to a history", 200, 1, history),
+    Subject("kill-export", f"{KILLS} times kill -9 during an export", 40, 1, export),
+    Subject("kill-build", f"{KILLS} times kill -9 while the runner is built", 2, 1, build),
+    Subject("kill-measure", f"{KILLS} times kill -9 on the emulator", 40, 1, measure),
+    Subject("kill-update", f"{KILLS} times kill -9 during --update-baselines", 40, 1, update),
+    Subject("kill-merge", f"{KILLS} times kill -9 during a merge", 40, 1, merge),
+    Subject("kill-history", f"{KILLS} times kill -9 while a history grows", 40, 1, history),
 )
