@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import operator
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -85,7 +86,7 @@ _ANDROID = (b"\x01\0\0\0Android\0", b"\0Android (")
 _EH_FRAME_HEADER = b"\x01\x1b\x03\x3b"
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Function:
     """One function's place in the file's own address space."""
 
@@ -93,6 +94,9 @@ class Function:
     size: int
     name: str
     """Empty if only the unwind table has it."""
+
+
+_PLACE = operator.attrgetter("address", "size", "name")
 
 
 @dataclass(frozen=True)
@@ -212,7 +216,7 @@ def read_elf(path: Path) -> ElfFile:
     data = _read_elf64(path)
     with _undamaged(path):
         segments, headers = _segments(data, _LOAD), _segments(data, _EH_FRAME)
-        symbols = tuple(sorted(set(_symbols(data))))
+        symbols = tuple(sorted(set(_symbols(data)), key=_PLACE))
         starts = {symbol.address for symbol in symbols}
         unnamed = tuple(
             function
@@ -220,7 +224,7 @@ def read_elf(path: Path) -> ElfFile:
             for function in _unwind_functions(data, header)
             if function.address not in starts
         )
-    return ElfFile(path, segments, symbols, tuple(sorted(unnamed)))
+    return ElfFile(path, segments, symbols, tuple(sorted(unnamed, key=_PLACE)))
 
 
 def read_binary(data: bytes, where: str, wanted: re.Pattern[bytes]) -> Binary:

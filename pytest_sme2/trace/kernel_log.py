@@ -32,6 +32,7 @@ from pytest_sme2.system.elf import ElfFile, Function, read_elf
 from pytest_sme2.system.wording import count
 from pytest_sme2.trace.instructions import counts_of
 
+_LONGEST_LINE = 16384
 _OPENED = re.compile(rb'([^/"]+)",O_[^)]*\) = (\d{1,9})\s*$')
 _NUMBER = rb"(0x[0-9a-f]{1,16}|\d{1,19})"
 _MAPPED = re.compile(
@@ -58,16 +59,20 @@ class CodeMap:
     def __init__(self, libraries: Iterable[Path]) -> None:
         self._libraries = {path.name: path for path in libraries}
         self._open: dict[int, Path | None] = {}
-        self._elves: dict[Path, ElfFile] = {}
         self._mappings: list[tuple[range, int, ElfFile]] = []
         """Addresses, and the offset in the file of the first of them."""
 
-    def take(self, line: bytes) -> None:
-        """One line of the log, of any kind."""
-        if b"mmap" in line:
-            self._mapped(line)
-        elif b'",O_' in line:
-            self._opened(line)
+    def take(self, part: bytes) -> None:
+        """Lines of the log, of any kind."""
+        # Most have nothing to say about where libraries are.
+        if b"mmap" in part or b'",O_' in part:
+            for line in part.split(b"\n"):
+                if len(line) > _LONGEST_LINE:
+                    continue
+                if b"mmap" in line:
+                    self._mapped(line)
+                elif b'",O_' in line:
+                    self._opened(line)
 
     def place(self, address: int) -> CodePlace | None:
         """None where no known file was mapped."""
@@ -86,11 +91,17 @@ class CodeMap:
         path = self._open.get(int(match[3])) if match and b"PROT_EXEC" in match[2] else None
         if match is None or path is None:
             return
-        if path not in self._elves:
-            self._elves[path] = read_elf(path)
+        state = path.stat()
+        elf = _known_elf(path, state.st_mtime_ns, state.st_size)
         size, offset, start = map(_number, match.group(1, 4, 5))
         # The newest first: what is mapped over something else hides it.
-        self._mappings.insert(0, (range(start, start + size), offset, self._elves[path]))
+        self._mappings.insert(0, (range(start, start + size), offset, elf))
+
+
+@functools.lru_cache(maxsize=64)
+def _known_elf(path: Path, changed_ns: int, size: int) -> ElfFile:
+    """The libraries are those of every run, and reading them takes longer than a small run."""
+    return read_elf(path)
 
 
 def _number(word: bytes) -> int:
@@ -127,8 +138,9 @@ def family_of(name: str) -> KernelFamily:
 
 # --- From the emulator's log ----------------------------------------------------------------------
 
-_LONGEST_LINE = 16384
-_INSTRUCTION = re.compile(rb"0x([0-9a-f]{1,16}):(?:  [0-9a-f]{8}  (\S+) *(.*))?")
+_PIECE_BYTES = 1 << 17
+_ADDRESS = re.compile(rb"^0x([0-9a-f]{1,16}):", re.MULTILINE)
+_INSTRUCTION = re.compile(rb"^0x[0-9a-f]{1,16}:  [0-9a-f]{8}  (\S+) *(.*)$", re.MULTILINE)
 # Of Advanced SIMD, and of SVE.
 _VECTOR_OPERAND = re.compile(rb"\bv\d+\.\d*[bhsd]\b|\bz\d+\.[bhsdq]\b")
 _SME_INSTRUCTION = re.compile(rb"\bza(?:\d|\b|t)|^(?:smstart|smstop)")
@@ -150,15 +162,30 @@ def census_from_qemu_log(log: Path, libraries: Iterable[Path], arm: Arm) -> Kern
     gives the kernels that it does hold.
     """
     reader = _LogReader(CodeMap(libraries))
-    with log.open("rb") as file:
-        for line in iter(lambda: file.readline(_LONGEST_LINE), b""):
-            reader.take(line)
+    for part in _parts(log):
+        reader.take(part)
     return KernelCensus(
         arm=arm,
         source="emulator",
         kernels=_in_order(reader.kernels()),
         blocks=reader.blocks,
     )
+
+
+def _parts(log: Path) -> Iterator[bytes]:
+    """The lines of a log in pieces, each from the beginning of a block on."""
+    held = b""
+    with log.open("rb") as file:
+        while read := file.read(_PIECE_BYTES):
+            first, *others = (held + read).split(b"\nIN:")
+            *whole, held = (first, *(b"IN:" + other for other in others))
+            yield from whole
+            if len(held) > _PIECE_BYTES:
+                # Many lines of something else; or a single one, which says nothing.
+                lines, _, held = held.rpartition(b"\n")
+                yield lines
+                held = held[:_PIECE_BYTES]
+    yield held
 
 
 _Place = tuple[str, int]
@@ -184,18 +211,15 @@ class _LogReader:
     _named: Counter[str] = field(default_factory=Counter)
     _bounded: dict[_Place, _Seen] = field(default_factory=lambda: defaultdict(Counter))
     _unbounded: dict[_Place, _Seen] = field(default_factory=lambda: defaultdict(Counter))
-    _symbol: str | None = None
-    """The symbol the emulator itself printed for the block whose first line is next."""
-    _current: _Seen | None = None
 
-    def take(self, line: bytes) -> None:
-        if line.startswith(b"0x"):
-            self._instruction(line)
-        elif line.startswith(b"IN:"):
-            self._symbol = line[3:].strip().decode("ascii", "replace")
-            self._current = None
-        else:
-            self.code.take(line)
+    def take(self, part: bytes) -> None:
+        if part.startswith(b"IN:") and (address := _ADDRESS.search(part)):
+            self.blocks += 1
+            symbol = part[3 : part.index(b"\n")].strip().decode("ascii", "replace")
+            seen = self._block(int(address[1], 16), symbol)
+            for mnemonic, operands in _INSTRUCTION.findall(part) if seen is not None else ():
+                self._look_at(seen, mnemonic, operands)
+        self.code.take(part)
 
     def kernels(self) -> Iterator[Kernel]:
         for name, times in self._named.items():
@@ -207,19 +231,6 @@ class _LogReader:
             family = _family_by_code(seen)
             if family is not None:
                 yield Kernel(f"{library}+{address:#x}", family, seen["blocks"], named=False)
-
-    def _instruction(self, line: bytes) -> None:
-        if self._symbol is None and self._current is None:
-            return
-        match = _INSTRUCTION.match(line)
-        if match is None:
-            return
-        if self._symbol is not None:
-            self.blocks += 1
-            self._current = self._block(int(match[1], 16), self._symbol)
-            self._symbol = None
-        if self._current is not None and match[2]:
-            self._look_at(self._current, match[2], match[3])
 
     def _block(self, address: int, symbol: str) -> _Seen | None:
         """Count a block; what is returned wants to see the block's instructions."""
@@ -340,11 +351,8 @@ def read_counts(
     emulator's log. ``libraries`` are the files that code may stand in.
     """
     code = CodeMap(libraries)
-    with rest.open("rb") as file:
-        for line in file:
-            # Instructions are most of it, and say nothing about where libraries are.
-            if not line.startswith(b"0x"):
-                code.take(line)
+    for part in _parts(rest):
+        code.take(part)
     reader = _Reader(code, vector_bits)
     try:
         with counts.open(encoding="ascii", errors="replace") as lines:
