@@ -173,12 +173,12 @@ class Counts:
 
 
 # ``dataclasses.astuple`` copies every number on its way, which took half of a report's time.
-_numbers = attrgetter(*(entry.name for entry in fields(Counts)))
+numbers_of = attrgetter(*(entry.name for entry in fields(Counts)))
 
 
 def total_of(counts: Iterable[Counts]) -> Counts:
     """The sum of all of them."""
-    columns = zip(*map(_numbers, counts), strict=True)
+    columns = zip(*map(numbers_of, counts), strict=True)
     return Counts(*map(sum, columns))
 
 

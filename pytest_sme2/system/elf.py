@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 import operator
 import re
 import struct
@@ -148,7 +149,13 @@ class ElfFile:
 
     def function_at(self, address: int) -> Function | None:
         """The function that contains ``address``; one with a name if possible."""
-        return _enclosing(self.symbols, address) or _enclosing(self.unnamed, address)
+        named, others = self._starts
+        return _enclosing(self.symbols, named, address) or _enclosing(self.unnamed, others, address)
+
+    @functools.cached_property
+    def _starts(self) -> tuple[list[int], list[int]]:
+        named, others = ([one.address for one in of] for of in (self.symbols, self.unnamed))
+        return named, others
 
 
 def is_elf(path: Path) -> bool:
@@ -256,8 +263,8 @@ def _code(data: bytes) -> list[tuple[int, int]]:
     ]
 
 
-def _enclosing(functions: tuple[Function, ...], address: int) -> Function | None:
-    index = bisect.bisect_right(functions, address, key=lambda function: function.address) - 1
+def _enclosing(functions: tuple[Function, ...], starts: list[int], address: int) -> Function | None:
+    index = bisect.bisect_right(starts, address) - 1
     if index < 0:
         return None
     function = functions[index]

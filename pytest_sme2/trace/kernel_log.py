@@ -8,11 +8,12 @@ the two are kept apart, because a candidate need not have run.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from pytest_sme2.results import (
     Segment,
     total_of,
 )
+from pytest_sme2.results.evidence import numbers_of
 from pytest_sme2.system.elf import ElfFile, Function, read_elf
 from pytest_sme2.system.wording import count
 from pytest_sme2.trace.instructions import counts_of
@@ -394,7 +396,7 @@ class _Reader:
     def _block(self, number: str, address: str, *words: str) -> None:
         total = total_of(counts_of(int(word, 16), self._vector_bytes) for word in words)
         owner = _owner(self._code, int(address, 16))
-        self._blocks[number] = owner, np.array(astuple(total), dtype=np.int64)
+        self._blocks[number] = owner, np.array(numbers_of(total), dtype=np.int64)
 
     def _executed(self, number: str, times: str) -> None:
         if self._tracing:
