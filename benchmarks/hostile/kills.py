@@ -66,16 +66,18 @@ def _again(stage: Stage, command: list[str]) -> None:
 
 def killed(words: Callable[[Stage], list[str]], missing: str = "") -> Attempt:
     """A command; what it makes itself, a part of the cache, is ``missing`` each time."""
-    absent = {missing: False} if missing else {}
+
+    def make(folder: Path) -> Stage:
+        return make_stage(folder, exports=missing != "exports", runners=missing != "runners")
 
     @functools.cache
     def seconds() -> float:
         with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
-            stage = make_stage(Path(folder), **absent)
+            stage = make(Path(folder))
             return _seconds(stage, words(stage))
 
     def attempt(chance: Random, folder: Path) -> None:
-        stage = make_stage(folder, **absent)
+        stage = make(folder)
 
         def forget() -> None:
             if missing:

@@ -219,8 +219,9 @@ class _LogReader:
             self.blocks += 1
             symbol = part[3 : part.index(b"\n")].strip().decode("ascii", "replace")
             seen = self._block(int(address[1], 16), symbol)
-            for mnemonic, operands in _INSTRUCTION.findall(part) if seen is not None else ():
-                self._look_at(seen, mnemonic, operands)
+            if seen is not None:
+                for mnemonic, operands in _INSTRUCTION.findall(part):
+                    self._look_at(seen, mnemonic, operands)
         self.code.take(part)
 
     def kernels(self) -> Iterator[Kernel]:
