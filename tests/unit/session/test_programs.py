@@ -105,11 +105,6 @@ def test_every_method_is_a_case_and_forward_keeps_the_name_of_the_program(tmp_pa
     assert path.name == "net=3Ascale-as-exported.json"
 
 
-def test_a_program_of_one_method_names_none(folder: Path) -> None:
-    case = program_case(folder / "toy_fp16.pte", method="forward")
-    assert (case.id, case.method, case.program.method) == ("toy_fp16-as exported", None, None)
-
-
 def test_a_method_that_cannot_be_run_leaves_the_others(tmp_path: Path) -> None:
     whole = (PROGRAMS / "methods.pte").read_bytes()
     # The names of backends are shared by no two methods: the last one is that of the last method.
@@ -143,7 +138,10 @@ def test_inputs_of_a_method_have_its_name(tmp_path: Path) -> None:
 
 def test_inputs_and_expected_outputs_are_taken_from_beside_the_program(folder: Path) -> None:
     program = folder / "toy_fp16.pte"
-    plain = program_case(program).program
+    case = program_case(program, method="forward")
+    # A program of one method names none.
+    assert (case.id, case.method, case.program.method) == ("toy_fp16-as exported", None, None)
+    plain = case.program
     assert (plain.variant, plain.input_files, plain.reference_files) == (AS_EXPORTED, (), ())
     assert plain.inputs == (TensorSpec("float16", (1, 3, 16, 16)),)
 
@@ -157,6 +155,11 @@ def test_inputs_and_expected_outputs_are_taken_from_beside_the_program(folder: P
     assert (found.input_files, found.reference_files) == ((given,), (expected,))
     other = program_case(folder / "toy_int8.pte").program
     assert other.input_files == ()
+    alone = folder / "alone"
+    alone.mkdir()
+    (alone / "input_0.bin").write_bytes(bytes(1536))
+    only = program_case(Path(shutil.copy(program, alone))).program
+    assert only.input_files == (alone / "input_0.bin",)
 
     given.write_bytes(b"1")
     with pytest.raises(ProgramError, match=r"toy_fp16\.input_0\.bin has 1 bytes.*have 1536 bytes"):
@@ -173,13 +176,6 @@ def test_inputs_that_come_first_are_those_of_several_inferences(folder: Path) ->
     before.write_bytes(bytes(1537))
     with pytest.raises(ProgramError, match=r"earlier_0.bin has 1537 bytes.*for each inference"):
         program_case(program)
-
-
-def test_the_only_program_of_a_folder_needs_no_name_before_its_inputs(tmp_path: Path) -> None:
-    shutil.copy(PROGRAMS / "toy_fp16.pte", tmp_path)
-    (tmp_path / "input_0.bin").write_bytes(bytes(1536))
-    found = program_case(tmp_path / "toy_fp16.pte").program
-    assert found.input_files == (tmp_path / "input_0.bin",)
 
 
 def test_a_record_beside_a_program_is_used(tmp_path: Path) -> None:
@@ -199,13 +195,10 @@ def test_files_of_one_name_are_told_apart_by_their_folders(folder: Path) -> None
     assert all(case.program is not None and case.program.model == case.model for case in cases)
 
 
-def test_a_name_with_brackets_is_a_file(folder: Path) -> None:
-    odd = folder / "a[1].pte"
-    shutil.copy(PROGRAMS / "toy_fp16.pte", odd)
+def test_what_is_not_there_is_a_usage_error_and_a_name_may_have_brackets(tmp_path: Path) -> None:
+    odd = shutil.copy(PROGRAMS / "toy_fp16.pte", tmp_path / "a[1].pte")
     assert list(reasons(str(odd))) == ["a[1]"]
-
-
-def test_what_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "a[1].pte").unlink()
     with pytest.raises(UsageError, match="There is no program"):
         program_cases([str(tmp_path / "*.pte")], (1,))
     with pytest.raises(UsageError, match="There is no program"):

@@ -31,10 +31,7 @@ PACK, MOPA = "kai_run_lhs_pack", "kai_run_matmul_sme2_mopa"
 
 
 def layer(
-    instructions: int,
-    kernel: str = MOPA,
-    name: str = "Convolution (NHWC, PF32)",
-    system: int = 0,
+    instructions: int, kernel: str = MOPA, name: str = "Convolution (NHWC, PF32)", system: int = 0
 ):
     return OperatorCost(
         0, name, name, Category.CONV, Executor.DELEGATED, Counts(instructions=instructions),
@@ -58,20 +55,16 @@ def judged(old: CaseResult, new: CaseResult, limits: Limits | None = None) -> Ch
     return check_cost(new, baseline_of(old), limits or Limits(), Arm.ON)
 
 
-def test_the_same_count_passes() -> None:
-    layers = [layer(12_345) for _ in range(10)]
-    check = judged(counted(*layers), counted(*layers))
-    assert check.verdict is Outcome.PASS
-    assert "126,450 instructions per inference; the same as in the baseline" in check.message
-
-
 @pytest.mark.parametrize("size", [500, 12_345, 1_000_000])
 def test_one_more_of_a_thousand_equal_layers_is_caught(size: int) -> None:
     layers = [layer(size) for _ in range(1000)]
     check = judged(counted(*layers), counted(*layers, layer(size)))
     assert check.verdict is Outcome.REGRESSED
     assert "1000 → 1001 of them" in check.message
-    assert judged(counted(*layers), counted(*layers)).verdict is Outcome.PASS
+    same = judged(counted(*layers), counted(*layers))
+    assert same.verdict is Outcome.PASS
+    told = f"{1000 * size + 3000:,} instructions per inference; the same as in the baseline"
+    assert told in same.message
 
 
 def test_the_operator_that_grew_is_named_with_its_kernel() -> None:
