@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.cli.main import main
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.report import history
 from pytest_sme2.report.history import (
@@ -24,6 +23,7 @@ from pytest_sme2.report.history import (
 )
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import read_record
+from tests.support import Command
 from tests.support.git import git
 from tests.support.histories import run
 from tests.support.records import toy_run
@@ -141,23 +141,18 @@ def test_half_a_database_is_named(tmp_path: Path, kept: int) -> None:
         read_history(tmp_path)
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path: Path, sme2: Command) -> None:
     add_records(tmp_path / FILE, [run(number, 1e6 * 1.01**number) for number in range(2)])
-    assert main(["history", str(tmp_path), "--case", "toy*"]) == 0
-    assert "+1.00%  c0000..c0001" in capsys.readouterr().out
+    assert "+1.00%  c0000..c0001" in sme2("history", tmp_path, "--case", "toy*").out
     page = tmp_path / "history.html"
-    assert main(["history", str(tmp_path), "--html", str(page)]) == 0
+    sme2("history", tmp_path, "--html", page)
     assert "toy-fp32 on emulated" in page.read_text("utf-8")
-    capsys.readouterr()
-    assert main(["history", str(tmp_path), "--html", "history.pdf"]) == 2
-    assert "ends in .html" in capsys.readouterr().err
-    assert main(["history", str(tmp_path), "--json"]) == 0
-    (change,) = json.loads(capsys.readouterr().out)["changes"]
+    assert "ends in .html" in sme2("history", tmp_path, "--html", "history.pdf", code=2).err
+    (change,) = json.loads(sme2("history", tmp_path, "--json").out)["changes"]
     assert (change["kind"], change["commits"]) == ("step", ["c0000", "c0001"])
     assert change["figures"][0]["effect"] == "worse"
-    assert main(["history", str(tmp_path), "--case", "other"]) == 2
-    assert main(["history", str(tmp_path / "none")]) == 2
-    assert "--sme2-history" in capsys.readouterr().err
+    sme2("history", tmp_path, "--case", "other", code=2)
+    assert "--sme2-history" in sme2("history", tmp_path / "none", code=2).err
 
 
 @pytest.fixture(autouse=True)

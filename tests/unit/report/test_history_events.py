@@ -14,6 +14,7 @@ from pytest_sme2.cli.main import main
 from pytest_sme2.report.history import FILE, HistoryRecord, add_records
 from pytest_sme2.report.history_events import Event, events, only, size_of
 from pytest_sme2.report.history_series import all_series
+from tests.support import Command
 from tests.support.histories import run, timed
 
 
@@ -118,21 +119,18 @@ def test_events_are_chosen_by_figure_size_and_commit() -> None:
     assert [event.where.commits() for event in events(series, "c0005")] == ["c0008..c0009"]
 
 
-def test_the_command_follows_renamed_models(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_follows_renamed_models(tmp_path: Path, sme2: Command) -> None:
     runs = [run(number, 1e6, case="old-fp32") for number in range(5)]
     runs += [run(number, 2e6, case="new-fp32") for number in range(5, 9)]
     add_records(tmp_path / FILE, runs)
-    assert main(["history", str(tmp_path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["changes"] == []
-    assert main(["history", str(tmp_path), "--json", "--rename", "old=new"]) == 0
-    ((change,),) = [event["figures"] for event in json.loads(capsys.readouterr().out)["changes"]]
+    assert json.loads(sme2("history", tmp_path, "--json").out)["changes"] == []
+    found = json.loads(sme2("history", tmp_path, "--json", "--rename", "old=new").out)
+    ((change,),) = [event["figures"] for event in found["changes"]]
     assert (change["case"], change["change"]) == ("new-fp32", 1.0)
     # Two models of one run are not one.
     add_records(tmp_path / FILE, [run(8, 1e6, case="old-fp32")])
-    assert main(["history", str(tmp_path), "--rename", "old=new"]) == 2
-    assert main(["history", str(tmp_path), "--rename", "old"]) == 2
+    sme2("history", tmp_path, "--rename", "old=new", code=2)
+    sme2("history", tmp_path, "--rename", "old", code=2)
 
 
 def test_the_gates_limits_decide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

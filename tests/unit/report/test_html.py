@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.cli.main import main
 from pytest_sme2.report.history import history_record
 from pytest_sme2.report.html import embedded_json, matrix_page, page, report_document
 from pytest_sme2.report.markdown import case_lines
 from pytest_sme2.results import PAIR, Arm, Generated, StepCosts
 from pytest_sme2.session.run_directory import read_record
+from tests.support import Command
 from tests.support.etdump_builder import build_etdump
 from tests.support.gate_examples import frontier, medians
 from tests.support.profiles import run_of
@@ -171,20 +171,19 @@ def test_fifty_models_stay_small(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_command_writes_all_reports(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, sme2: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     toy_run(tmp_path / "run")
     toy_run(tmp_path / "other", emulated=True)
-    assert main(["report", "run", "--html", "r.html", "--markdown", "r.md", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    made = sme2("report", "run", "--html", "r.html", "--markdown", "r.md", "--json").out
+    told = json.loads(made)
     assert told["cases"] == ["toy-fp16", "toy-fp32", "toy-int8"]
     assert all(Path(name).is_file() for name in told["files"])
     assert len(data_of(Path("r.html").read_text())["cases"]) == 3
-    assert main(["report", "run", "other", "--html", "both.html", "--markdown", "both.md"]) == 0
+    sme2("report", "run", "other", "--html", "both.html", "--markdown", "both.md")
     assert "| `toy-int8` | `emulated` | `other` |" in Path("both.md").read_text()
     assert len(data_of(Path("both.html").read_text())["cases"]) == 6
-    assert main(["report", "run", "other"]) == 2
-    assert main(["report", "run", "--html", "r.pdf"]) == 2
-    assert main(["report", str(tmp_path / "nothing")]) == 2
-    assert "metrics.json" in capsys.readouterr().err
+    sme2("report", "run", "other", code=2)
+    sme2("report", "run", "--html", "r.pdf", code=2)
+    assert "metrics.json" in sme2("report", tmp_path / "nothing", code=2).err

@@ -19,7 +19,7 @@ from pytest_sme2.report.perfetto import Track, trace_document
 from pytest_sme2.results import Arm, Category, Columns, OperatorShapes
 from pytest_sme2.session.run_directory import CaseRecord, read_record
 from pytest_sme2.trace.etdump import read_etdump
-from tests.support import ETDUMPS
+from tests.support import ETDUMPS, Command
 from tests.support.etdump_builder import Block, Profiling, Tree, inference, operator_call
 from tests.support.profiles import columns_of, run_of
 from tests.support.records import HOSTILE, cost_of, toy_run
@@ -125,15 +125,13 @@ def test_a_kernel_that_is_its_own_call_is_drawn_once() -> None:
     assert drawn[1] == [("run", 0.0, 3.0), ("call", 1.0, 1.0), ("GEMM", 1.0, 1.0)]
 
 
-def test_a_file_and_a_folder_of_dumps_do_as_well(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_and_a_folder_of_dumps_do_as_well(tmp_path: Path, sme2: Command) -> None:
     dump = ETDUMPS / "cpp_toy_fp16_on.etdump"
     out = tmp_path / "t.json"
-    assert main(["report", "trace", str(dump), "--out", str(out), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["tracks"] == ["cpp_toy_fp16_on"]
-    assert main(["report", "trace", str(ETDUMPS), "--out", str(out)]) == 0
-    assert main(["report", "trace", str(tmp_path / "none")]) == 2
+    told = json.loads(sme2("report", "trace", dump, "--out", out, "--json").out)
+    assert told["tracks"] == ["cpp_toy_fp16_on"]
+    sme2("report", "trace", ETDUMPS, "--out", out)
+    sme2("report", "trace", tmp_path / "none", code=2)
     check_format(json.loads(out.read_text()))
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.cli.main import main
 from pytest_sme2.plugin.conclusion import conclude_run
 from pytest_sme2.report.validation import validate_run
 from pytest_sme2.report.writing import model_stem, pipeline_summary, write_case
@@ -21,7 +20,7 @@ from pytest_sme2.results import AS_EXPORTED, Arm, Check, Outcome
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import encode, safe_name
-from tests.support import ETDUMPS
+from tests.support import ETDUMPS, Command
 from tests.support.gate_examples import medians
 from tests.support.golden import check_golden
 from tests.support.records import HOSTILE, stored_dumps, toy_run
@@ -138,11 +137,9 @@ def test_hostile_names_stay_in_the_run_directory(tmp_path: Path) -> None:
 # --- validation -----------------------------------------------------------------------------------
 
 
-def test_a_whole_run_directory_is_valid(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "validate", str(whole)]) == 0
-    assert " 0 problems" in capsys.readouterr().out
-    assert main(["report", "validate", str(whole), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+def test_a_whole_run_directory_is_valid(whole: Path, sme2: Command) -> None:
+    assert " 0 problems" in sme2("report", "validate", whole).out
+    told = json.loads(sme2("report", "validate", whole, "--json").out)
     assert told["valid"]
     assert len(told["files"]) > 30
 
@@ -204,21 +201,16 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_what_is_missing_or_broken_is_named(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    whole: Path,
-    damage: Callable[[Path], object],
-    message: str,
+    tmp_path: Path, sme2: Command, whole: Path, damage: Callable[[Path], object], message: str
 ) -> None:
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     damage(tmp_path / "toy-fp16" / "runs" / "linux")
-    assert main(["report", "validate", str(tmp_path)]) == 1
-    assert message in capsys.readouterr().out
+    assert message in sme2("report", "validate", tmp_path, code=1).out
 
 
-def test_a_folder_without_a_case_is_not_valid(tmp_path: Path) -> None:
-    assert main(["report", "validate", str(tmp_path)]) == 1
-    assert main(["report", "validate", str(tmp_path / "none")]) == 2
+def test_a_folder_without_a_case_is_not_valid(tmp_path: Path, sme2: Command) -> None:
+    sme2("report", "validate", tmp_path, code=1)
+    sme2("report", "validate", tmp_path / "none", code=2)
 
 
 def kit_run(folder: Path, **changes: Any) -> Path:
