@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.cli.main import main
 from pytest_sme2.session.run_directory import find_records, read_record
 from pytest_sme2.system.qemu import Qemu
+from tests.support import Command
 from tests.support.git import git
 
 PROGRAMS = Path(__file__).parents[1] / "data" / "programs"
@@ -51,11 +51,10 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_commit_is_found_and_the_search_goes_on_where_it_was(
-    repository: Path, qemu: Qemu, capsys: pytest.CaptureFixture[str]
+    repository: Path, qemu: Qemu, sme2: Command
 ) -> None:
     words = ["bisect", "small", "--good", "HEAD~8", "--qemu"]
-    assert main([*words, str(qemu.path)]) == 1
-    printed = capsys.readouterr().out
+    printed = sme2(*words, qemu.path, code=1).out
     culprit = git(repository, "rev-parse", "--short=12", "HEAD~2")
     first, subject, *_ = printed.splitlines()
     assert first.startswith(f"{culprit} made small-fp32 worse: instructions with SME2 on ")
@@ -65,17 +64,16 @@ def test_the_commit_is_found_and_the_search_goes_on_where_it_was(
     # Nothing of it shows up in the repository.
     assert git(repository, "status", "--porcelain") == ""
     # All is known by now, so no emulator is needed. What failed is tried again.
-    assert main([*words, str(repository / "no-emulator"), "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(sme2(*words, repository / "no-emulator", "--json", code=1).out)
     assert found["first_bad"] == git(repository, "rev-parse", "HEAD~2")
     assert found["last_good"] == git(repository, "rev-parse", "HEAD~3")
     assert (found["figure"], found["changes"]) == ("cost", 9)
-    assert main(["bisect", "small", "--good", "HEAD~8", "--bad", "HEAD~3"]) == 0
-    assert "small-fp32: nothing is worse at " in capsys.readouterr().out
+    printed = sme2("bisect", "small", "--good", "HEAD~8", "--bad", "HEAD~3").out
+    assert "small-fp32: nothing is worse at " in printed
 
 
 def test_a_program_that_git_tracks_is_searched_from_the_commit_that_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sme2: Command
 ) -> None:
     git(tmp_path, "init", "-q", "-b", "main")
     monkeypatch.chdir(tmp_path)
@@ -86,16 +84,15 @@ def test_a_program_that_git_tracks_is_searched_from_the_commit_that_has_it(
             shutil.copy(PROGRAMS / f"{name}.pte", tmp_path / "net.pte")
             git(tmp_path, "add", "net.pte")
         git(tmp_path, "commit", "-q", "--allow-empty", "-m", f"change {number}")
-    assert main(["bisect", "net.pte", "--good", "HEAD~4", "--figure", "size"]) == 1
+    printed = sme2("bisect", "net.pte", "--good", "HEAD~4", "--figure", "size", code=1).out
     culprit = git(tmp_path, "rev-parse", "--short=12", "HEAD~1")
-    assert capsys.readouterr().out.startswith(f"{culprit} made net.pte worse: bytes of the program")
-    assert main(["bisect", "nothing", "--good", "HEAD~4"]) == 2
-    told = capsys.readouterr().err
+    assert printed.startswith(f"{culprit} made net.pte worse: bytes of the program")
+    told = sme2("bisect", "nothing", "--good", "HEAD~4", code=2).err
     assert "which --good names, cannot be measured: The models folder" in told
     assert "change 3" not in told, "only the ends were looked at"
     (tmp_path / "other.pte").write_bytes(b"")
-    assert main(["bisect", "other.pte", "--good", "HEAD~4"]) == 2
-    assert "other.pte is not a file of this repository" in capsys.readouterr().err
+    told = sme2("bisect", "other.pte", "--good", "HEAD~4", code=2).err
+    assert "other.pte is not a file of this repository" in told
 
 
 # As the installed package says it is: what a version changes in an export shows like this.
@@ -115,13 +112,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.nightly
 def test_the_version_is_found_and_one_that_does_not_exist_is_passed_over(
-    folder: Path, qemu: Qemu, capsys: pytest.CaptureFixture[str]
+    folder: Path, qemu: Qemu, sme2: Command
 ) -> None:
     (folder / "model.py").write_text(BY_VERSION, "utf-8")
     words = ["bisect", "small", "--good", "executorch==1.5.0", "--bad", "executorch==1.5.1"]
     words += ["--versions", "1.5.0.99"]
-    assert main([*words, "--qemu", str(qemu.path)]) == 1
-    printed = capsys.readouterr().out
+    printed = sme2(*words, "--qemu", qemu.path, code=1).out
     assert printed.startswith("executorch==1.5.1 made small-fp32 worse: instructions with SME2 on ")
     assert "1 version between could not be judged" in printed
     assert "cannot be measured: executorch==1.5.0.99 could not be installed: ERROR" in printed
@@ -134,35 +130,32 @@ def test_the_version_is_found_and_one_that_does_not_exist_is_passed_over(
     assert (old.versions["executorch"], new.versions["executorch"]) == ("1.5.0", "1.5.1")
     assert old.runtime != new.runtime
     # All is known by now, but for a model that has changed.
-    assert main([*words, "--qemu", "no-emulator", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["first_bad"] == "executorch-1.5.1"
+    found = json.loads(sme2(*words, "--qemu", "no-emulator", "--json", code=1).out)
+    assert found["first_bad"] == "executorch-1.5.1"
     (folder / "model.py").write_text(BY_VERSION.replace("else 16", "else 24"), "utf-8")
-    assert main([*words, "--qemu", "no-emulator"]) == 3
-    assert "no-emulator" in capsys.readouterr().err
+    assert "no-emulator" in sme2(*words, "--qemu", "no-emulator", code=3).err
 
 
 def test_a_slower_commit_is_found_by_pairs_on_this_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sme2: Command
 ) -> None:
     """So much slower that no load hides it; one commit before changes the program a little."""
     widths = (512, 520, 50000, 50000)
     commit_all(tmp_path, [MODEL.replace("WIDTH", str(width)) for width in widths])
     monkeypatch.chdir(tmp_path)
     words = ["bisect", "small", "--good", "HEAD~3", "--device", "linux", "--budget", "5s"]
-    assert main(words) == 1
-    first, subject, *rest = capsys.readouterr().out.splitlines()
+    first, subject, *rest = sme2(*words, code=1).out.splitlines()
     culprit = git(tmp_path, "rev-parse", "--short=12", "HEAD~1")
     assert first.startswith(f"{culprit} made small-fp32 worse: latency with SME2 ")
     assert subject == "  change 3"
     assert any("  good  change 2" in line for line in rest)
     assert any(line.startswith("See it run: git checkout") for line in rest)
     # Goes on where it was: nothing is measured again, so nothing can come out differently.
-    assert main([*words, "--json"]) == 1
-    again = json.loads(capsys.readouterr().out)
+    again = json.loads(sme2(*words, "--json", code=1).out)
     assert (again["figure"], again["first_bad"][:12]) == ("latency", culprit)
 
 
-def test_wrong_words_are_refused(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_words_are_refused(repository: Path, sme2: Command) -> None:
     for words, message in (
         ("small --good HEAD~8 --versions 1.5.0", "--versions belongs to the versions of a"),
         ("small --good HEAD~8 --bad torch==2.13.0", "--good does not"),
@@ -174,5 +167,4 @@ def test_wrong_words_are_refused(repository: Path, capsys: pytest.CaptureFixture
         ("some.pte --good torch==2.0 --bad torch==2.1", "only the runner of executorch makes a"),
         ("other --good HEAD~8", "--good names, cannot be measured: 'other' is not a model"),
     ):
-        assert main(["bisect", *words.split()]) == 2
-        assert message in capsys.readouterr().err
+        assert message in sme2("bisect", *words.split(), code=2).err

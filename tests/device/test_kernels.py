@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.cli import main as cli
 from pytest_sme2.errors import RunError
 from pytest_sme2.results import Arm, KernelCensus, KernelFamily, RunRequest
 from pytest_sme2.system.platforms import LINUX_AARCH64, host_platform
@@ -18,6 +17,7 @@ from pytest_sme2.targets.census import collect_census
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.trace.kernel_log import census_from_qemu_log
 from tests.device import provision
+from tests.support import Command
 
 VARIANTS = ("fp32", pytest.param("fp16", marks=pytest.mark.nightly), "int8")
 
@@ -90,37 +90,31 @@ def test_an_emulator_that_does_not_log_is_an_error(tmp_path: Path, line: str, me
         collect_census(target, provision.runner(), request, tmp_path / "run")
 
 
-def test_the_command_shows_both_arms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_shows_both_arms(tmp_path: Path, sme2: Command) -> None:
     provision.emulator()
     provision.runner()
-    words = ["--variant", "int8", "--models", str(provision.MODELS), "--out", str(tmp_path)]
-    assert cli.main(["run", "--kernels", "toy_cnn", *words]) == 0
-    printed = capsys.readouterr().out
+    words = ["--variant", "int8", "--models", provision.MODELS, "--out", tmp_path]
+    printed = sme2("run", "--kernels", "toy_cnn", *words).out
     rows = [line.split() for line in printed.splitlines()]
     assert "toy_cnn (int8) on emulated: kernels that ran" in printed
-    sme2 = [row for row in rows if len(row) == 4 and row[1] == "sme2"]
-    assert sme2
-    assert all(int(row[2]) > 0 and row[3] == "-" for row in sme2)
+    found = [row for row in rows if len(row) == 4 and row[1] == "sme2"]
+    assert found
+    assert all(int(row[2]) > 0 and row[3] == "-" for row in found)
 
 
-def test_the_command_takes_a_program_and_speaks_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_takes_a_program_and_speaks_json(tmp_path: Path, sme2: Command) -> None:
     provision.emulator()
     provision.runner()
-    words = [str(provision.artifact("int8").pte), "--json", "--out", str(tmp_path)]
-    assert cli.main(["run", "--kernels", *words]) == 0
-    document = json.loads(capsys.readouterr().out)
+    words = [provision.artifact("int8").pte, "--json", "--out", tmp_path]
+    document = json.loads(sme2("run", "--kernels", *words).out)
     assert document["on"]["source"] == "emulator"
     assert any("_sme2_" in kernel["name"] for kernel in document["on"]["kernels"])
     assert {kernel["family"] for kernel in document["off"]["kernels"]} <= {"neon", "other"}
 
 
-def test_the_command_refuses_half_a_pair(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["run", "--kernels", "toy_cnn", "--runner-on", "x"]) == 2
-    assert "Give both" in capsys.readouterr().err
-    assert cli.main(["run", "--kernels", "gone.pte"]) == 2
-    assert "There is no program" in capsys.readouterr().err
+def test_the_command_refuses_half_a_pair(sme2: Command) -> None:
+    assert "Give both" in sme2("run", "--kernels", "toy_cnn", "--runner-on", "x", code=2).err
+    assert "There is no program" in sme2("run", "--kernels", "gone.pte", code=2).err
 
 
 def test_a_program_that_carries_its_kernels_itself(tmp_path: Path) -> None:

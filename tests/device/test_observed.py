@@ -11,6 +11,7 @@ import pytest
 
 from pytest_sme2.cli.main import main
 from pytest_sme2.trace.observer import UNTOLD
+from tests.support import Command
 from tests.support.spoken import make_spoken
 
 ROOT = Path(__file__).parents[2]
@@ -21,15 +22,12 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_executorchs_own_runner_is_measured(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_executorchs_own_runner_is_measured(tmp_path: Path, sme2: Command) -> None:
     make = [sys.executable, "-m", "tests.support.language_model", str(tmp_path)]
     subprocess.run(make, check=True, cwd=ROOT, timeout=600)
     command = f"{sys.executable} run.py words.pte words.bin"
     given = ["run", "--command", command, "--device", "linux", "--budget", "1"]
-    assert main([*given, "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["generations"].values()
+    (found,) = json.loads(sme2(*given, "--json").out)["generations"].values()
     assert {(one["prompt_tokens"], one["new_tokens"]) for one in found} == {(25, 15)}
     assert all(one["prefill_ms"] > 0 and one["load_ms"] > 0 for one in found)
 
@@ -49,12 +47,11 @@ def spoken(tmp_path: Path) -> str:
     ],
 )
 def test_two_commands_take_turns_and_each_phase_is_judged(
-    times: str, code: int, verdicts: dict[str, str], spoken: str, capsys: pytest.CaptureFixture[str]
+    times: str, code: int, verdicts: dict[str, str], spoken: str, sme2: Command
 ) -> None:
     first, second = (spoken.format(f"14 50 {each}") for each in ("100 1000", times))
     given = ["run", "--command", first, "--command", second, "--device", "linux"]
-    assert main(given) == code
-    said = capsys.readouterr().out
+    said = sme2(*given, code=code).out
     for phase, verdict in verdicts.items():
         assert f"{phase} latency against A: {verdict}. " in said
     assert "A: 20 generations, load 5 ms, first token 100 ms" in said
