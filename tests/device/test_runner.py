@@ -331,7 +331,7 @@ def test_every_truncation_is_reported(run_here, programs, make_artifact, tmp_pat
     ("known", "unknown", "message"),
     [
         (b"aten::mean", b"aten::name", "an operator is not in this runner"),
-        (b"XnnpackBackend", b"UnheardBackend", ""),
+        (b"XnnpackBackend", b"UnheardBackend", "UnheardBackend"),
     ],
 )
 def test_missing_operator_or_backend_is_named(
