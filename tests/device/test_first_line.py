@@ -108,7 +108,7 @@ def test_the_first_line_names_the_source_line_and_the_largest_effect(
     printed = result.stdout.str().replace("`", "")
     page = (root / "r.html").read_text("utf-8")
     data = page.partition('application/json">')[2].partition("</script>")[0]
-    cases = {case["model"]: case for case in json.loads(data)["cases"]}
+    cases = {case["id"].rpartition("-")[0]: case for case in json.loads(data)["cases"]}
     ours = printed.partition("= sme2 =")[2].splitlines()[1 : 1 + len(WAYS)]
     for name, (_, code, effect) in WAYS.items():
         line = place(root, name, code)
@@ -119,6 +119,6 @@ def test_the_first_line_names_the_source_line_and_the_largest_effect(
             assert effect in text
             assert line in text
     comment = (root / "c.md").read_text("utf-8").splitlines()[1]
-    worst = next(iter(json.loads(data)["cases"]))["model"]
+    worst = next(iter(cases))
     assert place(root, worst, WAYS[worst][1]) in comment
     assert WAYS[worst][2] in comment
