@@ -29,7 +29,7 @@ def test_damaged_files_end_clean(subject: Subject) -> None:
 def test_every_module_that_reads_from_outside_is_fuzzed_or_says_why_not() -> None:
     package = Path(pytest_sme2.__file__).parent
     reads = re.compile(
-        r"read_json\(|read_toml\(|read_text_if_there\(|json_value\(|toml_value\(|json\.loads?\(|"
+        r"read_(json|members|toml|text_if_there)\(|json_value\(|toml_value\(|json\.loads?\(|"
         r"tomllib\.loads|ZipFile\(|tarfile\.open\(|np\.fromfile|\.read_text\(|\.read_bytes\(|\.recv\("
     )
     found = {
