@@ -113,9 +113,6 @@ def chosen(names: list[str], *, quick: bool, everything: bool) -> list[Benchmark
     return [benchmark for benchmark in wanted if names or everything or not benchmark.long]
 
 
-# --- the pages ------------------------------------------------------------------------------------
-
-
 def load(folder: Path) -> dict[str, Result]:
     """The kept results, in the catalogue's order."""
     found = {name: read_result(folder / f"{name}.json") for name in BY_NAME}
@@ -171,9 +168,6 @@ def write_tables(take: Path | None) -> int:
         table.write()
         print(f"written: {table.path}")
     return 0
-
-
-# --- running --------------------------------------------------------------------------------------
 
 
 def say(line: str) -> None:

@@ -96,11 +96,11 @@ class Ending:
     problems: tuple[str, ...]
 
 
-# --- faults: each strikes once and is healed by the end of its block ----------------------------
-
-
 Fault = Callable[[FakePhone, threading.Event], None]
-"""Strikes a phone; the event says that the trial is over, so that there is nothing left to hit."""
+"""Strikes a phone once, and heals it before it ends.
+
+The event says that the trial is over, so that there is nothing left to hit.
+"""
 
 
 @contextlib.contextmanager
@@ -263,9 +263,6 @@ def run_session(arguments: list[str]) -> int:
         # The trial is over; what comes now would hit the interpreter's own last steps.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     return 0
-
-
-# --- judging --------------------------------------------------------------------------------------
 
 
 def problems(phone: FakePhone, work: Work, before: dict[str, str | None]) -> Iterator[str]:

@@ -149,9 +149,6 @@ def account(verdicts: Iterable[Verdict]) -> dict[str, dict[str, Counter[str]]]:
     return found
 
 
-# --- samples --------------------------------------------------------------------------------------
-
-
 SAMPLES_SCHEMA = 2
 
 
@@ -188,9 +185,6 @@ def append_record(path: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
     return written
 
 
-# --- arguments ------------------------------------------------------------------------------------
-
-
 def parser_of(text: str | None, samples: str = "") -> argparse.ArgumentParser:
     """What a benchmark says of itself and, as its first argument, ``--json``.
 
@@ -207,9 +201,6 @@ def parser_of(text: str | None, samples: str = "") -> argparse.ArgumentParser:
             "--samples", type=Path, default=Path(samples), help="one a line; default: %(default)s"
         )
     return parser
-
-
-# --- tables ---------------------------------------------------------------------------------------
 
 
 def table_lines(*rows: Sequence[str], numbers: Sequence[int] = ()) -> list[str]:
@@ -271,9 +262,6 @@ class Table:
             )
         lines = "\n".join(self.make())
         return f"{before}{begin}\n{lines}\n\n{end}{after}"
-
-
-# --- running --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

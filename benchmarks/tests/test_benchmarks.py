@@ -19,8 +19,6 @@ from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.session.run_directory import read_record
 from tests.support.records import toy_run
 
-# --- claims ---------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize(
     ("value", "limit", "least", "met"),
@@ -77,9 +75,6 @@ def test_one_trial_that_is_not_clean_misses_the_limit():
     assert [claim.met for claim in clean_claims(rows)] == [None, False]
 
 
-# --- the catalogue --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("benchmark_", BENCHMARKS, ids=lambda entry: entry.name)
 def test_every_benchmark_says_what_it_compares_and_gives_json(benchmark_):
     spec = importlib.util.find_spec(f"benchmarks.{benchmark_.name}")
@@ -123,8 +118,6 @@ def test_the_usual_run_takes_as_long_as_is_promised():
     full = chosen([], quick=False, everything=False)
     assert sum(entry.minutes for entry in full) <= 8
 
-
-# --- running --------------------------------------------------------------------------------------
 
 SCRIPT = """\
 import json, pathlib, sys
@@ -270,9 +263,6 @@ def test_pages_are_written_from_what_is_kept(one_command, capsys):
     readme.write_text("no marks", "utf-8")
     with pytest.raises(SystemExit, match=r"README.md has lost the lines around its table claims"):
         command.main(["table"])
-
-
-# --- what stands in the repository ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("table", command.tables(), ids=lambda table: table.name)

@@ -186,9 +186,6 @@ def _load_times(columns: Columns) -> Mapping[str, float]:
     return {name: sum(values) / len(values) for name, values in times.items()}
 
 
-# --- runs that executed the same ------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class _Group:
     """The runs that executed the same operators in the same order."""
@@ -249,9 +246,6 @@ def _overhead(group: _Group, end_to_end: NDArray[np.int64]) -> NDArray[np.float6
     overhead *= (np.minimum(total, spent) / np.where(spent, spent, 1))[:, np.newaxis]
     overhead[:, 2] = total - overhead.sum(axis=1)
     return overhead
-
-
-# --- a group to a profile -------------------------------------------------------------------------
 
 
 def _profile(

@@ -262,9 +262,6 @@ def _is_sme(kernel: str) -> bool:
     return "_matmul_" in kernel and family_of(kernel) in (KernelFamily.SME, KernelFamily.SME2)
 
 
-# --- work, and how well it is used ----------------------------------------------------------------
-
-
 def multiply_accumulates(shapes: OperatorShapes | None) -> int | None:
     """How many an operator needs, from the shapes of its tensors; None where they do not tell."""
     if shapes is None or not shapes.inputs:

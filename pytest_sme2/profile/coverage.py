@@ -233,9 +233,6 @@ def sme2_states(profile: Profile) -> tuple[bool | None, ...]:
     )
 
 
-# --- what a pair of runs shows --------------------------------------------------------------------
-
-
 def check_pair(
     on: Profile,
     off: Profile,

@@ -118,9 +118,6 @@ def select(
     )
 
 
-# --- what it says of an operator ------------------------------------------------------------------
-
-
 # Reports of these upstream. For which versions they hold, the matrices say.
 _UPSTREAM = {
     ("convolution 1x1", "fp16"): "executorch#9753",

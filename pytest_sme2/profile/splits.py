@@ -225,9 +225,6 @@ def place_text(members: Iterable[OperatorProfile]) -> str:
     return "; ".join(parts)
 
 
-# --- layout changes that no such operator causes --------------------------------------------------
-
-
 def _layout(chains: Sequence[TransposeChain], last: int, cost_of: CostOf) -> Iterator[Finding]:
     """``last`` is the index of the program's last operator."""
     groups: dict[tuple[str, str], list[OperatorProfile]] = {}

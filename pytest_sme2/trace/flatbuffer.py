@@ -203,10 +203,7 @@ class Buffer:
         rows = np.flatnonzero(at)
         if rows.size == 0:
             return codes
-        position = at[rows]
-        shared: NDArray[np.intp] | None = None
-        if rows.size > 1 and not _strictly_monotonic(position):
-            position, shared = np.unique(position, return_inverse=True)
+        position, shared = np.unique(at[rows], return_inverse=True)
         length = self.word(position)
         self.require(position, length + 5, 4, what)
         if int(length.sum()) > self.size:
@@ -214,8 +211,7 @@ class Buffer:
         ended = self._bytes[position + 4 + length] == 0
         self.refuse(~ended, position, f"{what} has no end")
         group, example = self._equal_strings(position, length)
-        if shared is not None:
-            group = group[shared]
+        group = group[shared]
         # Number the groups by first use, so that equal dumps give equal columns. Of the writes to
         # one element the last one stays: from the end backwards, that is the first use.
         first_use = np.empty(example.size, dtype=np.intp)
@@ -268,11 +264,6 @@ class Buffer:
             windows = np.lib.stride_tricks.sliding_window_view(self._bytes, size)
             rows[:, :size] = windows[at]
         return rows.view(np.uint64)
-
-
-def _strictly_monotonic(values: Positions) -> bool:
-    step = np.diff(values)
-    return bool((step > 0).all() or (step < 0).all())
 
 
 def _equal_rows(rows: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

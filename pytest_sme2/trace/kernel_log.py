@@ -110,8 +110,6 @@ def _number(word: bytes) -> int:
     return int(word, 16 if word.startswith(b"0x") else 10)
 
 
-# --- What a name says -----------------------------------------------------------------------------
-
 _MICROKERNEL = re.compile(r"kai_(?:run|kernel)_\w+|xnn_\w*_ukernel\w*")
 # Small functions beside a kernel that only tell its tile size.
 _TILE_QUESTION = re.compile(r"_get_(?:mr|nr|kr|sr)$")
@@ -137,8 +135,6 @@ def family_of(name: str) -> KernelFamily:
     found = (family for family, pattern in _FAMILIES if pattern.search(name))
     return next(found, KernelFamily.OTHER)
 
-
-# --- From the emulator's log ----------------------------------------------------------------------
 
 _PIECE_BYTES = 1 << 17
 _ADDRESS = re.compile(rb"^0x([0-9a-f]{1,16}):", re.MULTILINE)
@@ -282,8 +278,6 @@ def _clustered(places: Mapping[_Place, _Seen]) -> Iterator[tuple[_Place, _Seen]]
         yield first, places[place]
 
 
-# --- From XNNPACK's log ---------------------------------------------------------------------------
-
 _CANDIDATE = re.compile(r"\(XNNPACK\): Using \S+(?: \S+){0,4} microkernel '([\w.]{1,200})'")
 _RAN = re.compile(r"\(XNNPACK\): running operator \d+:\d+ \((.{1,200})\)\s*$")
 _PACKED_FOR_SME = re.compile(r"\b(PF32|PF16|PQS8)\b")
@@ -332,9 +326,6 @@ def _in_order(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
         return rank[kernel.family], not kernel.named, -kernel.count, kernel.name
 
     return tuple(sorted(kernels, key=place))
-
-
-# --- counted blocks -------------------------------------------------------------------------------
 
 
 RESUME, CLOCK, BEGIN, DONE = "resume", "clock", "inference", "done"

@@ -262,9 +262,6 @@ def test_a_depthwise_convolution_is_told_by_its_shapes() -> None:
     assert structure_of(found).operators[0].name == "Convolution (NHWC, F32) IGEMM, depthwise"
 
 
-# --- what a pair of runs shows --------------------------------------------------------------------
-
-
 PACKED: Call = [("Convolution (NHWC, PF16) IGEMM #1", 5)]
 PLAIN: Call = [("Convolution (NHWC, F16) IGEMM #1", 5)]
 DYNAMIC: Call = [("Fully Connected (NC, QP8, F32, QC8W) GEMM #1", 5)]

@@ -110,8 +110,6 @@ def test_answers_are_selected_by_operator_data_type_and_family() -> None:
     assert select(MATRIX) == MATRIX.answers
 
 
-# --- what it says of an operator ------------------------------------------------------------------
-
 POINTWISE_LAYER = OperatorShapes("convolution", ((1, 8, 8, 64), (10, 1, 1, 64)), (1, 8, 8, 10))
 LAYER = OperatorShapes("linear", ((1, 64), (10, 64)), (1, 10))
 FULL = OperatorShapes("convolution", ((1, 8, 8, 64), (10, 3, 3, 64)), (1, 8, 8, 10))

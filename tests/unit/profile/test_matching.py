@@ -158,8 +158,6 @@ def test_the_coverage_gap_of_edgetam_is_told_in_words() -> None:
     assert not any("time" in line for line in found)
 
 
-# --- where the model has them ---------------------------------------------------------------------
-
 ETRECORD = ETDUMPS.parent / "etrecords" / "toy.etrecord"
 
 

@@ -197,9 +197,6 @@ def test_bytes_after_the_declared_size_are_ignored() -> None:
     assert read_etdump(data + b"\xff" * 64).start.tolist() == read_etdump(data).start.tolist()
 
 
-# --- damaged and foreign files --------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("data", "message"),
     [

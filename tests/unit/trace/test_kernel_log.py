@@ -227,8 +227,6 @@ def test_memory_stays_flat(tmp_path: Path, library: Path) -> None:
     assert peak < 1_000_000
 
 
-# --- XNNPACK's log --------------------------------------------------------------------------------
-
 XNNPACK_LOG = """\
 I 00:00:00.000123 executorch:executor_runner.cpp:301] Model file a.pte is loaded.
 Note (XNNPACK): Using gemm microkernel 'xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2'. (gemm.c)

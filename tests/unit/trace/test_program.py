@@ -127,9 +127,6 @@ def test_damaged_programs_are_read_or_refused(tmp_path: Path, name: str) -> None
     assert 0 < refused < 200
 
 
-# --- the schemas ----------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def schemas() -> str:
     if not os.environ.get("CI"):
