@@ -133,7 +133,7 @@ def is_isolated() -> str:
     return "yes" if all(row.split(":")[0].strip() == "lo" for row in rows) else ""
 
 
-def main(words: Sequence[str]) -> int:
+def main(words: Sequence[str]) -> None:
     module, name, *arguments = words
     answer: dict[str, str]
     try:
@@ -145,8 +145,7 @@ def main(words: Sequence[str]) -> int:
     except MemoryError:
         answer = {"error": "Sme2Error", "message": TOO_MUCH_MEMORY}
     sys.stdout.write("\n" + json.dumps(answer))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

@@ -29,12 +29,6 @@ def test_machines_have_names(monkeypatch, system, machine, name):
     assert name in platforms.PLATFORMS
 
 
-def test_unknown_machine_lists_the_supported_ones(monkeypatch):
-    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    with pytest.raises(TargetError, match=r"riscv64.*Use Linux on aarch64"):
-        platforms.host_platform()
-
-
 @pytest.mark.parametrize(
     ("kernel", "machine", "real"),
     [
@@ -122,15 +116,19 @@ def test_a_system_without_these_programs_is_unknown(
 
 
 @pytest.mark.parametrize(
-    ("translated", "words"),
-    [("1", "This Python is an Intel one"), ("0", "or macOS on Apple silicon")],
+    ("system", "machine", "translated", "words"),
+    [
+        ("linux", "riscv64", "0", r"riscv64.*Use Linux on aarch64.*or macOS on Apple silicon"),
+        ("darwin", "x86_64", "0", "or macOS on Apple silicon"),
+        # It runs on Apple silicon already, so that is not advice.
+        ("darwin", "x86_64", "1", "This Python is an Intel one"),
+    ],
 )
-def test_a_translated_python_is_told_so(
-    monkeypatch: pytest.MonkeyPatch, translated: str, words: str
+def test_an_unknown_machine_is_told_which_are_supported(
+    monkeypatch: pytest.MonkeyPatch, system: str, machine: str, translated: str, words: str
 ) -> None:
-    """It runs on Apple silicon already, so that is not advice."""
-    monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(platforms, "sysctl", lambda _: translated)
     with pytest.raises(TargetError, match=words):
         platforms.host_platform()
