@@ -35,6 +35,7 @@ from pytest_sme2.results import Artifact, TensorSpec
 from pytest_sme2.system.cache import mark_cache
 from pytest_sme2.verdict.limits import TOLERANCES
 from pytest_sme2.verdict.numerics import agreement, within
+from tests.support import Command
 from tests.support.artifacts import make_artifact
 from tests.support.gone import wait_for, wait_until_gone
 from tests.support.needs import needs_export
@@ -415,13 +416,10 @@ def test_weights_that_do_not_fit_are_named(tiny: Tiny, saved: Path) -> None:
             export_model(tiny.entry, FP32, cache=tiny.cache, weights=saved / f"{name}.pt")
 
 
-def test_an_artifact_does_not_land_on_another(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_artifact_does_not_land_on_another(tmp_path: Path, sme2: Command) -> None:
     out = make_artifact(tmp_path / "out", "another", "fp32").folder
-    words = ["export", "toy_cnn", "--models-folder", str(ROOT / "models"), "--out", str(out)]
-    assert main(words) == 2
-    assert "holds 'another'" in capsys.readouterr().err
+    words = ["export", "toy_cnn", "--models-folder", ROOT / "models", "--out", out]
+    assert "holds 'another'" in sme2(*words, code=2).err
     assert load_artifact(out).model == "another"
 
 
@@ -535,14 +533,14 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         export_model(MODELS.get("toy_cnn"), FP32, cache=tmp_path / "file")
 
 
-def test_wrong_words_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
-    folder = str(ROOT / "models")
-    assert main(["export", "toy_cnn", "--seed", "-1", "--models-folder", folder]) == 2
-    assert "-1 is not a seed" in capsys.readouterr().err
-    assert main(["export", "toy_cnn", "--variant", "fp8", "--models-folder", folder]) == 2
-    assert "Choose one of: fp32" in capsys.readouterr().err
-    assert main(["export", "../toy_cnn", "--models-folder", folder]) == 2
-    assert "'../toy_cnn' is not a model" in capsys.readouterr().err
+def test_wrong_words_are_usage_errors(sme2: Command) -> None:
+    for words, message in (
+        ("toy_cnn --seed -1", "-1 is not a seed"),
+        ("toy_cnn --variant fp8", "Choose one of: fp32"),
+        ("../toy_cnn", "'../toy_cnn' is not a model"),
+    ):
+        folder = ("--models-folder", ROOT / "models")
+        assert message in sme2("export", *words.split(), *folder, code=2).err
 
 
 # --- missing extras -------------------------------------------------------------------------------
@@ -569,13 +567,12 @@ def test_without_torch_the_export_extra_is_named(tmp_path: Path) -> None:
 
 
 def test_without_torchvision_the_models_extra_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sme2: Command
 ) -> None:
     missing = "raise ModuleNotFoundError('No module of this name', name='torchvision.models')\n"
     write_network(tmp_path / "models" / "seen", missing)
     monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "cache"))
-    assert main(["export", "seen", "--models-folder", str(tmp_path / "models")]) == 3
-    told = capsys.readouterr().err
+    told = sme2("export", "seen", "--models-folder", tmp_path / "models", code=3).err
     assert told.splitlines()[-1].endswith("--torch-backend=cpu 'pytest-sme2[models]'")
     assert "'torchvision'" in told
 

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_sme2.cli.main import main
 from pytest_sme2.errors import ModelError, UsageError
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.registry import ModelEntry, executorch_models
 from pytest_sme2.export.variant import Variant, parse_variant
 from pytest_sme2.system.files import safe_name
+from tests.support import Command
 from tests.support.needs import needs_export
 
 ROOT = Path(__file__).parents[3]
@@ -323,29 +323,24 @@ def test_executorch_s_examples_are_reachable_by_name() -> None:
 # --- sme2 models ----------------------------------------------------------------------------------
 
 
-def test_the_command_lists_models_and_problems(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_lists_models_and_problems(tmp_path: Path, sme2: Command) -> None:
     write_model(tmp_path / "broken", "def broken(:\n")
     write_model(tmp_path / "fine", GOOD.format(name="<script> fine"))
 
-    assert main(["models", "--models-folder", str(tmp_path)]) == 1
-    shown = capsys.readouterr().out
+    shown = sme2("models", "--models-folder", tmp_path, code=1).out
     assert "<script> fine" in shown
     assert "fp32,fp16@32" in shown
     assert "broken: 'broken'" in shown
     assert "    def broken(:" in shown
 
-    assert main(["models", "--json", "--models-folder", str(tmp_path)]) == 1
-    data = json.loads(capsys.readouterr().out)
+    data = json.loads(sme2("models", "--json", "--models-folder", tmp_path, code=1).out)
     assert [model["name"] for model in data["models"]] == ["<script> fine"]
     assert data["problems"][0]["name"] == "broken"
 
 
 @needs_export
 def test_the_command_lists_executorch_s_examples_when_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sme2: Command
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["models", "--executorch"]) == 0
-    assert "executorch:mv2 " in capsys.readouterr().out
+    assert "executorch:mv2 " in sme2("models", "--executorch").out

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.cli.main import main
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.categories import classify
 from pytest_sme2.profile.findings import find
@@ -28,7 +27,7 @@ from pytest_sme2.session.analysis import analyze_file
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.program import read_program
-from tests.support import ETDUMPS
+from tests.support import ETDUMPS, Command
 
 PROGRAMS = Path(__file__).parents[2] / "data" / "programs"
 EDGETAM = Path(__file__).parents[2] / "data" / "edgetam"
@@ -122,11 +121,9 @@ def test_many_shapes_are_cut_after_the_costliest() -> None:
     assert shapes_text([(None, 1.0)]) == ""
 
 
-def test_the_command_takes_a_program(capsys: pytest.CaptureFixture[str]) -> None:
-    trace = ETDUMPS / "cpp_toy_fp16_on.etdump"
-    program = str(PROGRAMS / "toy_fp16.pte")
-    assert main(["report", "analyze", str(trace), "--program", program, "--json"]) == 0
-    summary = json.loads(capsys.readouterr().out)
+def test_the_command_takes_a_program(sme2: Command) -> None:
+    trace, program = ETDUMPS / "cpp_toy_fp16_on.etdump", PROGRAMS / "toy_fp16.pte"
+    summary = json.loads(sme2("report", "analyze", trace, "--program", program, "--json").out)
     (experiment,) = summary["experiments"].values()
     (missed,) = experiment["coverage"]["missed"]
     assert missed["shapes"] == {
@@ -134,10 +131,10 @@ def test_the_command_takes_a_program(capsys: pytest.CaptureFixture[str]) -> None
         "inputs": [[1, 16, 16, 8], [16, 1, 1, 8]],
         "output": [1, 16, 16, 16],
     }
-    assert main(["report", "analyze", str(trace), "--program", program]) == 0
-    assert POINTWISE in " ".join(capsys.readouterr().out.split())
-    assert main(["report", "analyze", str(trace.parent), "--program", program]) == 2
-    assert main(["report", "analyze", str(trace), "--program", str(trace)]) == 3
+    told = sme2("report", "analyze", trace, "--program", program).out
+    assert POINTWISE in " ".join(told.split())
+    sme2("report", "analyze", trace.parent, "--program", program, code=2)
+    sme2("report", "analyze", trace, "--program", trace, code=3)
 
 
 def test_the_coverage_gap_of_edgetam_is_told_in_words() -> None:

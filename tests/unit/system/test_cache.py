@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.cli.main import main
 from pytest_sme2.errors import StorageError, UsageError
 from pytest_sme2.system.cache import (
     DEFAULT_LIMIT,
@@ -29,6 +28,7 @@ from pytest_sme2.system.cache import (
     trusted,
     working_folder,
 )
+from tests.support import Command
 
 
 @pytest.fixture
@@ -188,21 +188,18 @@ def test_sizes_and_ages() -> None:
     assert limit_from(None) == limit_from(" ") == DEFAULT_LIMIT
 
 
-def test_the_command_shows_and_removes(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["clean"]) == 0
-    shown = capsys.readouterr().out
+def test_the_command_shows_and_removes(cache: Path, sme2: Command) -> None:
+    shown = sme2("clean").out
     assert "exports" in shown
     assert "oldest unused for 40 d, 1 left half made" in shown
     assert names(cache) == ALL
-    assert main(["clean", "--kind", "exports", "--older-than", "30d"]) == 0
-    assert "1 removed" in capsys.readouterr().out
+    assert "1 removed" in sme2("clean", "--kind", "exports", "--older-than", "30d").out
     assert names(cache) == ALL - {OLD}
-    assert main(["clean", "--keep", "3 KB", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+    document = json.loads(sme2("clean", "--keep", "3 KB", "--json").out)
     assert {row["kind"] for row in document["entries"] if row["removed"]} == {"tools", "emulated"}
     assert names(cache) == {NEW, HALF}
-    assert main(["clean", "--older-than", "30d", "--device", "android"]) == 2
-    assert "are about the cache" in capsys.readouterr().err
+    told = sme2("clean", "--older-than", "30d", "--device", "android", code=2).err
+    assert "are about the cache" in told
 
 
 def test_it_looks_once_an_hour(cache: Path) -> None:
@@ -222,24 +219,20 @@ OTHERS = (
 
 @pytest.mark.parametrize("place", ["", "pytest-sme2"])
 def test_what_others_keep_is_never_touched(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
+    cache: Path, monkeypatch: pytest.MonkeyPatch, sme2: Command, place: str
 ) -> None:
     others = [put(cache.parent / place, name, 10, 400) for name in OTHERS]
     monkeypatch.setenv("SME2_CACHE_LIMIT", "0")
     assert {entry.path for entry in apply_limit()} == {cache / OLD, cache / MIDDLE, cache / HALF}
-    assert main(["clean"]) == 0
-    assert ("has also: exports, runners" in capsys.readouterr().out) == (place == "")
-    assert main(["clean", "--keep", "0"]) == 0
+    assert ("has also: exports, runners" in sme2("clean").out) == (place == "")
+    sme2("clean", "--keep", "0")
     assert names(cache) == set()
     assert all((folder / "file").is_file() for folder in others)
 
 
 @pytest.mark.parametrize("mark", [None, "pytest-sme2 cache, version 2\n", "link"])
 def test_nothing_is_deleted_without_our_mark(
-    cache: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    mark: str | None,
+    cache: Path, monkeypatch: pytest.MonkeyPatch, sme2: Command, mark: str | None
 ) -> None:
     (cache / MARK).rename(cache.parent / "copy")
     if mark == "link":
@@ -256,16 +249,16 @@ def test_nothing_is_deleted_without_our_mark(
     with working_folder(cache / "exports" / "half"):
         pass
     assert names(cache) == ALL
-    assert main(["clean"]) == 0
-    assert f"There is no {MARK}" in capsys.readouterr().out
-    assert main(["clean", "--keep", "0"]) == 3
-    assert "nothing in it is deleted" in capsys.readouterr().err
+    assert f"There is no {MARK}" in sme2("clean").out
+    assert "nothing in it is deleted" in sme2("clean", "--keep", "0", code=3).err
     assert names(cache) == ALL
 
 
-def test_each_deletion_is_listed(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_deletion_is_listed(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, sme2: Command
+) -> None:
     apply_limit()
-    assert main(["clean", "--older-than", "30d"]) == 0
+    sme2("clean", "--older-than", "30d")
     put_in_place(put(cache, "tools/made", 1, 0), cache / NEW)
     lines = (cache / LOG).read_text().splitlines()
     assert [line.split(" ", 1)[1] for line in lines] == [
