@@ -80,7 +80,7 @@ BENCHMARKS = (
     Benchmark(
         "generation",
         "slowdowns in one phase of a language model's generation",
-        300,
+        60,
         quick=("--quick",),
     ),
     Benchmark("attacks", "whole runs of pytest that must not end green", 3),

@@ -153,16 +153,29 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
         programs[method] = program
 
     progress.enter("lowering to XNNPACK")
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import (
+        XnnpackDynamicallyQuantizedPartitioner,
+        XnnpackPartitioner,
+    )
     from executorch.exir import to_edge_transform_and_lower
 
     passes = _recommended_passes() if request.variant.passes else []
-    edge = to_edge_transform_and_lower(
-        programs if len(programs) > 1 else programs[FORWARD],
-        transform_passes=passes or None,
-        partitioner=[XnnpackPartitioner()],
-        generate_etrecord=True,
-    )
+
+    def partitioned(*partitioners: Any) -> Any:
+        return to_edge_transform_and_lower(
+            programs if len(programs) > 1 else programs[FORWARD],
+            transform_passes=passes or None,
+            partitioner=list(partitioners),
+            generate_etrecord=True,
+        )
+
+    try:
+        edge = partitioned(XnnpackPartitioner())
+    except AssertionError as error:
+        if "dependency cycles" not in str(error):
+            raise
+        # As ExecuTorch's recipe for language models: what is quantized as it runs comes first.
+        edge = partitioned(XnnpackDynamicallyQuantizedPartitioner(), XnnpackPartitioner())
     # Before memory planning rewrites the graph.
     progress.lowered = edge.exported_program()
     operators = _operators(edge.exported_program())
