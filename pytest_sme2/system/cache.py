@@ -59,8 +59,8 @@ def cache_folder() -> Path:
 
 
 def find_cache() -> Path:
-    """The cache, which may not exist yet: in the platform's folder for caches, else in the one that
-    ``SME2_CACHE_DIR`` names, unless that one is a cache of ours.
+    """The cache, which may not exist yet: the folder that ``SME2_CACHE_DIR`` names if that is a cache
+    of ours, else one in it; without the variable, one in the platform's folder for caches.
     """
     chosen = os.environ.get("SME2_CACHE_DIR")
     try:
