@@ -59,8 +59,8 @@ def cache_folder() -> Path:
 
 
 def find_cache() -> Path:
-    """The cache, which may not exist yet: the folder that ``SME2_CACHE_DIR`` names if that is a cache
-    of ours, else one in it; without the variable, one in the platform's folder for caches.
+    """The cache, which may not exist yet: what ``SME2_CACHE_DIR`` names if that is a cache of ours,
+    else a folder in it; without the variable, one in the platform's folder for caches.
     """
     chosen = os.environ.get("SME2_CACHE_DIR")
     try:
