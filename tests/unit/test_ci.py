@@ -137,6 +137,7 @@ def test_what_uses_a_dependency_is_run_with_its_oldest_version() -> None:
     }
     assert len(users) > 20
     tests = [ROOT / name for name in tox_settings()["lowest"]["files"].split()]
+    assert not [path for path in tests if not path.exists()]
     files = [path for test in tests for path in (test.glob("*.py") if test.is_dir() else [test])]
     named_after = {
         TESTS.joinpath(*user.split(".")[1:-1], f"test_{user.split('.')[-1]}.py") for user in users
