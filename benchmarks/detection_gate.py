@@ -139,9 +139,6 @@ SETTINGS = (
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 
-# --- where it runs --------------------------------------------------------------------------------
-
-
 class TwoArms(LocalTarget):
     """This machine, with an on arm that always runs one and the same program."""
 

@@ -94,9 +94,6 @@ def count(
     return row
 
 
-# --- the stage ------------------------------------------------------------------------------------
-
-
 ROOT = Path(__file__).parents[2]
 TOY = ROOT / "models" / "toy_cnn"
 DEVICE = "mac" if host_platform() == MACOS_ARM64 else "linux"
@@ -165,8 +162,6 @@ class Stage:
         if self.cache is not None:
             found["SME2_CACHE_DIR"] = str(self.cache)
         return {**found, **self.extra}
-
-    # --- commands ------------------------------------------------------------------------------
 
     def sme2(self, *words: str | Path) -> list[str]:
         return [*self.prefix, self.python, *_SME2, *map(str, words)]
@@ -247,9 +242,6 @@ def finish(process: subprocess.Popen[bytes]) -> Ending:
     return Ending(process.returncode, said.decode(errors="replace"))
 
 
-# --- making one -----------------------------------------------------------------------------------
-
-
 @functools.cache
 def _provided() -> dict[str, Path]:
     """The program and the runners, made once; a trial gets copies of them."""
@@ -321,8 +313,6 @@ def _parts() -> tempfile.TemporaryDirectory[str]:
     return made
 
 
-# --- processes ------------------------------------------------------------------------------------
-
 _PR_SET_CHILD_SUBREAPER = 36
 _OURS: set[int] = set()
 """What runs below this process for its own purposes."""
@@ -373,9 +363,6 @@ def command_line(pid: int) -> str:
     except OSError:
         return str(pid)
     return " ".join(word.decode(errors="replace") for word in words)[:200]
-
-
-# --- mounts ---------------------------------------------------------------------------------------
 
 
 def enter_namespace() -> None:

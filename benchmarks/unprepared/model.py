@@ -105,9 +105,6 @@ class Transformer(ByName):
         return Asked(made, lambda inner, value: inner(value, return_dict=False)[0])
 
 
-# --- images ---------------------------------------------------------------------------------------
-
-
 @register_model("swin", variants=VARIANTS)
 class SwinModel(Network):
     inputs = staticmethod(image(64))
@@ -259,9 +256,6 @@ class UnetModel(Network):
         return UNet()
 
 
-# --- sound ----------------------------------------------------------------------------------------
-
-
 @register_model("wav2vec2", variants=VARIANTS)
 class Wav2vec2Model(
     Transformer,
@@ -295,9 +289,6 @@ class SpeechModel(Network):
         for before, after in ((40, 64), (64, 64), (64, 64), (64, 64)):
             layers += [nn.Conv1d(before, after, 5, padding=2), nn.BatchNorm1d(after), nn.ReLU()]
         return nn.Sequential(*layers, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(64, 12))
-
-
-# --- words ----------------------------------------------------------------------------------------
 
 
 @register_model("distilbert", variants=VARIANTS)
@@ -376,9 +367,6 @@ class MoeModel(Network):
                 return (answers * weights.unsqueeze(-2)).sum(-1)
 
         return nn.Sequential(Experts(), nn.LayerNorm(64), Experts())
-
-
-# --- others ---------------------------------------------------------------------------------------
 
 
 @register_model("dlrm", variants=VARIANTS)

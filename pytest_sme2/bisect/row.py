@@ -72,9 +72,6 @@ def find_border(changes: int, is_bad: Callable[[int], bool | None], first: int =
     return Border(good, bad)
 
 
-# --- commits --------------------------------------------------------------------------------------
-
-
 def repository_of(folder: Path) -> Path:
     try:
         return Path(git(folder, "rev-parse", "--show-toplevel").strip())

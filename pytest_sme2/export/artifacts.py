@@ -143,9 +143,6 @@ def _find(root: Path, name: str, entry: ModelEntry, say: Callable[[str], None]) 
     return None
 
 
-# --- making ---------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _Export:
     """One export into the cache; its caller holds the lock, and removes the folder."""

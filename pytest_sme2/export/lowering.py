@@ -231,9 +231,6 @@ def _capture(
     return fold_constants(program) if FOLDED.intersection(rewrites) else program
 
 
-# --- the model ------------------------------------------------------------------------------------
-
-
 def _load(request: LoweringRequest, torch: Any) -> tuple[Model, Any, _Inputs, bool]:
     """The model, its network in the variant's dtype, its inputs, and whether weights were bf16."""
     entry = request.entry
@@ -419,9 +416,6 @@ def _operators(program: Any) -> dict[str, Any]:
     found = collections.Counter(map(target_name, calls))
     delegates, _ = found.pop("executorch_call_delegate", 0), found.pop("getitem", 0)
     return {"delegate_calls": delegates, "portable": dict(sorted(found.items()))}
-
-
-# --- the process ----------------------------------------------------------------------------------
 
 
 def _take_over_standard_output() -> Any:

@@ -249,9 +249,6 @@ def _checked_variants(name: str, variants: object, parameter: str) -> tuple[Vari
         raise ModelError(f"Model {name!r}: {error}") from error
 
 
-# --- failing --------------------------------------------------------------------------------------
-
-
 def missing_extra(error: BaseException, purpose: str) -> MissingExtraError | None:
     """The error that names the extra with a module that was not found; None for other errors."""
     package = str(getattr(error, "name", None)).partition(".")[0]

@@ -69,9 +69,6 @@ def _same_state(network: Any) -> Iterator[dict[str, Any]]:
                 network.requires_grad_(False)
 
 
-# --- files ----------------------------------------------------------------------------------------
-
-
 def raw_values(tensor: Any, torch: Any) -> bytes:
     """The raw values, in row-major order."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
@@ -90,9 +87,6 @@ def write_tensors(
 
 def tensor_spec(tensor: Any) -> dict[str, Any]:
     return {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
-
-
-# --- whole generations ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

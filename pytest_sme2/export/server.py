@@ -238,9 +238,6 @@ class Servers:
 SERVERS = Servers()
 
 
-# --- the server -----------------------------------------------------------------------------------
-
-
 def serve(descriptor: int) -> None:
     """Answer requests until the other end of this socket closes, or no fork is possible.
 

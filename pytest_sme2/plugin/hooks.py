@@ -173,9 +173,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             raise pytest.UsageError(f"{flag}: {error}") from None
 
 
-# --- which tests ----------------------------------------------------------------------------------
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "sme2_model" not in metafunc.fixturenames:
         return
@@ -256,9 +253,6 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
         return len(open_pool(open_server(chosen.adb_server), chosen.serials).serials)
     except Sme2Error as error:
         raise pytest.UsageError(str(error)) from None
-
-
-# --- how they end ---------------------------------------------------------------------------------
 
 
 def _translate_errors(item: pytest.Item, *, setup: bool = False) -> Generator[None, object, object]:

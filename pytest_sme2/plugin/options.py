@@ -36,9 +36,6 @@ def long_name(flag: str) -> str:
 _SHORT = {option.flag: option for option in OPTIONS if option.flag != long_name(option.flag)}
 
 
-# --- registration ---------------------------------------------------------------------------------
-
-
 def _group(parser: pytest.Parser, option: Option) -> pytest.OptionGroup:
     """The heading of an option: what people need comes first, although some is added last."""
     first = parser.getgroup("sme2", "performance of ExecuTorch models on Arm with SME2")
@@ -137,9 +134,6 @@ def refuse_misread_folder(config: pytest.Config) -> None:
                 f"{flag} {value}: pytest read {value} as a folder of tests, and took its "
                 f"configuration from there, not from {here}. Write {flag}={value}"
             )
-
-
-# --- what was chosen ------------------------------------------------------------------------------
 
 
 def _given(config: pytest.Config, option: Option) -> tuple[Any, str]:

@@ -58,9 +58,6 @@ _BY_NUMBER: Mapping[Topic, str] = {
 _SINGLE = frozenset({Topic.MISSED, Topic.COSTLY, Topic.NOTE})
 
 
-# --- one profile ----------------------------------------------------------------------------------
-
-
 def profile_findings(profile: Profile, *, timed: bool = True) -> list[str]:
     return sentences(find(profile, timed=timed))
 
@@ -100,9 +97,6 @@ def _named(finding: Finding) -> str:
 def share_text(cost: Cost) -> str:
     """``12.0 % of the time``; nothing where the number of operators says it all."""
     return "" if cost.of == "operators" else f"{percent(cost.share)} of the {cost.of}"
-
-
-# --- one model ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -199,9 +193,6 @@ def trial_text(trial: Trial) -> str:
     return f"{said}, outputs {outputs_text(trial.after.agreement)}; {outside}"
 
 
-# --- a whole run ----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class RunFinding:
     """One thing about one model, across its variants."""
@@ -283,9 +274,6 @@ def _merged(model: str, topic: Topic, members: Sequence[tuple[str, Finding]]) ->
     share = max(cost.share for cost in costs.values())
     remedy = as_sentence(costliest.remedy)
     return RunFinding(model, heading + "; ".join(parts), remedy, share, topic)
-
-
-# --- two profiles ---------------------------------------------------------------------------------
 
 
 def compared(measured: CaseResult) -> Comparison | None:

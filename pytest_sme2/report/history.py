@@ -199,8 +199,6 @@ def _rounded(nanoseconds: float) -> float:
     return round(nanoseconds / 1e6, 6)
 
 
-# --- the file -------------------------------------------------------------------------------------
-
 _TEXTS = ("case", "device", "recorded", "session", "runner", "conditions", "versions", "pte_sha256")
 _MAPPINGS = ("conditions", "versions")
 _LIMITS = f"BETWEEN -{_LARGEST} AND {_LARGEST}"

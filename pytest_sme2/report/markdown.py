@@ -123,9 +123,6 @@ def _recommendations(records: Sequence[CaseRecord]) -> Iterator[str]:
             yield f"  - {prose(finding.remedy)}"
 
 
-# --- one case -------------------------------------------------------------------------------------
-
-
 def case_lines(record: CaseRecord, level: str, where: str = "") -> list[str]:
     measured = record.measured
     timed = not measured.emulated

@@ -70,8 +70,6 @@ def as_sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
-# --- Markdown -------------------------------------------------------------------------------------
-
 TOP = 10
 _FIGURE = re.compile(r"-?[0-9]|-$|$")
 

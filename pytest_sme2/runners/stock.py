@@ -172,9 +172,6 @@ def _cross_check(
         )
 
 
-# --- Provisioning ---------------------------------------------------------------------------------
-
-
 def pair_runner(on: Path, off: Path, *, cache: Path | None = None) -> PairRunner:
     """The pair of these two binaries, in one folder with the libraries beside them."""
     platforms = [binary_platform(path.expanduser()) for path in (on, off)]

@@ -108,9 +108,6 @@ class _Manifest:
     files: dict[str, FileFacts]
 
 
-# --- Writing --------------------------------------------------------------------------------------
-
-
 def check_name(out: Path) -> None:
     """Refuse a wrong name before anything is made for it."""
     if not out.name.endswith(SUFFIXES):
@@ -198,9 +195,6 @@ def _write_archive(out: Path, manifest: bytes, files: Mapping[str, Path]) -> Non
             member.mode = 0o755 if os.access(path, os.X_OK) else 0o644
             with path.open("rb") as file:
                 archive.addfile(member, file)
-
-
-# --- Opening --------------------------------------------------------------------------------------
 
 
 def open_bundle(path: Path, *, cache: Path | None = None) -> Bundle:

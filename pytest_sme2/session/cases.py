@@ -160,9 +160,6 @@ def _chosen_variants(entry: ModelEntry, settings: Settings, emulated: bool) -> I
     return dict.fromkeys(itertools.chain.from_iterable(found))
 
 
-# --- programs -------------------------------------------------------------------------------------
-
-
 def program_case(pte: Path, threads: int = 1, method: str | None = None) -> Case:
     """The case of one method of a ``.pte`` file: ``forward``, or the only one, unless named.
 

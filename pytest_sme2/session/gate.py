@@ -152,8 +152,6 @@ class Gate:
             yield cost.check_cost(self.measured, self.baseline, self.limits, arm)
         yield from generation.check_costs(self.measured, self.baseline, self.limits)
 
-    # --- numerics ------------------------------------------------------------------------------
-
     @_reported("outputs")
     def check_outputs(self, against: str = "reference") -> Iterator[Check]:
         """The outputs against the eager model (``reference``) or SME2 on against ``off``; with the

@@ -111,8 +111,6 @@ class Session:
         name, begun = new_session()
         return self._identity or name, begun
 
-    # --- what to run ---------------------------------------------------------------------------
-
     @functools.cached_property
     def registry(self) -> Registry:
         return discover(self.settings.model_folders)
@@ -142,8 +140,6 @@ class Session:
     def emulated(self) -> bool:
         """Whether the device is an emulator. Asked while tests are collected, so it is cheap."""
         return is_emulated(self.settings)
-
-    # --- where it runs -------------------------------------------------------------------------
 
     def ask_for(self, soc: str | None) -> None:
         """From now on the target is one whose chip's name holds ``soc``; None: any."""
@@ -224,8 +220,6 @@ class Session:
     def runtime(self, case: Case) -> tuple[str, str]:
         """The version of ExecuTorch that runs the case, and the hash of the runner."""
         return self.bench.runner.executorch, self.bench.runner.sha256
-
-    # --- the stages ----------------------------------------------------------------------------
 
     def artifact(self, case: Case) -> Artifact:
         if case.program is not None:

@@ -136,9 +136,6 @@ class _Waiting:
         time.sleep(_PAUSE_SECONDS)
 
 
-# --- who holds it ---------------------------------------------------------------------------------
-
-
 def _write_holder(descriptor: int) -> None:
     """Only a note for waiting processes: with a full disk the lock works without it."""
     with contextlib.suppress(OSError):

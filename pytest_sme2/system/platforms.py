@@ -57,9 +57,6 @@ def host_platform() -> str:
         ) from None
 
 
-# --- macOS ----------------------------------------------------------------------------------------
-
-
 SYSCTL = "/usr/sbin/sysctl"
 PMSET = "/usr/bin/pmset"
 NOTIFYUTIL = "/usr/bin/notifyutil"

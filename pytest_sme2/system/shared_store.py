@@ -225,8 +225,6 @@ class Store:
         if file.sha256 in self.damaged or not self._has(name):
             _within(_patience(file.bytes), write)
 
-    # --- one request ------------------------------------------------------------------------------
-
     def _read(self, name: str, out: IO[bytes], limit: int) -> bool:
         """Copy a file of the store; False where it has none."""
         with contextlib.ExitStack() as stack:

@@ -58,9 +58,6 @@ EFFICIENCY_MARGIN = 0.01
 """A pair is suspect when more than this part of a process's CPU time was on efficiency cores."""
 
 
-# --- judging pairs --------------------------------------------------------------------------------
-
-
 def _both(values: Iterable[float | None]) -> tuple[float, float] | None:
     """What is known of both arms."""
     reference, candidate = values
@@ -117,9 +114,6 @@ class _Ledger:
             else:
                 self.kept.append(pair)
         self.waiting.clear()
-
-
-# --- measuring ------------------------------------------------------------------------------------
 
 
 def measure_pairs(

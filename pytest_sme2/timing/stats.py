@@ -40,9 +40,6 @@ _MAD_TO_DEVIATION = 1.482602218505602
 Floats = NDArray[np.float64]
 
 
-# --- the signed-rank distribution -----------------------------------------------------------------
-
-
 def signed_rank_distribution(ranks_doubled: Sequence[int]) -> Floats:
     """Probability of every sum when each rank is counted or not by the toss of a coin.
 
@@ -141,9 +138,6 @@ def _checked(values: ArrayLike) -> Floats:
     return series
 
 
-# --- deciding -------------------------------------------------------------------------------------
-
-
 def take_look(log_ratios: ArrayLike, threshold: float, alpha: float) -> Look:
     """The estimate, its interval and the p-value at one level, as ratios."""
     series = _checked(log_ratios)
@@ -221,9 +215,6 @@ def outcome_of(look: Look, series: ArrayLike, threshold: float, alarm_alpha: flo
     if threshold >= 0 and upper < 1 / (1 + threshold):
         return Outcome.IMPROVED
     return Outcome.PASS if upper < 1 + threshold else Outcome.INCONCLUSIVE
-
-
-# --- noise and power ------------------------------------------------------------------------------
 
 
 def robust_spread(values: ArrayLike) -> float:

@@ -120,9 +120,6 @@ def _symbols(data: bytes, tables: list[tuple[int, ...]]) -> Iterator[tuple[int, 
             yield strings + name, kind & _KIND == _IN_A_SECTION and not kind & _DEBUG
 
 
-# --- libraries ------------------------------------------------------------------------------------
-
-
 ARM64 = "arm64"
 _ARCHIVE, _MEMBER_BYTES = b"!<arch>\n", 60
 _WANTED = re.compile(rb"_?((?:xnn|kai|cpuinfo)_\w+)\0")
@@ -297,9 +294,6 @@ def _instructions(words: Counter[int]) -> Instructions:
         luti=sum(number for word, number in words.items() if decode.is_table_lookup(word)),
         sme2_only=sum(number for word, number in words.items() if decode.is_sme2_only(word)),
     )
-
-
-# --- packages -------------------------------------------------------------------------------------
 
 
 # torch's largest library has 0.5 GB, and all of them 1.5 GB.

@@ -55,9 +55,6 @@ def _damaged(path: Path, problem: str) -> BaselineError:
     return BaselineError(f"{path}: the baseline cannot be read: {problem}. {REMEDY}")
 
 
-# --- Reading --------------------------------------------------------------------------------------
-
-
 def parse(text: str, path: Path) -> Baseline:
     """The baseline that a file's text holds."""
     if _CONFLICT.search(text):
@@ -83,9 +80,6 @@ def parse(text: str, path: Path) -> Baseline:
         return _from_file(_structured(document))
     except ValueError as error:
         raise _damaged(path, str(error)) from error
-
-
-# --- The file's form ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -321,9 +315,6 @@ def census_of_names(census: KernelCensus) -> KernelCensus:
     names = {(kernel.name, kernel.family) for kernel in census.kernels}
     kernels = tuple(Kernel(name, family, 1) for name, family in sorted(names))
     return replace(census, kernels=kernels)
-
-
-# --- Writing --------------------------------------------------------------------------------------
 
 
 def render(baseline: Baseline) -> str:

@@ -77,9 +77,6 @@ def file_name(model: str, variant: str) -> str:
     return f"{safe_name(model)}-{file_part(variant)}.json"
 
 
-# --- Reading --------------------------------------------------------------------------------------
-
-
 def load(root: Path, model: str, variant: str, fingerprint: Fingerprint) -> Baseline | None:
     """The baseline of a model and variant on this target; None where there is none."""
     path = baseline_path(root, model, variant, fingerprint)
@@ -167,9 +164,6 @@ def differing_facts(theirs: Fingerprint, ours: Fingerprint) -> tuple[str, ...]:
         for name in sorted({*there, *here} - SYSTEM_FACTS)
         if there.get(name) != here.get(name)
     )
-
-
-# --- Updating -------------------------------------------------------------------------------------
 
 
 def update(
@@ -403,9 +397,6 @@ def _epoch(old: Baseline, measured: CaseResult) -> int:
     if starts_epoch(current, measured, same_structure=same):
         return 1 + max((entry.epoch for entry in old.sessions), default=0)
     return current[-1].epoch
-
-
-# --- Writing --------------------------------------------------------------------------------------
 
 
 def store(

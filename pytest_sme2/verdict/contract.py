@@ -143,9 +143,6 @@ def _same(old: str, new: str) -> bool:
     return bool(near) and all(near)
 
 
-# --- the file -------------------------------------------------------------------------------------
-
-
 def parse(text: str, path: Path) -> Contract:
     checks: dict[Key, dict[str, str]] = {}
     facts: dict[Key, dict[str, str]] = {}
@@ -215,9 +212,6 @@ def promised(checks: Iterable[Check]) -> list[str]:
         for check in checks
         if check.verdict not in _NOT_PROMISED and reference_of(check.metric) is None
     ]
-
-
-# --- the judgement --------------------------------------------------------------------------------
 
 
 def case_part(measured: CaseResult, checks: Sequence[Check], against: str | None) -> CasePart:

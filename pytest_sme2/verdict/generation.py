@@ -88,9 +88,6 @@ def check_outputs(measured: CaseResult, limits: Limits, against: str) -> list[Ch
     return [replace(check, metric=f"generated {check.metric}")]
 
 
-# --- on the emulator ------------------------------------------------------------------------------
-
-
 def check_costs(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> list[Check]:
     """The instructions of each phase and arm; none where the model does not generate."""
     found = measured.generation
@@ -158,9 +155,6 @@ def _compared(before: StepCosts, now: StepCosts) -> Iterator[tuple[int, int, int
         yield (step, old - systems[0], new - systems[1]) if heap or not same else (step, old, new)
 
 
-# --- where times count ----------------------------------------------------------------------------
-
-
 def check_waiting(measured: CaseResult, limits: Limits) -> list[Check]:
     """What a user waits for, against limits of its own; none where the model does not generate."""
     found = measured.generation
@@ -213,9 +207,6 @@ def _worst(
         text += f" It begins at context {begins}."
     interval = (part.ratio.low, part.ratio.high)
     return Check(metric, verdict, text, 1.0, part.ratio.value, "ratio", interval, 1 + limit)
-
-
-# --- what is kept ---------------------------------------------------------------------------------
 
 
 def stored_generation(

@@ -217,9 +217,6 @@ def _same_count(ours: int, theirs: int, our_name: str, their_name: str) -> None:
         )
 
 
-# --- verdicts -------------------------------------------------------------------------------------
-
-
 # ExecuTorch 1.5 loads half values as floats from this width on.
 _WRONG_LAYER_NORM = 256
 

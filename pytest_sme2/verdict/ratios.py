@@ -260,9 +260,6 @@ def moved_cells(found: Frontier, stored: StoredFrontier, sme1: bool) -> Iterator
             yield f"the best of {arm_word(cell.arm, sme1)} was {count(best, 'thread')}"
 
 
-# --- memory and size ------------------------------------------------------------------------------
-
-
 def check_memory(
     measured: CaseResult, baseline: Baseline | None, limits: Limits, arm: Arm = Arm.ON
 ) -> Check:

@@ -344,9 +344,6 @@ def _time_message(ratio: float, sessions: int, verdict: Outcome) -> str:
     return f"{head}{change}{note}.{advice}"
 
 
-# --- pairs ----------------------------------------------------------------------------------------
-
-
 def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = None) -> Check:
     """Two programs or runtimes measured in interleaved pairs: the answer that needs no baseline."""
     reference, limit = measurement.reference, limits.max_regression

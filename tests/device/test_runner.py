@@ -176,9 +176,6 @@ def test_hostile_names_stay_names(place, programs, make_artifact, tmp_path, name
     assert len(run.outputs[0].file.read_bytes()) == 40
 
 
-# --- the switch -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("model", ["toy_fp32", "toy_fp16"])
 def test_the_trace_shows_which_kernels_ran(
     qemu, emulated_runner, programs, make_artifact, tmp_path, model
@@ -267,9 +264,6 @@ def test_the_bundle_needs_nothing_of_the_system(emulated_runner):
     present = {path.name for path in emulated_runner.files(Arm.ON)}
     assert {LOADER, "libc.so.6", "libexecutorch_backend_xnnpack.so", "sme2_runner"} <= present
     assert not any("openvino" in name or "qnn" in name for name in present)
-
-
-# --- failures -------------------------------------------------------------------------------------
 
 
 def broken_program(kind: str, folder: Path, good: bytes) -> Path:
@@ -501,9 +495,6 @@ def exit_code(folder: Path) -> int:
     match = re.search(r"\[exit (-?\d+)\]\n$", (folder / "runner.log").read_text())
     assert match
     return int(match[1])
-
-
-# --- crashes and hangs ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,6 @@ class PretendedDevice(Target):
     def clock(self) -> float:
         return self.now
 
-    # --- a target ------------------------------------------------------------------------------
-
     def capabilities(self) -> Capabilities:
         return Capabilities(timing=True, sme2=self.sme2, reason="" if self.sme2 else "It has none.")
 
@@ -110,8 +108,6 @@ class PretendedDevice(Target):
             self._ended(job.request, found, job.folder)
             for job, found in zip(jobs, times, strict=True)
         ]
-
-    # --- the machine ---------------------------------------------------------------------------
 
     def _level(self, request: RunRequest) -> float:
         sha = request.artifact.sha256

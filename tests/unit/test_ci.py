@@ -224,9 +224,6 @@ def test_ci_installs_by_the_locks_alone() -> None:
     assert all("--skip-pkg-install" in line for line in runs[1:])
 
 
-# --- the audit ------------------------------------------------------------------------------------
-
-
 def load(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, CI / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
@@ -286,9 +283,6 @@ def test_a_tool_that_says_nothing_is_not_a_pass(
     program.chmod(0o755)
     monkeypatch.setattr(audit.sys, "executable", str(program))
     assert audit.ask(tmp_path / "lock.txt") == "no network"
-
-
-# --- branches -------------------------------------------------------------------------------------
 
 
 def test_one_module_cannot_hide_behind_another(

@@ -99,9 +99,6 @@ class Thermometer:
         self._given_up = False
 
 
-# --- power ----------------------------------------------------------------------------------------
-
-
 # Beside the folder that gets cleaned, so that cleaning does not remove it.
 NOTE = "/data/local/tmp/pytest-sme2-restore.json"
 

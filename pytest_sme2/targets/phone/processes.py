@@ -201,9 +201,6 @@ def explain(runner: Runner, request: RunRequest, finished: Finished) -> str:
     return describe_failure(finished, runner, request) or "it failed."
 
 
-# --- running them ---------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class PhoneProcesses:
     """What it takes to run something on one phone."""

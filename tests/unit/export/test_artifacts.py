@@ -208,9 +208,6 @@ def test_a_second_export_imports_no_torch() -> None:
     assert seen.stdout.splitlines()[-1] == "set()"
 
 
-# --- the cache ------------------------------------------------------------------------------------
-
-
 class Tiny:
     """The tiny model, exported once by two processes at the same time."""
 
@@ -423,9 +420,6 @@ def test_an_artifact_does_not_land_on_another(tmp_path: Path, sme2: Command) -> 
     assert load_artifact(out).model == "another"
 
 
-# --- failing --------------------------------------------------------------------------------------
-
-
 def test_a_line_that_cannot_be_captured_is_named(tmp_path: Path) -> None:
     net = FORWARD + "        if x.sum() > 0:\n            return x + 1\n        return x\n"
     entry = write_network(tmp_path / "branch", net)
@@ -541,9 +535,6 @@ def test_wrong_words_are_usage_errors(sme2: Command) -> None:
     ):
         folder = ("--models-folder", ROOT / "models")
         assert message in sme2("export", *words.split(), *folder, code=2).err
-
-
-# --- missing extras -------------------------------------------------------------------------------
 
 
 def test_without_torch_the_export_extra_is_named(tmp_path: Path) -> None:

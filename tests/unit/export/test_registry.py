@@ -266,9 +266,6 @@ def test_size_is_passed_to_a_class_that_takes_it(tmp_path: Path) -> None:
         fixed.instantiate(32)
 
 
-# --- entry points ---------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package with model entry points, on the path as pip would put it there."""
@@ -307,9 +304,6 @@ def test_a_broken_entry_point_is_reported_when_it_is_loaded(installed: Path) -> 
         discover([]).get("zoo_net").load()
 
 
-# --- ExecuTorch's examples ------------------------------------------------------------------------
-
-
 @needs_export
 def test_executorch_s_examples_are_reachable_by_name() -> None:
     assert "mv2" in executorch_models()
@@ -318,9 +312,6 @@ def test_executorch_s_examples_are_reachable_by_name() -> None:
     assert [file.name for file in entry.source_files()] == ["__init__.py", "model.py"]
     with pytest.raises(UsageError, match=r"Choose one of: .*mv2"):
         discover([], entry_points=False).get("executorch:nothing")
-
-
-# --- sme2 models ----------------------------------------------------------------------------------
 
 
 def test_the_command_lists_models_and_problems(tmp_path: Path, sme2: Command) -> None:

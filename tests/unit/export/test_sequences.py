@@ -73,9 +73,6 @@ def test_steps_must_be_alike() -> None:
         check_alike([[torch.ones(2)], [torch.ones(3)], [torch.ones(2)]], "net")
 
 
-# --- whole generations ----------------------------------------------------------------------------
-
-
 class Window(torch.nn.Module):
     """Gives its cache back with the newest tokens in it, for as long as it has room."""
 

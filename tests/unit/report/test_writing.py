@@ -134,9 +134,6 @@ def test_hostile_names_stay_in_the_run_directory(tmp_path: Path) -> None:
     assert not [finding for finding in validate_run(root) if finding.problem]
 
 
-# --- validation -----------------------------------------------------------------------------------
-
-
 def test_a_whole_run_directory_is_valid(whole: Path, sme2: Command) -> None:
     assert " 0 problems" in sme2("report", "validate", whole).out
     told = json.loads(sme2("report", "validate", whole, "--json").out)

@@ -164,9 +164,6 @@ def test_a_broken_result_is_an_error_that_names_the_log(runner, tmp_path, docume
         read(runner, tmp_path, document)
 
 
-# --- provisioning ---------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def build(monkeypatch, tmp_path):
     """A build that takes no time; what would be built, and how often."""

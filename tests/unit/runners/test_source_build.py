@@ -119,9 +119,6 @@ def test_sides_and_options_are_parsed() -> None:
         source_plan.parse_option("A")
 
 
-# --- The check beforehand -------------------------------------------------------------------------
-
-
 def make_tree(folder: Path, name: str = "executorch") -> Path:
     tree = folder / name
     (tree / "backends/xnnpack").mkdir(parents=True)
@@ -307,9 +304,6 @@ def test_downloading_kleidiai_is_announced(fit: Machine, tmp_path: Path) -> None
     assert source_build.notes(replace(fit.request, kleidiai=tmp_path)) == ()
 
 
-# --- The finished binary --------------------------------------------------------------------------
-
-
 def test_kernels_of_a_binary_are_found_by_symbols(tmp_path: Path) -> None:
     binary = write_elf(
         tmp_path / "executor_runner",
@@ -413,9 +407,6 @@ def test_a_second_build_in_the_same_place_is_refused(miniature: Machine) -> None
         pytest.raises(BuildError, match="Another process is building in"),
     ):
         source_build.build(*miniature)
-
-
-# --- The command ----------------------------------------------------------------------------------
 
 
 def test_the_command_lists_everything_and_builds_nothing(

@@ -35,9 +35,6 @@ def request(arm: Arm = Arm.ON, warmup: int = 2, runs: int = 3) -> RunRequest:
     return RunRequest(ARTIFACT, arm, threads=4, warmup=warmup, runs=runs)
 
 
-# --- The two binaries -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("content", "platform"),
     [
@@ -96,9 +93,6 @@ def test_libraries_beside_the_binaries_are_copied(tmp_path: Path) -> None:
         pair_runner(*words, cache=tmp_path / "cache")
 
 
-# --- Its command ----------------------------------------------------------------------------------
-
-
 def files(inputs: tuple[str, ...] = ()) -> ProcessFiles:
     return ProcessFiles("/m/my model.pte", inputs, "/r/result.json", "/r/run.etdump", None)
 
@@ -147,8 +141,6 @@ def test_what_it_cannot_be_given_is_refused(
 def test_failures_are_explained(pair: PairRunner, code: int, stderr: str, expected: str) -> None:
     assert expected in str(pair.explain(code, stderr))
 
-
-# --- Its result -----------------------------------------------------------------------------------
 
 MILLISECOND = 1_000_000
 LOG = """\

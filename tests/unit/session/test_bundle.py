@@ -86,9 +86,6 @@ def rewrite(path: Path, edit: Edit) -> None:
             archive.addfile(member, io.BytesIO(data))
 
 
-# --- round trip -----------------------------------------------------------------------------------
-
-
 def test_what_goes_in_comes_out(
     bundle: Path, cache: Path, runner: Sme2Runner, artifacts: list[Artifact]
 ) -> None:
@@ -136,9 +133,6 @@ def test_opening_twice_unpacks_once(bundle: Path, cache: Path) -> None:
     assert second.runner.folder.stat().st_ino == inode
 
 
-# --- refusing to write ----------------------------------------------------------------------------
-
-
 def test_a_bundle_is_an_archive(tmp_path: Path, runner: Sme2Runner) -> None:
     with pytest.raises(UsageError, match=r"ends in \.tar\.gz"):
         write_bundle(tmp_path / "folder", runner, [])
@@ -157,9 +151,6 @@ def test_where_nothing_can_be_written(
     (tmp_path / "file").write_text("")
     with pytest.raises(BundleError, match="cannot be written"):
         write_bundle(tmp_path / "file" / "b.tar.gz", runner, artifacts)
-
-
-# --- refusing to open -----------------------------------------------------------------------------
 
 
 def refused(bundle: Path, cache: Path, message: str) -> None:

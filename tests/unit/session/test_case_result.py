@@ -55,9 +55,6 @@ def pair_of(artifact: Artifact, **changes: Any) -> Pair:
     return Pair(**{**facts, **changes})
 
 
-# --- parts ----------------------------------------------------------------------------------------
-
-
 def test_structure_counts_operators_by_name() -> None:
     found = structure_of(
         profile_of([(CONV_ON, 5), (TRANSPOSE, 1), (TRANSPOSE, 1)], ("native_call_cumsum.out", 3))
@@ -108,9 +105,6 @@ def test_sessions_have_names_of_their_own() -> None:
     (first, recorded), (second, _) = new_session(), new_session()
     assert first != second
     assert recorded.endswith("Z")
-
-
-# --- together -------------------------------------------------------------------------------------
 
 
 def test_everything_of_a_timed_pair(artifact: Artifact) -> None:
@@ -195,9 +189,6 @@ def test_a_real_other_program_is_caught_by_its_operators(artifact: Artifact) -> 
     assert any("F16" in line for line in failed["operators (on)"].details)
 
 
-# --- outputs --------------------------------------------------------------------------------------
-
-
 def test_outputs_are_held_against_each_other_and_the_reference(
     tmp_path: Path, artifact: Artifact
 ) -> None:
@@ -220,9 +211,6 @@ def test_outputs_that_were_not_kept_are_not_compared(tmp_path: Path, artifact: A
     found = assemble(pair, LINUX, profiles={}, **NAMES)
     assert found.agreements == ()
     assert found.nan_arms == (Arm.ON,)
-
-
-# --- refusing -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -101,9 +101,6 @@ def test_at_the_hard_limit_one_arm_alone_gets_fewer_processes(
     assert 1 <= len(timing.processes[Arm.OFF]) < 10
 
 
-# --- the bench ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("runtime", [None, "1.5.0"])
 def test_the_runner_is_of_the_version_that_was_asked_for(
     monkeypatch: pytest.MonkeyPatch, runtime: str | None

@@ -36,9 +36,6 @@ def artifact(tmp_path: Path) -> Artifact:
     return make_artifact(tmp_path / "artifact", "toy_cnn", "fp16")
 
 
-# --- parsing --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "text", ["executorch==1.5.0", " executorch==1.5.0 ", "executorch==1.6.0rc1"]
 )
@@ -75,9 +72,6 @@ def test_what_is_neither_lists_the_choices(text: str, problem: str) -> None:
         parse_against(text)
     assert "executorch==1.5.0" in str(caught.value)
     assert ".pte" in str(caught.value)
-
-
-# --- opening --------------------------------------------------------------------------------------
 
 
 def test_a_version_runs_the_same_programs(

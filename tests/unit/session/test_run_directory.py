@@ -131,9 +131,6 @@ def test_git_ignores_a_new_run_directory_and_leaves_others_alone(tmp_path: Path)
     assert not (used / ".gitignore").exists()
 
 
-# --- links ----------------------------------------------------------------------------------------
-
-
 def test_the_lock_of_a_run_directory_is_not_a_link(tmp_path: Path, precious: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / LOCK).symlink_to(precious)

@@ -104,9 +104,6 @@ def test_the_same_operators_pass_and_fewer_on_sme2_are_a_regression(
     assert any(detail.startswith("Convolution (NHWC, PF16) IGEMM: -1") for detail in check.details)
 
 
-# --- whole generations ----------------------------------------------------------------------------
-
-
 def slowed(prefill: float = 1.0, decode: float = 1.0, since: int = PROMPT + 1) -> tuple[float, ...]:
     """The decode from a context on."""
     place = since - PROMPT

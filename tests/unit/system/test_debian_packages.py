@@ -41,8 +41,6 @@ def test_other_systems_get_a_hint(tmp_path: Path) -> None:
         unpack_packages(["adbd"], [], tmp_path / "out")
 
 
-# --- a real apt -----------------------------------------------------------------------------------
-
 TOOL = (entry("./", tarfile.DIRTYPE), entry("./usr/bin/tool", mode=0o755))
 
 

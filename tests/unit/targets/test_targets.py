@@ -46,9 +46,6 @@ def machine(monkeypatch):
     return make
 
 
-# --- which one ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("platform", "sme2", "found", "name", "timing", "reasons"),
     [
@@ -145,9 +142,6 @@ def test_an_unknown_device_lists_the_choices(machine):
         choose_target(Settings(device="toaster"))
 
 
-# --- this machine ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("vector", "bits"),
     [
@@ -214,9 +208,6 @@ def test_a_machine_tells_its_cores_and_pins_to_the_fastest(
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     assert (len(target.cores), target.pinned(2)) == (4, ())
-
-
-# --- the emulator ---------------------------------------------------------------------------------
 
 
 def test_the_cpu_is_switched_by_the_emulator():

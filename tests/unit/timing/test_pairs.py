@@ -134,9 +134,6 @@ def test_noise_floor_and_detectable_effect_come_with_the_result():
     assert 0 < ratio.detectable < 0.015
 
 
-# --- order, warm-up, determinism ------------------------------------------------------------------
-
-
 def test_the_same_seed_gives_the_same_measurement_and_another_another_order():
     def measured(seed):
         return Machine().measure(seed=seed, looks=(60,), split=(1.0,))
@@ -201,9 +198,6 @@ def test_a_slow_model_has_a_speedup_with_an_interval():
 def test_chosen_runs_are_kept_whatever_the_budget():
     result = Machine(base_ns=0.1e9).measure(runs=7, warmup=2, budget_seconds=10)
     assert (result.runs, result.warmup) == (7, 2)
-
-
-# --- time budget ----------------------------------------------------------------------------------
 
 
 def test_an_answer_that_is_open_gets_more_time() -> None:
@@ -293,9 +287,6 @@ def test_the_hard_limit_ends_the_first_look_and_leaves_an_estimate():
     assert SamplingPlan(budget_seconds=30.0, limit_seconds=5.0).hard_limit == 30.0
 
 
-# --- interference ---------------------------------------------------------------------------------
-
-
 def test_a_disturbed_pair_is_dropped_with_its_reason_and_redone():
     machine = Machine(stolen={7: 0.5})
     result = machine.measure()
@@ -369,9 +360,6 @@ def test_where_interference_cannot_be_known_nothing_is_dropped(choices, why):
     assert result.dropped == ()
     assert all(pair.interference is None for pair in result.pairs)
     assert f"Interference was not checked: {why}." in result.notes
-
-
-# --- drift, progress, faults ----------------------------------------------------------------------
 
 
 def test_runs_that_get_slower_within_a_process_are_flagged():
@@ -536,9 +524,6 @@ def test_without_redo_a_lost_connection_is_the_callers_business():
 
     with pytest.raises(ConnectionLostError):
         Machine(change=lost).measure()
-
-
-# --- taking turns ---------------------------------------------------------------------------------
 
 
 class Alternating(Machine):

@@ -136,9 +136,6 @@ def test_a_device_that_cannot_measure_time_is_refused(monkeypatch, capsys):
     assert "cannot measure time: the CPU is emulated" in capsys.readouterr().err
 
 
-# --- the yardstick --------------------------------------------------------------------------------
-
-
 @dataclass
 class Target:
     """A clock, and processes that take a given time."""

@@ -27,9 +27,6 @@ def brute_force_p_value(values: list[float], shift: float = 0.0) -> float:
     return float(sum(total <= observed + 1e-9 for total in sums) / len(sums))
 
 
-# --- the signed-rank distribution -----------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("pairs", "alpha", "critical"),
     [
@@ -130,9 +127,6 @@ def test_interval_covers_at_least_as_often_as_it_says_with_heavy_ties():
 def test_what_is_not_a_series_is_refused(values):
     with pytest.raises(ValueError, match="value"):
         stats.hodges_lehmann(values)
-
-
-# --- deciding -------------------------------------------------------------------------------------
 
 
 def noise(pairs: int, spread: float = 0.005, seed: int = 1) -> np.ndarray:
@@ -295,9 +289,6 @@ def test_default_plan_meets_the_promised_rates(process_cv):
     assert {*same} == {Outcome.PASS}
     assert three.count(Outcome.REGRESSED) >= 0.95 * 300
     assert five.count(Outcome.REGRESSED) == 300
-
-
-# --- noise and power ------------------------------------------------------------------------------
 
 
 def test_noise_floor_is_the_spread_within_arms_not_the_difference_between_them():

@@ -77,9 +77,6 @@ HOSTILE = (
 )
 
 
-# --- where they lie -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_stay_names(tmp_path: Path, name: str) -> None:
     root = tmp_path / "baselines"
@@ -96,9 +93,6 @@ def test_names_stay_readable_and_never_collide() -> None:
     names = [*HOSTILE, "a_b", "a?b", "a!b"]
     paths = {baselines.baseline_path(Path("b"), name, "fp16", EMULATED) for name in names}
     assert len(paths) == len(names)
-
-
-# --- round trip -----------------------------------------------------------------------------------
 
 
 def test_example_survives_the_file() -> None:
@@ -298,9 +292,6 @@ def test_phone_is_compared_with_the_baseline_of_its_last_build(tmp_path: Path) -
     assert baselines.load(tmp_path, "toy_cnn", "fp16", phone("D4")) is None
 
 
-# --- files ----------------------------------------------------------------------------------------
-
-
 SHIPPED = Path(__file__).parents[3] / "baselines"
 
 
@@ -339,9 +330,6 @@ def test_conflict_markers_say_what_to_do() -> None:
     words = f"conflict markers .*git checkout --ours or --theirs -- {re.escape(str(path))}"
     with pytest.raises(BaselineError, match=words):
         parse(text, path)
-
-
-# --- updating -------------------------------------------------------------------------------------
 
 
 def after(*sessions: CaseResult) -> Baseline:
@@ -618,9 +606,6 @@ def test_outputs_are_stored_with_the_digits_that_matter() -> None:
     assert (stored.max_abs, stored.max_rel) == (1.23e-5, math.inf)
     assert (stored.sqnr_db, stored.cosine) == (54.3, 0.999999)
     assert parse(render(new), PATH).agreements == (stored,)
-
-
-# --- writing --------------------------------------------------------------------------------------
 
 
 def test_store_writes_once_and_leaves_nothing_else(tmp_path: Path) -> None:

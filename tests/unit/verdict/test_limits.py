@@ -21,9 +21,6 @@ def write(tmp_path: Path):
     return write_file
 
 
-# --- single values --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("parse", "known"),
     [
@@ -58,8 +55,6 @@ def test_what_is_not_a_value(
         with pytest.raises(ValueError, match=message):
             parse(value)
 
-
-# --- files ----------------------------------------------------------------------------------------
 
 FULL = """
 max_regression = "3%"

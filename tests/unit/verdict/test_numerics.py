@@ -116,9 +116,6 @@ def test_a_scale_changes_nothing_but_the_absolute_error(scale: float, values: li
         assert scaled.max_rel == pytest.approx(base.max_rel, rel=1e-6)
 
 
-# --- tolerance ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("tolerance", "fine"),
     [
@@ -135,9 +132,6 @@ def test_a_scale_changes_nothing_but_the_absolute_error(scale: float, values: li
 )
 def test_every_bound_that_is_given_counts(tolerance: Tolerance, fine: bool) -> None:
     assert numerics.within(compare([1.0, 2.0, 4.5], [1.0, 2.0, 4.0]), tolerance) is fine
-
-
-# --- files ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -167,9 +161,6 @@ def test_a_file_of_the_wrong_size_or_type_is_refused(tmp_path: Path) -> None:
         numerics.read_values(path, "float32", (1,))
     with pytest.raises(EvidenceError, match="'complex64' cannot be compared"):
         numerics.read_values(path, "complex64", (1,))
-
-
-# --- outputs --------------------------------------------------------------------------------------
 
 
 def artifact(folder: Path, *references: Path) -> Artifact:

@@ -307,9 +307,6 @@ def test_whole_checks_of_size() -> None:
     )
 
 
-# --- every check ----------------------------------------------------------------------------------
-
-
 def test_emulated_times_are_never_compared() -> None:
     now = emulated(medians_ns={Arm.ON: medians(10)})
     for found in (

@@ -212,9 +212,6 @@ def test_whole_checks_of_kernels() -> None:
     )
 
 
-# --- coverage and evidence ------------------------------------------------------------------------
-
-
 def coverage(known: Baseline | None = BASELINE, least: float | None = None, **counts: int) -> Check:
     now = measured(structures=with_on(**counts))
     return structure.check_coverage(now, known, with_limits(min_coverage=least))
