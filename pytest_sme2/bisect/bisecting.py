@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
-from pytest_sme2.bisect.row import Border, Change, Row, find_border
+from pytest_sme2.bisect.row import Border, Row, RowEntry, find_border
 from pytest_sme2.errors import DeviceTimeoutError, RunError, Sme2Error, TargetError, UsageError
 from pytest_sme2.results import RUNTIME, Arm, CaseResult, Check, Limits, Outcome
 from pytest_sme2.runners.sdk import sdk_version
@@ -131,7 +131,7 @@ def looks_needed(changes: int) -> int:
 
 @dataclass(frozen=True)
 class Probe:
-    change: Change
+    change: RowEntry
     measured: CaseResult | None
     problem: str = ""
     """Why it could not be measured."""

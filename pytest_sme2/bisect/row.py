@@ -29,7 +29,7 @@ from pytest_sme2.system.wording import split_list
 
 
 @dataclass(frozen=True)
-class Change:
+class RowEntry:
     key: str
     """The name of its folder in the run directory."""
     short: str
@@ -81,7 +81,7 @@ def repository_of(folder: Path) -> Path:
         ) from error
 
 
-def commits_between(repository: Path, good: str, bad: str) -> list[Change]:
+def commits_between(repository: Path, good: str, bad: str) -> list[RowEntry]:
     """From ``good`` to ``bad``, both of them among it; along the first parents."""
     first, last = (_resolved(repository, name) for name in (good, bad))
     if first == last:
@@ -95,7 +95,7 @@ def commits_between(repository: Path, good: str, bad: str) -> list[Change]:
             "branch with --good."
         )
     row = reversed(commits[: digests.index(first) + 1])
-    return [Change(digest, digest[:12], subject) for digest, _, subject in row]
+    return [RowEntry(digest, digest[:12], subject) for digest, _, subject in row]
 
 
 def _resolved(repository: Path, name: str) -> str:
@@ -119,7 +119,7 @@ def tracked(repository: Path, file: Path) -> Path:
 
 
 @contextmanager
-def work_tree(repository: Path, commit: Change) -> Iterator[Path]:
+def work_tree(repository: Path, commit: RowEntry) -> Iterator[Path]:
     """A second work tree; the user's own stays as it is."""
     try:
         with tempfile.TemporaryDirectory(
@@ -137,7 +137,7 @@ class CommitRow:
     """Commits in order, the good one first, the bad one last; each looked at in the work tree."""
 
     tree: Path
-    changes: Sequence[Change]
+    changes: Sequence[RowEntry]
     settings: Settings
     """Their folders of models, and a program, are relative to the repository."""
     noun = "commit"
@@ -240,8 +240,8 @@ class ReleaseRow:
     noun = "version"
 
     @property
-    def changes(self) -> list[Change]:
-        return [Change(f"{pin.package}-{pin.version}", str(pin)) for pin in self.pins]
+    def changes(self) -> list[RowEntry]:
+        return [RowEntry(f"{pin.package}-{pin.version}", str(pin)) for pin in self.pins]
 
     @property
     def backwards(self) -> bool:

@@ -27,7 +27,7 @@ _SLACK, _NOISE = 1.5, 0.01
 
 
 @dataclass(frozen=True)
-class Change:
+class HistoryChange:
     """A step or a drift of one figure."""
 
     series: Series
@@ -60,7 +60,7 @@ class Event:
 
     kind: str
     """``step``, ``drift`` or ``machine``."""
-    changes: tuple[Change, ...]
+    changes: tuple[HistoryChange, ...]
     """The largest first."""
 
     @property
@@ -94,7 +94,7 @@ class Event:
 def only(found: Sequence[Event], figure: str, least: float) -> list[Event]:
     """What is left with the changes of these figures that are large enough."""
 
-    def chosen(change: Change) -> bool:
+    def chosen(change: HistoryChange) -> bool:
         return fnmatch.fnmatchcase(change.track.figure.name, figure) and change.share >= least
 
     kept = (replace(event, changes=tuple(filter(chosen, event.changes))) for event in found)
@@ -116,14 +116,14 @@ def size_of(series: Sequence[Series]) -> str:
 def events(series: Sequence[Series], since: str | None = None) -> list[Event]:
     """All of them, or those after a commit; the one with the largest effect first."""
     places = _places(run for each in series for run in each.runs)
-    changes: dict[str, list[Change]] = {"step": [], "drift": []}
+    changes: dict[str, list[HistoryChange]] = {"step": [], "drift": []}
     for each in series:
         for track in each.tracks:
             for kind, step in _steps_and_drifts(track):
                 first, last = sorted(places[_commit(run)] for run in (step.before, step.after))
                 if since is None or last > places[since]:
                     # The same commit twice: it was not the commit.
-                    change = Change(each, track, step, min(first, last - 1), last)
+                    change = HistoryChange(each, track, step, min(first, last - 1), last)
                     changes[kind].append(change)
     machines = list(_machines(series, changes["step"]))
     explained = {id(change) for group in machines for change in group}
@@ -173,7 +173,7 @@ def _steps_and_drifts(track: FigureHistory) -> Iterator[tuple[str, Step]]:
     yield from (("step", step) for step in large)
 
 
-def _folded(changes: Sequence[Change]) -> Iterator[list[Change]]:
+def _folded(changes: Sequence[HistoryChange]) -> Iterator[list[HistoryChange]]:
     """Each once, around the commits that most agree on: a narrow range says more than a wide."""
     first, last = (
         np.array([getattr(change, name) for change in changes], dtype=int)
@@ -192,7 +192,9 @@ def _folded(changes: Sequence[Change]) -> Iterator[list[Change]]:
         left &= ~chosen
 
 
-def _machines(series: Sequence[Series], steps: Sequence[Change]) -> Iterator[list[Change]]:
+def _machines(
+    series: Sequence[Series], steps: Sequence[HistoryChange]
+) -> Iterator[list[HistoryChange]]:
     """Where most yardsticks of a device changed, with the times that changed no more than they."""
     for device in sorted({each.device for each in series}):
         ours = [change for change in steps if change.series.device == device]

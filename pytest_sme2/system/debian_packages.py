@@ -151,7 +151,7 @@ _REASONS = {
 
 
 @dataclass(frozen=True)
-class Package:
+class OfferedPackage:
     file_name: str
     bytes: int
 
@@ -166,7 +166,7 @@ def unpack_packages(
     packages: Sequence[str],
     archives: Sequence[Archive],
     folder: Path,
-    approve: Callable[[Sequence[Package]], None] = lambda offered: None,
+    approve: Callable[[Sequence[OfferedPackage]], None] = lambda offered: None,
     *,
     architecture: str | None = None,
     dependencies: bool = False,
@@ -275,7 +275,7 @@ def _respect_pins(
     archives: Sequence[Archive],
     apt: Sequence[str],
     place: Path,
-    offered: Sequence[Package],
+    offered: Sequence[OfferedPackage],
 ) -> None:
     """Apt takes what is asked for as NAME/SUITE even where a pin forbids it; we do not."""
     for package in packages:
@@ -291,10 +291,10 @@ def _respect_pins(
                 raise TargetError(_why([package], archives, f"E: {package} has no candidate"))
 
 
-def _offered(answer: str) -> tuple[Package, ...]:
+def _offered(answer: str) -> tuple[OfferedPackage, ...]:
     """The lines of ``--print-uris``: address, file name, size and hash."""
     lines = re.findall(r"^'\S+' (\S+) (\d+)\b", answer, re.MULTILINE)
-    return tuple(Package(name, int(size)) for name, size in lines)
+    return tuple(OfferedPackage(name, int(size)) for name, size in lines)
 
 
 def reason_of(said: str) -> str:

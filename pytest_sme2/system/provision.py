@@ -22,7 +22,7 @@ from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.debian_packages import (
     MAIN,
     Archive,
-    Package,
+    OfferedPackage,
     reason_of,
     system_archives,
     unpack_packages,
@@ -305,7 +305,7 @@ def _fetch_qemu(archives: Sequence[Archive], say: Say) -> None:
     suites = " ".join(dict.fromkeys(suite for archive in archives for suite in archive.suites))
     say(f"asking this machine's archives for {suites}")
 
-    def approve(offered: Sequence[Package]) -> None:
+    def approve(offered: Sequence[OfferedPackage]) -> None:
         for package in offered:
             numbers = re.match(r"\d+(?:\.\d+)+", package.version)
             if numbers is None or Version(numbers[0]) < LEAST_VERSION:

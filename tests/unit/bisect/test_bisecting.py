@@ -16,7 +16,7 @@ import pytest
 from pytest_sme2.bisect import bisecting
 from pytest_sme2.bisect import row as rows
 from pytest_sme2.bisect.bisecting import FIGURES, Bisecting, halfway, is_slower, worse_figure
-from pytest_sme2.bisect.row import Border, Change, ReleaseRow, commits_between, parse_release
+from pytest_sme2.bisect.row import Border, ReleaseRow, RowEntry, commits_between, parse_release
 from pytest_sme2.cli.commands.bisect import document, lines
 from pytest_sme2.errors import ModelError, RunError, TargetError, UsageError
 from pytest_sme2.export.variant import parse_variant
@@ -42,8 +42,8 @@ class PlayedRow:
     asked: list[tuple[int, float]] = field(default_factory=list)
 
     @property
-    def changes(self) -> list[Change]:
-        return [Change(f"2.{number}", f"torch==2.{number}") for number in range(len(self.ratios))]
+    def changes(self) -> list[RowEntry]:
+        return [RowEntry(f"2.{number}", f"torch==2.{number}") for number in range(len(self.ratios))]
 
     def commands(self, border: Border, run: str) -> list[str]:
         return [f"See it run: {run}"]

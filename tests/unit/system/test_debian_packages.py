@@ -15,7 +15,7 @@ import pytest
 from pytest_sme2.errors import TargetError
 from pytest_sme2.system.debian_packages import (
     Archive,
-    Package,
+    OfferedPackage,
     parse_deb822,
     parse_one_line,
     reason_of,
@@ -49,7 +49,7 @@ def test_archive_without_the_suite_is_skipped(tmp_path: Path) -> None:
     """A browser's archive stands first in the machine's sources, as it often does."""
     browser = archive(tmp_path / "browser", "stable", [("browser", "1", TOOL)])
     debian = archive(tmp_path / "debian", "sid", [("tool", "1:11.1-1", TOOL)])
-    offers: list[Sequence[Package]] = []
+    offers: list[Sequence[OfferedPackage]] = []
     asked = with_suites([browser, debian], ["sid"])
     unpack_packages(["tool"], asked, tmp_path / "out/tools", offers.append)
     assert (tmp_path / "out/tools/usr/bin/tool").read_bytes() == b"data"
@@ -88,7 +88,7 @@ def test_the_reason_is_the_real_one(
 
 @needs_apt
 def test_unapproved_package_is_not_downloaded(tmp_path: Path) -> None:
-    def refuse(offered: Sequence[Package]) -> None:
+    def refuse(offered: Sequence[OfferedPackage]) -> None:
         raise TargetError(f"{offered[0].version} is too old")
 
     old = archive(tmp_path / "debian", "sid", [("tool", "7.2", TOOL)])
@@ -140,7 +140,7 @@ def test_only_debian_and_ubuntu_are_asked_unless_others_are_named(
     with pytest.raises(TargetError, match=r"Some Corp.*name them: SME2_APT_ORIGINS='Some Corp'"):
         unpack_packages(["tool"], [other], tmp_path / "out/tools")
     debian = archive(tmp_path / "debian", "sid", [("tool", "1", TOOL)])
-    offers: list[Sequence[Package]] = []
+    offers: list[Sequence[OfferedPackage]] = []
     for named in ("", "Else, Some Corp"):
         monkeypatch.setenv("SME2_APT_ORIGINS", named)
         folder = tmp_path / f"out{len(named)}/tools"
