@@ -254,23 +254,29 @@ def remember_results() -> None:
             return identity([part for item in value.items() for part in item])
         if value is None or isinstance(value, plain):
             return (type(value), repr(value))
-        return None
+        return expression(value) if isinstance(value, torch.SymInt) else None
 
     def tensors(value: Any) -> tuple[Any, ...]:
         """The tensors of a result; none if it is of another kind."""
         values = tuple(value) if isinstance(value, list | tuple) else (value,)
-        plain_tensors = all(
-            isinstance(one, FakeTensor)
-            and one.constant is None
-            and not one._has_symbolic_sizes_strides
-            for one in values
-        )
+        plain_tensors = all(isinstance(one, FakeTensor) and one.constant is None for one in values)
         return values if plain_tensors else ()
+
+    def expression(size: Any) -> Any:
+        """A size that may vary as a formula: to compare two such sizes would make a guard."""
+        return size.node.expr if isinstance(size, torch.SymInt) else size
+
+    def described(tensor: Any) -> list[Any]:
+        known = extract_tensor_metadata(tensor)
+        values = [getattr(known, name) for name in known.__slots__]
+        return [
+            tuple(map(expression, value)) if isinstance(value, tuple) else expression(value)
+            for value in values
+        ]
 
     def alike(ones: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
         return len(ones) == len(others) and all(
-            one.fake_mode is other.fake_mode
-            and extract_tensor_metadata(one) == extract_tensor_metadata(other)
+            one.fake_mode is other.fake_mode and described(one) == described(other)
             for one, other in zip(ones, others, strict=True)
         )
 
