@@ -6,7 +6,7 @@ It also keeps what became of every test, and which tests were left to other mach
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ import pytest
 
 from pytest_sme2.errors import Sme2Error, plain
 from pytest_sme2.plugin.state import case_of, parameters, session_of
+from pytest_sme2.system.wording import count
 
 if TYPE_CHECKING:
     from pytest_sme2.results import Check
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_sme2.session.run_directory import CaseRecord
     from pytest_sme2.session.session import Session
     from pytest_sme2.session.settings import Settings
-    from pytest_sme2.verdict.contract import Contract, Part
+    from pytest_sme2.verdict.contract import Contract, Gap, Part
 
 SEEN_KEY = "sme2_seen"
 """Where a worker tells the controller which tests it found and left out."""
@@ -36,6 +37,8 @@ _NARROWING = ("lf", "last_failed", "stepwise")
 _CHOOSING = ("keyword", "markexpr", "deselect", *_NARROWING)
 # Of pytest-split and of pytest-shard: which shard this is, how many there are, and the first one.
 _SHARDED = (("group", "splits", 1), ("shard_id", "num_shards", 0))
+_MOST_GAPS = 2
+"""That are told one by one, of those with one reason."""
 
 
 def test_of(nodeid: str) -> str:
@@ -227,10 +230,24 @@ def _judged(promised: Contract, part: Part) -> tuple[list[str], list[str]]:
     lines = sum(row[0] in part.devices for row in asked)
     opened = sum(len(gap.figures) for gap in found)
     told = [f"contract: {lines - opened} of {lines} lines compared"] if lines else []
-    left = [f"  {gap}" for gap in found if gap.reason == contract.DESELECTED]
+    left = [gap for gap in found if gap.reason == contract.DESELECTED]
     if left:
-        told += ["left to other runs (sme2 merge judges them together):", *left]
+        told += ["left to other runs (sme2 merge judges them together):", *_in_few_lines(left)]
     return told, [str(gap) for gap in found if gap.reason != contract.DESELECTED]
+
+
+def _in_few_lines(left: Sequence[Gap]) -> Iterator[str]:
+    """Many cases that were left out for one reason are one line."""
+    alike: dict[tuple[str, str], list[Gap]] = {}
+    for gap in left:
+        alike.setdefault((gap.device, gap.message), []).append(gap)
+    for (device, message), gaps in alike.items():
+        if len(gaps) <= _MOST_GAPS:
+            yield from (f"  {gap}" for gap in gaps)
+        else:
+            names = ", ".join(gap.case for gap in gaps[:_MOST_GAPS])
+            more = count(len(gaps) - _MOST_GAPS, "more case")
+            yield f"  {gaps[0].reason}: {names} and {more} on {device}: {message}"
 
 
 def marked(item: pytest.Item, word: str) -> object:

@@ -208,6 +208,18 @@ def test_a_part_is_green_and_says_what_it_left(
     )
 
 
+def test_many_cases_that_are_left_for_one_reason_are_one_line(
+    run: Run, stored: Path, pytester: pytest.Pytester
+) -> None:
+    add_model(pytester.path, "other")
+    assert run("--update-baselines").ret == pytest.ExitCode.OK
+    result = run("--sme2-models=other", "--sme2-variants=fp32")
+    result.stdout.fnmatch_lines(
+        ["  DESELECTED: other-fp16, toy-fp16 and 1 more case on *: left out by the choice of *"]
+    )
+    result.stdout.no_fnmatch_line("*toy-fp32*")
+
+
 def test_a_test_that_is_gone_is_missed_also_by_a_part(
     run: Run, stored: Path, pytester: pytest.Pytester
 ) -> None:
