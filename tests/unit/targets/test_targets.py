@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import RunError, StorageError, TargetError, UsageError
-from pytest_sme2.results import Arm, Artifact, Run, RunRequest
+from pytest_sme2.results import Arm, Artifact, GenerationPlan, Run, RunRequest, TensorSpec
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session import device
 from pytest_sme2.session.device import choose_target
@@ -18,7 +18,13 @@ from pytest_sme2.system import provision, qemu
 from pytest_sme2.system.processes import Finished
 from pytest_sme2.system.qemu import DEFAULT_CPU, Qemu
 from pytest_sme2.targets import local
-from pytest_sme2.targets.base import check_cpus, describe_failure, run_logged
+from pytest_sme2.targets.base import (
+    Job,
+    check_cpus,
+    command_here,
+    describe_failure,
+    run_logged,
+)
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.local import MacTarget, this_machine
 from tests.support.pretended_mac import M4, PretendedMac
@@ -418,3 +424,21 @@ def test_another_highest_clock_marks_a_run_of_this_machine(
     change = target.run(None, request, Path()).clock_change
     assert change.endswith("was 1.00 GHz, and 2.00 GHz at the start")
     assert "at 1.00 GHz" in target.conditions()["clock caps"]
+
+
+def test_a_generation_names_its_files_and_what_is_fed_back(tmp_path: Path) -> None:
+    spec = TensorSpec("float32", (1, 4))
+    plan = GenerationPlan(2, 3, prompt=(spec, spec), fed_back=(None, 1))
+    artifact = Artifact(
+        "net", "fp32", tmp_path, tmp_path / "net.pte", "", (spec, spec), (spec,), generation=plan
+    )
+    runner = Sme2Runner("wheel", "linux-aarch64", "1.5.1", tmp_path)
+
+    def words(*, generate: bool) -> str:
+        request = RunRequest(artifact, Arm.ON, generate=generate)
+        return " ".join(command_here(Job(runner, request, tmp_path)))
+
+    asked = words(generate=True)
+    assert f"--prompt {tmp_path / 'prompt_0.bin'} --prompt {tmp_path / 'prompt_1.bin'}" in asked
+    assert asked.endswith(f"--next {tmp_path / 'next_0.bin'} --next @1")
+    assert "--prompt" not in words(generate=False)

@@ -95,7 +95,10 @@ def test_every_event_finds_its_parent(trees: list[Tree]) -> None:
     )
 )
 def test_search_agrees_with_the_obvious_one(case: tuple[np.ndarray, np.ndarray]) -> None:
-    start, strictly = case
+    assert_searched(*case)
+
+
+def assert_searched(start: np.ndarray, strictly: np.ndarray) -> None:
     answer = [
         next(
             (j for j in range(i + 1, start.size) if start[j] + np.uint64(strictly[i]) <= start[i]),
@@ -104,6 +107,12 @@ def test_search_agrees_with_the_obvious_one(case: tuple[np.ndarray, np.ndarray])
         for i in range(start.size)
     ]
     assert _next_not_greater(start, strictly).tolist() == answer
+
+
+def test_search_through_a_file_that_was_made_to_take_long() -> None:
+    """From the first position, each round of the search comes one position further."""
+    start = np.array([1, *range(100, 0, -1)], np.uint64)
+    assert_searched(start, start % 3 == 0)
 
 
 def test_delegate_events_may_outlast_their_call() -> None:

@@ -23,6 +23,7 @@ from pytest_sme2.errors import BaselineError
 from pytest_sme2.profile.operators import sort_structure
 from pytest_sme2.results import (
     PAIR,
+    SME1_ONLY,
     Agreement,
     Arm,
     Baseline,
@@ -765,3 +766,17 @@ def test_concurrent_updates_lose_nothing(tmp_path: Path) -> None:
         finish(process)
     found = baselines.load(tmp_path, "toy_cnn", "fp16", LINUX)
     assert sorted(entry.session for entry in found.sessions) == names_of_sessions
+
+
+def test_a_chip_without_sme2_is_compared_with_the_third_arm() -> None:
+    third = {**STRUCTURES, Arm.SME1: structure({TRANSPOSE: 7})}
+    stored = baseline(fingerprint=EMULATED, structures=third)
+    chip = Fingerprint("linux", (("sme2", SME1_ONLY),))
+    assert stored.on_chip(chip).structures == {
+        Arm.ON: third[Arm.SME1], Arm.OFF: third[Arm.OFF]
+    }  # fmt: skip
+    # Where it was not stored, the arm with SME2 does not stand in for it.
+    assert Arm.ON not in stored.on_chip(chip).kernels
+    assert stored.on_chip(LINUX) is stored
+    own = dataclasses.replace(stored, fingerprint=chip)
+    assert own.on_chip(chip) is own

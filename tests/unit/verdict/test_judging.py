@@ -11,10 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_sme2.results import Arm, CaseResult, Check, Estimate, Outcome
+from pytest_sme2.results import (
+    Arm,
+    CaseResult,
+    Change,
+    Check,
+    Estimate,
+    OperatorShapes,
+    Outcome,
+)
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.verdict import baselines, judging
-from pytest_sme2.verdict.growth import located
+from pytest_sme2.verdict.growth import Growth, located
 from tests.support.gate_examples import measured
 
 
@@ -115,6 +123,34 @@ def test_it_is_the_operator_that_grew_most(flipped: CaseResult, metric: str) -> 
 
 def test_without_cost_it_is_an_operator_that_there_is_more_of(flipped: CaseResult) -> None:
     assert "models/toy_cnn/model.py:" in where(replace(flipped, costs={}), "operators (on)")
+
+
+def test_it_is_what_took_longer_where_that_is_known(flipped: CaseResult) -> None:
+    slower = [Change("nothing of this name", 0.0, 9e6), Change("native_call_flip.out", 1e6, 3e6)]
+    linear = next(e for e in flipped.profiles[Arm.ON].operators if e.module == "hidden")
+    slower.append(Change(linear.operator.name, 1e6, 2e6))
+    growth = Growth("the baseline", Change("end to end", 1e6, 4e6), operators=tuple(slower))
+    (check,) = located([Check("latency (on)", Outcome.REGRESSED, "")], flipped, None, growth)
+    assert check.where == FLIP
+
+
+def test_wrong_outputs_name_the_layer_norm_that_is_known_to_be_wrong(flipped: CaseResult) -> None:
+    profile = flipped.profiles[Arm.ON]
+    member = next(each for each in profile.operators if each.module == "hidden")
+    wide = OperatorShapes("native_layer_norm", ((1, 256),), (1, 256))
+    norm = replace(member.operator, operation="native_layer_norm")
+    known = replace(profile, operators=(replace(member, operator=norm, shapes=wide),))
+    wrong = replace(flipped, variant="fp16", profiles={Arm.ON: known})
+    (check,) = located([Check("outputs against off", Outcome.REGRESSED, "")], wrong, None, None)
+    assert check.where.endswith(" in hidden (Linear)")
+
+
+def test_lines_that_are_not_known_are_not_made_up(flipped: CaseResult) -> None:
+    profile = flipped.profiles[Arm.ON]
+    nameless = replace(
+        profile, operators=tuple(replace(each, origin=None) for each in profile.operators)
+    )
+    assert where(replace(flipped, profiles={Arm.ON: nameless}), "cost (on)") == ""
 
 
 def test_what_passed_or_is_about_the_measurement_has_no_place(flipped: CaseResult) -> None:
