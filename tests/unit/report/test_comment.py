@@ -14,12 +14,22 @@ from pytest_sme2.report.comment import (
     MOST_CASES,
     bencher_metric_format,
     comment_text,
+    fix_text,
     github_action_benchmark,
     metrics,
     pytorch_benchmark,
 )
-from pytest_sme2.results import Arm, CaseResult, Check, Estimate, Outcome
+from pytest_sme2.results import (
+    Arm,
+    CaseResult,
+    Check,
+    Counts,
+    Estimate,
+    InferenceCost,
+    Outcome,
+)
 from pytest_sme2.session.run_directory import CaseRecord, read_record
+from pytest_sme2.session.trials import Edit, Ran, Trial
 from tests.support.gate_examples import CONV_OFF, CONV_ON, PORTABLE, emulated, measured, structure
 from tests.support.records import HOSTILE, stored_dumps, toy_run, write_case
 
@@ -157,3 +167,23 @@ def test_hostile_names_stay_names() -> None:
     name = '"; DROP <script>\n'
     assert list(read(bencher_metric_format, measured(model=name))) == [f"{name}-fp16 on linux"]
     assert read(github_action_benchmark) == []
+
+
+def test_a_fix_is_told_with_the_change_or_with_the_command_that_shows_it(tmp_path: Path) -> None:
+    record = read_record(toy_run(tmp_path, emulated=True)[0])
+    profile = next(iter(record.measured.profiles.values()))
+    before, after = (
+        Ran(profile, InferenceCost("max", 512, (), (), Counts(instructions=count), Counts()), ())
+        for count in (1000, 600)
+    )
+    best = Trial(("silu",), before, after)
+    edit = Edit(Trial(("silu", "gelu"), before, after), "--- a\n+++ b\n-x\n+y\n")
+    told = fix_text(record, best, edit)
+    assert f"A tested fix for {record.id}: silu and gelu saves 400 of 1,000" in told
+    assert "```diff\n--- a\n+++ b\n-x\n+y\n```" in told
+    assert "- GELU: " in told
+    assert "`git apply`" in told
+    told = fix_text(record, best, None)
+    assert "What calls it is not in the model's own file." in told
+    assert "--try silu" in told
+    assert "diff" not in told

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_sme2.trace.kernel_log import read_counts
 from tests.support.counters import compiled_counter
+from tests.support.elf_writer import write_elf
 
 NOP, LOAD, OUTER = "d503201f", "f9400020", "80812000"
 
@@ -70,6 +71,28 @@ def test_counts_become_instructions_between_marks(tmp_path: Path) -> None:
         ("resume", 0, 0),
         ("done", 3, 1),
     ]
+
+
+def test_what_ran_belongs_to_a_kernel_or_else_to_its_library(tmp_path: Path) -> None:
+    kernel = "kai_kernel_matmul_clamp_f32_f32_f32p_sme2_mopa"
+    library = write_elf(
+        tmp_path / "libxnnpack_kernels.so",
+        [(A, 0x40, kernel), (B, 0x40, "xnn_create_something")],
+        unwind=[(C, 0x40)],
+    )
+    mapped = f'81 openat(AT_FDCWD,"/x/{library.name}",O_RDONLY) = 4\n'
+    mapped += "81 mmap(NULL,36864,PROT_READ|PROT_EXEC,MAP_PRIVATE,4,0) = 0x0\n"
+    counts, rest = counted(tmp_path, mapped + LOG)
+    found = read_counts(counts, rest, libraries=[library], vector_bits=512)
+    executed = {name: row[0] for segment in found.segments for name, row in segment.code.items()}
+    assert executed.keys() == {
+        kernel.replace("kernel", "run", 1), library.name, f"{library.name}+{C:#x}"
+    }  # fmt: skip
+    # Code of a library that no symbol and no unwind table knows is still the library's.
+    (tmp_path / "bare").mkdir()
+    bare = write_elf(tmp_path / "bare" / library.name, [(0x8000, 0x40, kernel)])
+    found = read_counts(counts, rest, libraries=[bare], vector_bits=512)
+    assert {name for segment in found.segments for name in segment.code} == {library.name}
 
 
 def test_a_block_that_was_stopped_before_it_ran_does_not_count(tmp_path: Path) -> None:
