@@ -20,6 +20,8 @@ _FIRST = (
     "latency against",
     "latency",
     "cost",
+    "prefill cost",
+    "decode cost",
     "speedup",
     "SME2 coverage",
     "operators",
@@ -28,11 +30,15 @@ _FIRST = (
 )
 # Values of these are sums of many small parts: show a change as a part of the whole.
 _RELATIVE = ("ns", "bytes", "ratio")
-_COST = "cost"
 # How more and less of it are felt.
 _FELT = {
     "latency": ("slower", "faster"),
     "cost": ("more instructions", "fewer instructions"),
+    "prefill cost": (
+        "more instructions per token of the prompt",
+        "fewer instructions per token of the prompt",
+    ),
+    "decode cost": ("more instructions per new token", "fewer instructions per new token"),
     "load time": ("slower to load", "faster to load"),
     "peak memory": ("more memory", "less memory"),
     "program size": ("larger program", "smaller program"),
@@ -97,6 +103,11 @@ def _order(check: Check) -> tuple[bool, bool, bool, int, bool]:
     )
 
 
+def _is_cost(metric: str) -> bool:
+    """Of an inference, or of a phase of a generation."""
+    return "cost" in metric.split()
+
+
 def value_text(value: float | None, unit: str, metric: str = "") -> str:
     """``12.345 ms``, ``1.20 MB``, ``1.85x``, ``43.0 %``, ``741,587``; a dash for nothing."""
     if value is None:
@@ -109,7 +120,7 @@ def value_text(value: float | None, unit: str, metric: str = "") -> str:
         return times(value)
     if unit == "share":
         return percent(value)
-    if metric.startswith(_COST):
+    if _is_cost(metric):
         return f"{value / 1e6:.3f} Minst" if value >= 1000 else f"{value:g}"
     # From here on `g` would round, and then change to powers of ten.
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:g}"
@@ -123,9 +134,9 @@ def change_text(check: Check) -> str:
     if check.unit == "share":
         text = f"{(new - old) * 100:+.1f}"
         return f"{text} points" if float(text) else "0"
-    if old and (check.unit in _RELATIVE or check.metric.startswith(_COST)):
+    if old and (check.unit in _RELATIVE or _is_cost(check.metric)):
         # Two digits of what is counted, one of what is measured; never "-0.0".
-        digits = 2 if check.metric.startswith(_COST) else 1
+        digits = 2 if _is_cost(check.metric) else 1
         text = f"{(new / old - 1) * 100:+.{digits}f}"
         return f"{text if float(text) else f'{0:.{digits}f}'} %"
     difference = new - old
@@ -153,7 +164,7 @@ def limit_text(check: Check) -> str:
         return ""
     if check.unit == "ns":
         return f"{limit * 100:g} %"
-    if check.old and (check.unit == "bytes" or check.metric.startswith(_COST)):
+    if check.old and (check.unit == "bytes" or _is_cost(check.metric)):
         return f"{(limit / check.old - 1) * 100:.3g} %"
     if check.unit == "share" and check.old is not None:
         return f"{(limit - check.old) * 100:+.3g} points"

@@ -56,7 +56,7 @@
     if (unit === "bytes") return (value / 1e6).toFixed(1) + " MB";
     if (unit === "share") return percent(value);
     if (unit === "ratio") return factor(value);
-    return Number.isInteger(value) ? whole(value) : String(+value.toPrecision(6));
+    return Number.isInteger(value) || value >= 1e4 ? whole(value) : String(+value.toPrecision(6));
   }
 
   const failing = ["INVALID", "REGRESSED", "FAILED", "SUSPECTED"], warning = ["INCONCLUSIVE", "MACHINE_CHANGED", "NOT_STORED"];

@@ -61,6 +61,12 @@ COST = Check("cost (on)", Outcome.PASS, "", 1_000_000, 1_000_000, "count", limit
             "+2687.18 % | 0.0513 % | 28x more instructions with SME2 off",
         ),
         (
+            Check(
+                "decode cost (on)", Outcome.REGRESSED, "", 741_282, 815_410.5, "count", limit=742e3
+            ),
+            "+10.00 % | 0.0969 % | 10 % more instructions per new token, limit 0.0969 %",
+        ),
+        (
             Check("latency (on) against 1.4", Outcome.IMPROVED, "", 10e6, 8e6, "ns", limit=0.02),
             "-20.0 % | 2 % | 20 % faster than 1.4, limit 2 %",
         ),
