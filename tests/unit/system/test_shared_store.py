@@ -20,6 +20,7 @@ from pytest_sme2.system.cache import mark_cache
 from pytest_sme2.system.shared_store import fetch, offer
 from tests.support.web_server import TOKEN, WebServer, web_server
 
+Use = Callable[..., None]
 NAME = "ab" * 16
 CONTENT = {"result.json": b"{}", "outputs/0.bin": os.urandom(300_000), "runner": b"#!/bin/sh\n"}
 
@@ -31,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
 
 
 @pytest.fixture
-def use(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+def use(monkeypatch: pytest.MonkeyPatch) -> Iterator[Use]:
     """Choose a store, which has not failed so far."""
     for name in ("http_proxy", "HTTP_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
@@ -77,9 +78,7 @@ def is_whole(folder: Path) -> bool:
     return {name: (folder / name).read_bytes() for name in CONTENT} == CONTENT
 
 
-def test_another_machine_finds_what_one_has_made(
-    tmp_path: Path, address: str, use: Callable[..., None]
-) -> None:
+def test_another_machine_finds_what_one_has_made(tmp_path: Path, address: str, use: Use) -> None:
     first, second = made_here(tmp_path / "first"), tmp_path / "at another path"
     use(address)
     offer("emulated", NAME, first, made=True)
@@ -95,9 +94,7 @@ def test_another_machine_finds_what_one_has_made(
     assert fetch("emulated", NAME[::-1], second) is None
 
 
-def test_what_is_there_is_not_sent_again(
-    tmp_path: Path, server: WebServer, use: Callable[..., None]
-) -> None:
+def test_what_is_there_is_not_sent_again(tmp_path: Path, server: WebServer, use: Use) -> None:
     folder = made_here(tmp_path / "first")
     seen = []
     for _ in range(2):
@@ -153,7 +150,7 @@ def test_what_was_damaged_or_made_up_is_not_used_and_can_be_replaced(
     tmp_path: Path,
     address: str,
     server: WebServer,
-    use: Callable[..., None],
+    use: Use,
     damage: Callable[[Path], None],
 ) -> None:
     folder = made_here(tmp_path / "first")
@@ -167,9 +164,7 @@ def test_what_was_damaged_or_made_up_is_not_used_and_can_be_replaced(
     assert is_whole(fetch("emulated", NAME, tmp_path / "third"))
 
 
-def test_a_list_without_the_signature_is_not_used(
-    tmp_path: Path, address: str, use: Callable[..., None]
-) -> None:
+def test_a_list_without_the_signature_is_not_used(tmp_path: Path, address: str, use: Use) -> None:
     folder = made_here(tmp_path / "first")
     for written, read, whole in (("", "k", False), ("k", "k", True), ("j", "k", False)):
         use(address, write=True, key=written)
@@ -179,9 +174,7 @@ def test_a_list_without_the_signature_is_not_used(
         assert (found is not None) is whole
 
 
-def test_a_password_is_sent_and_not_told(
-    tmp_path: Path, server: WebServer, use: Callable[..., None]
-) -> None:
+def test_a_password_is_sent_and_not_told(tmp_path: Path, server: WebServer, use: Use) -> None:
     """As docs/ci/store.conf has it: who reads needs none."""
     folder = made_here(tmp_path / "first")
     password = TOKEN.partition(":")[2]
@@ -196,18 +189,13 @@ def test_a_password_is_sent_and_not_told(
     assert is_whole(fetch("emulated", NAME, tmp_path / "second"))
 
 
-def test_a_token_is_sent(tmp_path: Path, server: WebServer, use: Callable[..., None]) -> None:
+def test_a_token_is_sent(tmp_path: Path, server: WebServer, use: Use) -> None:
     use(f"{server.address}/open", write=True)
     offer("emulated", NAME, made_here(tmp_path / "first"), made=True)
     use(f"{server.address}/locked", token="a-token")
     assert is_whole(fetch("emulated", NAME, tmp_path / "second"))
     use(f"{server.address}/locked", token="another")
     assert fetch("emulated", NAME, tmp_path / "third") is None
-
-
-def ask_often(tmp_path: Path) -> None:
-    for _ in range(5):
-        assert fetch("emulated", NAME, tmp_path / "third") is None
 
 
 def offer_often(folder: Path) -> None:
@@ -226,7 +214,7 @@ def offer_often(folder: Path) -> None:
     ],
 )
 def test_a_store_that_fails_is_left_alone_after_one_line(
-    tmp_path: Path, use: Callable[..., None], monkeypatch: pytest.MonkeyPatch, fault: str, why: str
+    tmp_path: Path, use: Use, monkeypatch: pytest.MonkeyPatch, fault: str, why: str
 ) -> None:
     with web_server(tmp_path / "server") as server:
         use(f"{server.address}/open", write=True)
@@ -242,14 +230,13 @@ def test_a_store_that_fails_is_left_alone_after_one_line(
             server.process.wait()
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            ask_often(tmp_path)
+            for _ in range(5):
+                assert fetch("emulated", NAME, tmp_path / "third") is None
         assert [type(one.message) for one in said] == [Sme2Warning]
         assert re.search(f"is not asked any more in this run: .*({why})", str(said[0].message))
 
 
-def test_a_full_store_is_still_read(
-    tmp_path: Path, server: WebServer, use: Callable[..., None]
-) -> None:
+def test_a_full_store_is_still_read(tmp_path: Path, server: WebServer, use: Use) -> None:
     folder = made_here(tmp_path / "first")
     use(f"{server.address}/open", write=True)
     offer("emulated", NAME, folder, made=True)
@@ -261,9 +248,7 @@ def test_a_full_store_is_still_read(
     assert is_whole(fetch("emulated", NAME, tmp_path / "second"))
 
 
-def test_many_machines_at_the_same_time(
-    tmp_path: Path, address: str, use: Callable[..., None]
-) -> None:
+def test_many_machines_at_the_same_time(tmp_path: Path, address: str, use: Use) -> None:
     use(address, write=True)
     folder = made_here(tmp_path / "first")
     offer("emulated", NAME, folder, made=True)
@@ -281,17 +266,13 @@ def test_many_machines_at_the_same_time(
     "address",
     ["http://store.example", "https://", "ftp://x/y", "/folder", "https://a/?b", "file://host/x"],
 )
-def test_an_address_that_cannot_be_used_is_refused(
-    tmp_path: Path, use: Callable[..., None], address: str
-) -> None:
+def test_an_address_that_cannot_be_used_is_refused(tmp_path: Path, use: Use, address: str) -> None:
     use(address)
     with pytest.raises(UsageError, match="is not the address of a store"):
         fetch("emulated", NAME, tmp_path)
 
 
-def test_a_password_in_the_address_is_refused_and_not_told(
-    tmp_path: Path, use: Callable[..., None]
-) -> None:
+def test_a_password_in_the_address_is_refused_and_not_told(tmp_path: Path, use: Use) -> None:
     use(f"https://{TOKEN}@store.example/x")
     with pytest.raises(UsageError, match="SME2_STORE_TOKEN") as refused:
         fetch("emulated", NAME, tmp_path)
