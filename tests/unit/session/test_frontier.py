@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from pytest_sme2.cli.main import main
 from pytest_sme2.results import PAIR, Arm, Check, Outcome, Ship
 from pytest_sme2.session.cases import program_case
 from pytest_sme2.session.gate import Gate
@@ -16,6 +16,7 @@ from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.targets.phone.silicon import Core
+from tests.support import Command
 from tests.support.pretended_target import PretendedTarget, use
 
 PROGRAM = Path(__file__).parents[2] / "data" / "programs" / "toy_fp16.pte"
@@ -76,60 +77,46 @@ def test_one_number_of_threads_is_not_a_frontier(target: PretendedTarget, tmp_pa
     session.close()
 
 
-def threads(tmp_path: Path, *words: str) -> int:
-    where = ("--device", "linux", "--out", str(tmp_path / "out"), "--budget", "5")
-    return main(["threads", str(PROGRAM), *where, *words])
+@pytest.fixture
+def threads(target: PretendedTarget, tmp_path: Path, sme2: Command) -> Command:
+    where = ("--device", "linux", "--out", tmp_path / "out", "--budget", "5")
+    return functools.partial(sme2, "threads", PROGRAM, *where)
 
 
-def test_the_command_prints_a_table_and_the_decision(
-    target: PretendedTarget, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert threads(tmp_path, "--threads", "1,2") == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_the_command_prints_a_table_and_the_decision(threads: Command) -> None:
+    lines = threads("--threads", "1,2").out.splitlines()
     assert lines[1].split() == ["threads", "SME2", "NEON", "cores"]
     assert [line.split()[0] for line in lines[2:4]] == ["1", "2"]
     assert lines[4].startswith("Ship SME2 with 1 thread: 1.3")
 
 
-def test_the_command_in_json_looks_at_what_the_device_has(
-    target: PretendedTarget, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert threads(tmp_path, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+def test_the_command_in_json_looks_at_what_the_device_has(threads: Command) -> None:
+    found = json.loads(threads("--json").out)
     assert sorted({cell["threads"] for cell in found["cells"]}) == [1, 2, 4, 8]
     assert (found["ship"], found["model"]) == (str(Ship.CANDIDATE), "toy_fp16")
     assert found["decision"].startswith("Ship SME2 with")
 
 
-def test_too_few_rounds_are_still_json(
-    target: PretendedTarget, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    target.factors = {(arm, threads): 400.0 for arm in PAIR for threads in (1, 2)}
-    assert threads(tmp_path, "--json", "--threads", "1,2", "--budget", "1") == 0
-    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+def test_too_few_rounds_are_still_json(target: PretendedTarget, threads: Command) -> None:
+    target.factors = {(arm, count): 400.0 for arm in PAIR for count in (1, 2)}
+    printed = threads("--json", "--threads", "1,2", "--budget", "1").out
+    found = json.loads(printed, parse_constant=pytest.fail)
     assert (found["ship"], found["speedup"]["high"]) == (str(Ship.UNCLEAR), None)
     assert found["decision"].startswith("Too close to tell")
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("numbers", "said"),
     [
-        (["--threads", "2"], 2, "there is nothing to choose. Give several, as in 1,2,4"),
-        (["--threads", "0,1"], 2, "'0' is not a thread count"),
-        (["--threads", "1,16"], 2, "--threads 16: the device has 8 cores"),
+        ("2", "there is nothing to choose. Give several, as in 1,2,4"),
+        ("0,1", "'0' is not a thread count"),
+        ("1,16", "--threads 16: the device has 8 cores"),
     ],
 )
-def test_wrong_numbers_of_threads_are_one_line(
-    target: PretendedTarget, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    words: list[str], code: int, said: str,
-) -> None:  # fmt: skip
-    assert threads(tmp_path, *words) == code
-    assert said in capsys.readouterr().err
+def test_wrong_numbers_of_threads_are_one_line(threads: Command, numbers: str, said: str) -> None:
+    assert said in threads("--threads", numbers, code=2).err
 
 
-def test_emulated_times_are_refused(
-    target: PretendedTarget, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_emulated_times_are_refused(target: PretendedTarget, threads: Command) -> None:
     target.timing = False
-    assert threads(tmp_path, "--threads", "1,2") != 0
-    assert "linux cannot measure time" in capsys.readouterr().err
+    assert "linux cannot measure time" in threads("--threads", "1,2", code=3).err
