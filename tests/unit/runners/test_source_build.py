@@ -11,7 +11,7 @@ import pytest
 
 from pytest_sme2.cli import main as cli
 from pytest_sme2.errors import BuildError, UsageError
-from pytest_sme2.results import Arm, KernelFamily
+from pytest_sme2.results import PAIR, Arm, KernelFamily
 from pytest_sme2.runners import source_build, source_plan
 from pytest_sme2.runners.source_plan import SourceBuild, Tools
 from pytest_sme2.system import provision
@@ -357,35 +357,27 @@ def miniature(fit: Machine) -> Machine:
 
 @native
 @pytest.mark.parametrize(
-    ("side", "text", "message"),
+    ("sides", "text", "message"),
     [
-        (Arm.OFF,
+        # A switch without effect.
+        ((Arm.OFF,),
          MINIATURE % 'file(APPEND ${CMAKE_BINARY_DIR}/main.c "void kai_run_y_sme(void) {}")',
          "built with SME2 off but has SME kernels"),
-        (Arm.ON, (MINIATURE % "").replace("if(XNNPACK_ENABLE_ARM_SME2)", "if(OFF)"),
+        ((Arm.ON,), (MINIATURE % "").replace("if(XNNPACK_ENABLE_ARM_SME2)", "if(OFF)"),
          "has no SME2 kernel"),
+        (PAIR, MINIATURE % 'message(FATAL_ERROR "no flatcc here")',
+         f"configuring .* no flatcc here.*{source_plan.LOG}"),
+        (PAIR, MINIATURE % 'file(APPEND ${CMAKE_BINARY_DIR}/main.c "int x = y;")',
+         f"compiling .* error.*{source_plan.LOG}"),
     ],
+    ids=["SME2 is never off", "SME2 is never on", "cannot be configured", "cannot be compiled"],
 )  # fmt: skip
-def test_a_switch_without_effect_is_an_error(
-    miniature: Machine, side: Arm, text: str, message: str
+def test_a_failed_build_shows_its_reason(
+    miniature: Machine, sides: tuple[Arm, ...], text: str, message: str
 ) -> None:
     (miniature.request.tree / "CMakeLists.txt").write_text(text)
     with pytest.raises(BuildError, match=message):
-        source_build.build(replace(miniature.request, sides=(side,)), miniature.tools)
-
-
-@native
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('message(FATAL_ERROR "no flatcc here")', "configuring .* no flatcc here"),
-        ('file(APPEND ${CMAKE_BINARY_DIR}/main.c "int x = y;")', "compiling .* error"),
-    ],
-)
-def test_a_failed_build_shows_its_reason(miniature: Machine, line: str, message: str) -> None:
-    (miniature.request.tree / "CMakeLists.txt").write_text(MINIATURE % line)
-    with pytest.raises(BuildError, match=f"{message}.*{source_plan.LOG}"):
-        source_build.build(*miniature)
+        source_build.build(replace(miniature.request, sides=sides), miniature.tools)
 
 
 @pytest.mark.slow
