@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import pytest
 
-from pytest_sme2.cli import main as cli
 from pytest_sme2.errors import BuildError, UsageError
 from pytest_sme2.results import PAIR, Arm, KernelFamily
 from pytest_sme2.runners import source_build, source_plan
 from pytest_sme2.runners.source_plan import SourceBuild, Tools
 from pytest_sme2.system import provision
+from tests.support import Command
 from tests.support.elf_writer import write_elf
 
 TOOLS = Tools(
@@ -402,31 +402,29 @@ def test_a_second_build_in_the_same_place_is_refused(miniature: Machine) -> None
 
 
 def test_the_command_lists_everything_and_builds_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sme2: Command
 ) -> None:
     monkeypatch.delenv("ANDROID_NDK", raising=False)
     out = tmp_path / "out"
-    words = ["build", "--executorch", str(tmp_path), "--platform", "android", "--out", str(out)]
-    assert cli.main(words) == 3
-    printed = capsys.readouterr()
-    assert "is not an ExecuTorch checkout" in printed.err
-    assert "needs the NDK" in printed.err
-    assert "stand in the way of this build" in printed.err
+    words = ("build", "--executorch", tmp_path, "--platform", "android", "--out", out)
+    told = sme2(*words, code=3).err
+    assert "is not an ExecuTorch checkout" in told
+    assert "needs the NDK" in told
+    assert "stand in the way of this build" in told
     assert not out.exists()
-    assert cli.main([*words, "--dry-run"]) == 3
-    assert "-DXNNPACK_ENABLE_ARM_SME2=OFF" in capsys.readouterr().out
+    assert "-DXNNPACK_ENABLE_ARM_SME2=OFF" in sme2(*words, "--dry-run", code=3).out
     assert not out.exists()
 
 
-def test_the_command_names_the_platforms(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["build", "--executorch", ".", "--platform", "windows"]) == 2
-    assert "Choose one of: mac, linux, android" in capsys.readouterr().err
+def test_the_command_names_the_platforms(sme2: Command) -> None:
+    told = sme2("build", "--executorch", ".", "--platform", "windows", code=2).err
+    assert "Choose one of: mac, linux, android" in told
 
 
 @pytest.mark.slow
 @native
 def test_the_command_prints_how_to_use_what_it_built(
-    miniature: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    miniature: Machine, monkeypatch: pytest.MonkeyPatch, sme2: Command
 ) -> None:
     monkeypatch.setenv("CXX", str(miniature.tools.compiler))
     request = miniature.request
@@ -434,8 +432,7 @@ def test_the_command_prints_how_to_use_what_it_built(
     words = ["build", "--platform", "linux", "--sme2", "both", "--jobs", "1"]
     words += ["--executorch", str(request.tree), "--out", str(request.out)]
     words += ["--cmake-option", f"CMAKE_C_COMPILER={shutil.which('gcc')}"]
-    assert cli.main([*words, "--python", str(request.python)]) == 0
-    printed, progress = capsys.readouterr()
+    printed, progress = sme2(*words, "--python", request.python)
     on, off, use = printed.splitlines()
     assert "kernels: neon, sme, sme2" in on
     assert "kernels: neon)" in off
