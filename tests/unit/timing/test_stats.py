@@ -163,27 +163,20 @@ def test_a_slowdown_at_the_limit_stays_open_to_the_end():
 
 
 @pytest.mark.parametrize(
-    ("ratio", "threshold", "outcome"),
+    ("series", "threshold", "outcome"),
     [
         # At least 1.5 times faster means a ratio of at most 1/1.5.
-        (1 / 1.7, 1 / 1.5 - 1, Outcome.PASS),
-        (1 / 1.3, 1 / 1.5 - 1, Outcome.REGRESSED),
+        (math.log(1 / 1.7) + noise(10), 1 / 1.5 - 1, Outcome.PASS),
+        (math.log(1 / 1.3) + noise(10), 1 / 1.5 - 1, Outcome.REGRESSED),
         # Where no slowdown is tolerated, any difference counts.
-        (1.03, 0.0, Outcome.REGRESSED),
-        (0.97, 0.0, Outcome.IMPROVED),
+        (math.log(1.03) + noise(10), 0.0, Outcome.REGRESSED),
+        (math.log(0.97) + noise(10), 0.0, Outcome.IMPROVED),
+        # A bound at the limit is on neither side of it.
+        (np.zeros(10), 0.0, Outcome.INCONCLUSIVE),
     ],
 )
-def test_other_limits(ratio, threshold, outcome):
-    assert stats.decide_ratio(math.log(ratio) + noise(10), threshold).outcome is outcome
-
-
-def test_a_bound_at_the_limit_is_on_neither_side_of_it():
-    assert stats.decide_ratio(np.zeros(10), 0.0).outcome is Outcome.INCONCLUSIVE
-
-
-def test_what_is_clearly_faster_has_the_greatest_p_value():
-    # Twice that of its first look, which gets half of the error, if it were not bounded.
-    assert stats.decide_ratio(math.log1p(-0.2) + noise(10)).p_value == 1.0
+def test_other_limits(series, threshold, outcome):
+    assert stats.decide_ratio(series, threshold).outcome is outcome
 
 
 def test_too_few_pairs_are_inconclusive_and_have_no_interval():
@@ -227,6 +220,8 @@ def test_p_value_over_looks_agrees_with_the_outcome():
         series = math.log1p(0.023) + noise(30, 0.008, seed)
         decision = stats.decide_ratio(series)
         assert (decision.p_value <= 0.01) == (decision.outcome is Outcome.REGRESSED)
+    # Clearly faster: twice that of its first look, which gets half of the error, if unbounded.
+    assert stats.decide_ratio(math.log1p(-0.2) + noise(10)).p_value == 1.0
 
 
 def alarms(noise_matrix: np.ndarray, excess: float, family: int = 1) -> float:
@@ -264,10 +259,8 @@ def test_false_alarms_stay_below_one_percent_over_all_looks(shape):
     rate = alarms(shapes(rows)[shape], 0.0)
     # Two standard errors of a rate of 1 % in this many trials.
     assert rate <= 0.01 + 2 * math.sqrt(0.01 * 0.99 / rows)
-
-
-def test_the_error_is_spent_and_not_merely_kept_below():
-    assert alarms(shapes(8000)["normal"], 0.0) >= 0.005
+    # The error is spent, and not merely kept below.
+    assert rate >= 0.005 or shape != "normal"
 
 
 def test_simulation_shortcut_agrees_with_decide_ratio():
@@ -320,9 +313,7 @@ def test_smaller_effects_are_detectable_with_more_pairs_and_less_noise():
     at_looks = stats.smallest_detectable(0.01)
     assert at_looks[0] > at_looks[1] > at_looks[2] > stats.TOLERATED_SLOWDOWN
     assert stats.smallest_detectable(0.005)[0] < at_looks[0]
-
-
-def test_a_look_that_can_never_alarm_has_no_detectable_effect():
+    # A look that can never alarm has no detectable effect.
     assert stats.smallest_detectable(0.01, looks=(5,), split=(0.5,)) == (math.inf,)
     assert stats.smallest_detectable(0.01, family=50)[0] < math.inf
 
