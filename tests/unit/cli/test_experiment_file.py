@@ -39,24 +39,19 @@ def test_the_least_a_file_needs() -> None:
 
 
 def test_every_field_is_read() -> None:
-    (found,) = parse_plan(
-        plan(
-            experiments=[
-                {
-                    "name": "x",
-                    "sme2": "off",
-                    "runner_path": "cmake-out/executor_runner",
-                    "mode": "xnntrace",
-                    "num_runs": 4,
-                    "warmup": 0,
-                    "num_threads": 2,
-                    "cpu_affinity": "0,4-6",
-                    "extra_args": ["--flag=1"],
-                    "timeout_seconds": 60,
-                }
-            ]
-        )
-    ).experiments
+    document = experiment(
+        name="x",
+        sme2="off",
+        runner_path="cmake-out/executor_runner",
+        mode="xnntrace",
+        num_runs=4,
+        warmup=0,
+        num_threads=2,
+        cpu_affinity="0,4-6",
+        extra_args=["--flag=1"],
+        timeout_seconds=60,
+    )
+    (found,) = parse_plan(document).experiments
     assert found.arm is Arm.OFF
     assert found.runner_path == Path("cmake-out/executor_runner")
     assert (found.mode, found.runs, found.warmup, found.threads) == ("xnntrace", 4, 0, 2)
@@ -94,12 +89,15 @@ def test_the_files_of_the_profiling_kit_are_read_as_they_are() -> None:
     assert found.notes == ()
 
 
-def test_pairs_of_the_kit_name_their_threads_and_notes_name_what_is_ignored() -> None:
-    pair = {
-        "baseline": {"experiment": "phone_sme2_off", "threads": 4},
-        "candidate": {"experiment": "phone_sme2_on", "threads": 4},
-        "label": "four",
+def kit_pair(threads: int) -> dict[str, Any]:
+    return {
+        "baseline": {"experiment": "phone_sme2_off", "threads": threads},
+        "candidate": {"experiment": "phone_sme2_on", "threads": threads},
     }
+
+
+def test_pairs_of_the_kit_name_their_threads_and_notes_name_what_is_ignored() -> None:
+    pair = {**kit_pair(4), "label": "four"}
     found = parse_plan(kit_plan(analysis={"compare_pairs": [pair], "plots": True}))
     assert found.compare == ((("phone_sme2_off", 4), ("phone_sme2_on", 4)),)
     assert found.notes == (
@@ -109,16 +107,9 @@ def test_pairs_of_the_kit_name_their_threads_and_notes_name_what_is_ignored() ->
 
 
 def test_the_other_words_of_the_kit(tmp_path: Path) -> None:
-    document = kit_plan(
-        experiments=[
-            {
-                "name": "mac_sme2_on",
-                "mode": "xnntrace",
-                "quiet_runner": "quiet",
-                "extra_args": ["--verbose-runner", "loud", "--no-output", "--flag=1"],
-            }
-        ]
-    )
+    entry = {"name": "mac_sme2_on", "mode": "xnntrace", "quiet_runner": "quiet"}
+    words = ["--verbose-runner", "loud", "--no-output", "--flag=1"]
+    document = kit_plan(experiments=[{**entry, "extra_args": words}])
     del document["output_root"]
     found = parse_plan(document)
     assert found.output_root == Path("out_net/results")
@@ -178,16 +169,7 @@ def test_the_other_words_of_the_kit(tmp_path: Path) -> None:
             r"analysis.compare_pairs\[0\].baseline: must be as in",
         ),
         (
-            kit_plan(
-                analysis={
-                    "compare_pairs": [
-                        {
-                            "baseline": {"experiment": "phone_sme2_off", "threads": 2},
-                            "candidate": {"experiment": "phone_sme2_on", "threads": 2},
-                        }
-                    ]
-                }
-            ),
+            kit_plan(analysis={"compare_pairs": [kit_pair(2)]}),
             r"compare\[0\]: 'phone_sme2_off' with 2 threads is not an experiment",
         ),
         (experiment(threads=[]), r"experiments\[0\].threads: is an empty list"),
