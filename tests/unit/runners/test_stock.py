@@ -21,14 +21,17 @@ def elf(machine: int = 183, *, loader: bytes = b"", tail: bytes = b"") -> bytes:
     return head.ljust(64, b"\0") + loader + b"\0" + tail
 
 
+def pair_in(folder: Path) -> PairRunner:
+    on, off = (folder / str(arm) / "executor_runner" for arm in PAIR)
+    return pair_runner(on, off, cache=folder / "cache")
+
+
 @pytest.fixture
 def pair(tmp_path: Path) -> PairRunner:
     for arm in PAIR:
         (tmp_path / str(arm)).mkdir()
         (tmp_path / str(arm) / "executor_runner").write_bytes(elf(tail=str(arm).encode()))
-    return pair_runner(
-        tmp_path / "on/executor_runner", tmp_path / "off/executor_runner", cache=tmp_path / "cache"
-    )
+    return pair_in(tmp_path)
 
 
 def request(arm: Arm = Arm.ON, warmup: int = 2, runs: int = 3) -> RunRequest:
@@ -75,22 +78,19 @@ def test_two_platforms_or_one_program_are_not_a_pair(
         pair_runner(tmp_path / "on", tmp_path / "off", cache=tmp_path)
 
 
+@pytest.mark.usefixtures("pair")
 def test_libraries_beside_the_binaries_are_copied(tmp_path: Path) -> None:
     for arm in PAIR:
-        folder = tmp_path / str(arm)
-        folder.mkdir()
-        (folder / "executor_runner").write_bytes(elf(tail=str(arm).encode()))
-        (folder / "libxnn.so.1").write_text("the same")
-        (folder / "CMakeCache.txt").write_text("not needed")
-    words = (tmp_path / "on/executor_runner", tmp_path / "off/executor_runner")
-    pair = pair_runner(*words, cache=tmp_path / "cache")
+        (tmp_path / str(arm) / "libxnn.so.1").write_text("the same")
+        (tmp_path / str(arm) / "CMakeCache.txt").write_text("not needed")
+    pair = pair_in(tmp_path)
     names = [path.name for path in pair.files(Arm.ON)]
     assert names == ["executor_runner-on", "libxnn.so.1"]
     assert [path.name for path in pair.files(Arm.OFF)] == ["executor_runner-off", "libxnn.so.1"]
-    assert pair_runner(*words, cache=tmp_path / "cache") == pair
+    assert pair_in(tmp_path) == pair
     (tmp_path / "off/libxnn.so.1").write_text("another")
     with pytest.raises(BuildError, match="different libraries with the same name"):
-        pair_runner(*words, cache=tmp_path / "cache")
+        pair_in(tmp_path)
 
 
 def files(inputs: tuple[str, ...] = ()) -> ProcessFiles:
@@ -111,6 +111,14 @@ def test_the_command_speaks_the_stock_flags(pair: PairRunner) -> None:
     (pair.folder / LOADER).touch()
     loaded = (f"./{LOADER}", "--library-path", ".", "./executor_runner-on")
     assert pair.command(request(), files())[:4] == loaded
+
+
+def test_the_method_is_named_where_there_are_several(pair: PairRunner) -> None:
+    asked = request()
+    # It would run the first one, whatever its name is.
+    named = replace(asked, artifact=replace(asked.artifact, method="forward"))
+    assert pair.command(named, files())[-1] == "--method_name=forward"
+    assert not any("method" in word for word in pair.command(asked, files()))
 
 
 @pytest.mark.parametrize(
@@ -186,45 +194,32 @@ def test_latency_is_method_execute_without_the_warm_up(tmp_path: Path, pair: Pai
     assert run.runner == "pair"
     assert run.sme2_effective is None
     assert run.etdump == tmp_path / "run.etdump"
-
-
-def test_a_build_without_logging_has_no_load_time(tmp_path: Path, pair: PairRunner) -> None:
+    # A build without logging has no load time.
     run = result(pair, tmp_path, dump(9, 5, 4, 4.2, 4.1), log="")
     assert run.load_ns is None
     assert len(run.wall_ns) == 3
 
 
 @pytest.mark.parametrize(
-    ("etdump", "message"),
+    ("etdump", "lines", "message"),
     [
-        (None, "wrote no ETDump: it was built without the event tracer"),
-        (dump(9, 5, 4, 4.2), "has 4 executions, not 5"),
-        (dump(), "has 0 executions, not 5"),
-        (b"not an ETDump", "ETDump cannot be used"),
-        (dump(9, 5, 4, 4.2, 4.1)[:-40], "ETDump cannot be used"),
+        (None, 7, "wrote no ETDump: it was built without the event tracer"),
+        (dump(9, 5, 4, 4.2), 7, "has 4 executions, not 5"),
+        (dump(), 7, "has 0 executions, not 5"),
+        (b"not an ETDump", 7, "ETDump cannot be used"),
+        (dump(9, 5, 4, 4.2, 4.1)[:-40], 7, "ETDump cannot be used"),
         # Another unit of time would show as a factor.
-        (dump(9000, 5000, 4000, 4200, 4100), "contradicts itself: 5 executions of 4200.000 ms"),
-        (dump(9000, 5000, 4000, 4200, 4100), "5 of 4.300 ms"),
+        (dump(9000, 5000, 4000, 4200, 4100), 7, "contradicts itself: 5 executions of 4200.000 ms"),
+        (dump(9000, 5000, 4000, 4200, 4100), 7, "5 of 4.300 ms"),
+        # A log with fewer iterations.
+        (dump(9, 5, 4, 4.2, 4.1), 6, "contradicts itself"),
     ],
 )
 def test_a_result_that_cannot_be_trusted_is_refused(
-    tmp_path: Path, pair: PairRunner, etdump: bytes | None, message: str
+    tmp_path: Path, pair: PairRunner, etdump: bytes | None, lines: int, message: str
 ) -> None:
     with pytest.raises(RunError, match=message):
-        result(pair, tmp_path, etdump)
-
-
-def test_a_log_with_fewer_iterations_contradicts(tmp_path: Path, pair: PairRunner) -> None:
-    with pytest.raises(RunError, match="contradicts itself"):
-        result(pair, tmp_path, dump(9, 5, 4, 4.2, 4.1), log="\n".join(LOG.splitlines()[:-1]))
-
-
-def test_the_method_is_named_where_there_are_several(pair: PairRunner) -> None:
-    asked = request()
-    # It would run the first one, whatever its name is.
-    named = replace(asked, artifact=replace(asked.artifact, method="forward"))
-    assert pair.command(named, files())[-1] == "--method_name=forward"
-    assert not any("method" in word for word in pair.command(asked, files()))
+        result(pair, tmp_path, etdump, log="".join(LOG.splitlines(keepends=True)[:lines]))
 
 
 def test_one_binary_does_for_an_experiment(tmp_path: Path) -> None:
