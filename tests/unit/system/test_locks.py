@@ -18,6 +18,11 @@ from pytest_sme2.system import locks
 from pytest_sme2.system.locks import holder_of, locked, machine_lock, shared_lock
 
 
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "x.lock"
+
+
 def take(file: Path, **options: Any) -> None:
     with locked(file, "working", **options):
         assert file.is_file()
@@ -39,10 +44,9 @@ def test_missing_folder_is_made_and_a_free_lock_is_not_mentioned(tmp_path: Path)
     assert said == []
 
 
-def test_waiting_is_reported_once_and_ends_with_the_holder(tmp_path: Path) -> None:
+def test_waiting_is_reported_once_and_ends_with_the_holder(file: Path) -> None:
     said: list[str] = []
     order: list[str] = []
-    file = tmp_path / "x.lock"
     waits = threading.Event()
 
     def say(line: str) -> None:
@@ -66,9 +70,8 @@ def test_waiting_is_reported_once_and_ends_with_the_holder(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("seconds", [0, 0.01])
-def test_a_lock_that_stays_held_is_an_error_with_its_file(tmp_path: Path, seconds: float) -> None:
+def test_a_lock_that_stays_held_is_an_error_with_its_file(file: Path, seconds: float) -> None:
     said: list[str] = []
-    file = tmp_path / "x.lock"
     words = r"^Another process is working \(.*x\.lock\.$"
     with locked(file, "measuring"), pytest.raises(BusyError, match=words) as caught:
         take(file, say=said.append, timeout_seconds=seconds)
@@ -82,8 +85,7 @@ def test_a_place_that_cannot_be_written_is_named_with_the_remedy(tmp_path: Path)
         take(tmp_path / "file" / "x.lock")
 
 
-def test_an_error_inside_is_passed_on_and_frees_the_lock(tmp_path: Path) -> None:
-    file = tmp_path / "x.lock"
+def test_an_error_inside_is_passed_on_and_frees_the_lock(file: Path) -> None:
     with pytest.raises(FileNotFoundError), locked(file, "working"):
         raise FileNotFoundError
     assert not is_held(file)
@@ -101,8 +103,8 @@ def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
     assert target.read_text() == "keep me"
 
 
-def test_a_file_with_another_name_is_locked_and_not_written(tmp_path: Path) -> None:
-    file, other = tmp_path / "x.lock", tmp_path / "precious"
+def test_a_file_with_another_name_is_locked_and_not_written(tmp_path: Path, file: Path) -> None:
+    other = tmp_path / "precious"
     other.write_text("keep me")
     file.hardlink_to(other)
     with locked(file, "working"):
@@ -110,8 +112,7 @@ def test_a_file_with_another_name_is_locked_and_not_written(tmp_path: Path) -> N
     assert other.read_text() == "keep me"
 
 
-def test_a_file_that_was_removed_meanwhile_is_not_the_lock(tmp_path: Path) -> None:
-    file = tmp_path / "x.lock"
+def test_a_file_that_was_removed_meanwhile_is_not_the_lock(file: Path) -> None:
     with locked(file, "working"):
         file.unlink()
         assert not is_held(file)
@@ -119,14 +120,13 @@ def test_a_file_that_was_removed_meanwhile_is_not_the_lock(tmp_path: Path) -> No
             assert is_held(file)
 
 
-def test_it_ends_with_its_process(tmp_path: Path) -> None:
+def test_it_ends_with_its_process(file: Path) -> None:
     script = (
         "import os, signal, sys; from pathlib import Path; "
         "from pytest_sme2.system.locks import locked; "
         "held = locked(Path(sys.argv[1]), 'x'); held.__enter__(); "
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
-    file = tmp_path / "x.lock"
     subprocess.run([sys.executable, "-c", script, str(file)], check=False)
     assert "process" in holder_of(file)
     assert not is_held(file)
@@ -135,15 +135,15 @@ def test_it_ends_with_its_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", [b"", b"[" * 4000, b'{"pid": 1}', b'{"pid": "x", "user": 1, "since": "y"}', b"\xff"]
 )
-def test_unreadable_holder_is_reported(tmp_path: Path, text: bytes) -> None:
-    (tmp_path / "x.lock").write_bytes(text)
-    assert holder_of(tmp_path / "x.lock") == ""
-    assert holder_of(tmp_path / "missing.lock") == ""
+def test_unreadable_holder_is_reported(file: Path, text: bytes) -> None:
+    assert holder_of(file) == ""
+    file.write_bytes(text)
+    assert holder_of(file) == ""
 
 
-def test_a_holders_name_is_printed_without_its_escape_sequences(tmp_path: Path) -> None:
-    (tmp_path / "x").write_text(json.dumps({"pid": 1, "user": "\x1b[2Jann", "since": 0}))
-    assert "of [2Jann, since" in holder_of(tmp_path / "x")
+def test_a_holders_name_is_printed_without_its_escape_sequences(file: Path) -> None:
+    file.write_text(json.dumps({"pid": 1, "user": "\x1b[2Jann", "since": 0}))
+    assert "of [2Jann, since" in holder_of(file)
 
 
 # --- one for the machine --------------------------------------------------------------------------
@@ -168,12 +168,10 @@ def test_all_users_find_and_may_open_the_same_file(
         os.umask(old)
 
 
-def test_a_file_system_without_locks_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_system_without_locks_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOTSUP, "Operation not supported")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(StorageError, match=r"x\.lock cannot be locked: .*SME2_CACHE_DIR"):
-        take(tmp_path / "x.lock")
+        take(file)
