@@ -54,19 +54,11 @@ def test_a_model_that_cannot_be_exported_fails_once(
         session.cost(case, Arm.OFF)
 
 
-def test_nothing_is_done_to_a_device_before_it_is_needed(
+def test_each_arm_is_traced_once_on_a_device_that_is_prepared_when_needed(
     session: Session, case: Case, target: PretendedTarget
 ) -> None:
     session.artifact(case)
     assert target.events == []
-    session.traced(case, Arm.OFF)
-    session.close()
-    assert target.events == ["prepare", "restore"]
-
-
-def test_each_arm_is_traced_once_whoever_asks(
-    session: Session, case: Case, target: PretendedTarget
-) -> None:
     evidence = session.evidence(case)
     comparison = session.comparison(case)
     session.measured(case, timed=False)
@@ -77,6 +69,8 @@ def test_each_arm_is_traced_once_whoever_asks(
         (Arm.OFF, True),
     ]
     assert {request.runs for request, _ in target.requests} == {DEVICE_TRACE["runs"]}
+    session.close()
+    assert target.events == ["prepare", "restore"]
 
 
 def test_a_failed_run_is_not_tried_again_by_the_next_stage(
