@@ -12,6 +12,7 @@ from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.coverage import check_pair
 from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.results import (
+    PAIR,
     Arm,
     Artifact,
     CaseResult,
@@ -50,7 +51,7 @@ def run(artifact: Artifact, arm: Arm, **changes: Any) -> Run:
 
 
 def pair_of(artifact: Artifact, **changes: Any) -> Pair:
-    facts: dict[str, Any] = {str(arm): (run(artifact, arm),) for arm in (Arm.ON, Arm.OFF)}
+    facts: dict[str, Any] = {str(arm): (run(artifact, arm),) for arm in PAIR}
     facts |= {"artifact": artifact, "target": "linux", "traced": {}, "evidence": None}
     return Pair(**{**facts, **changes})
 
@@ -133,6 +134,8 @@ def test_without_pairs_the_processes_speak(artifact: Artifact) -> None:
     found = assemble(pair_of(artifact), LINUX, profiles={}, **NAMES)
     assert found.medians_ns == {Arm.ON: (2_000.0,), Arm.OFF: (2_000.0,)}
     assert found.speedup is None
+    with pytest.raises(TargetError, match="nothing was run"):
+        assemble(pair_of(artifact, on=(), off=()), LINUX, profiles={}, **NAMES)
 
 
 def test_several_threads_are_as_busy_as_the_machine_was(artifact: Artifact) -> None:
@@ -145,22 +148,11 @@ def test_several_threads_are_as_busy_as_the_machine_was(artifact: Artifact) -> N
         baselines.refuse_unfit(found)
 
 
-def emulated_pair(artifact: Artifact, **changes: Any) -> Pair:
-    facts = {"emulated": True, "target": "emulated"}
-    return pair_of(
-        artifact,
-        target="emulated",
-        on=(),
-        off=(),
-        traced={arm: run(artifact, arm, **facts) for arm in (Arm.ON, Arm.OFF)},
-        **changes,
-    )
-
-
 def from_dumps(artifact: Artifact, name: str) -> CaseResult:
     profiles = {Arm.ON: real(f"{name}_on"), Arm.OFF: real(f"{name}_off")}
-    evidence = check_pair(profiles[Arm.ON], profiles[Arm.OFF])
-    pair = emulated_pair(artifact, evidence=evidence)
+    facts: dict[str, Any] = {"evidence": check_pair(*profiles.values()), "target": "emulated"}
+    traced = {arm: run(artifact, arm, emulated=True, target="emulated") for arm in PAIR}
+    pair = pair_of(artifact, on=(), off=(), traced=traced, **facts)
     return assemble(pair, EMULATED, profiles=profiles, **NAMES)
 
 
@@ -229,8 +221,3 @@ def test_a_mixture_is_refused(artifact: Artifact, changes: dict[str, Any], messa
     pair = pair_of(artifact, off=(run(artifact, Arm.OFF, **{"request": request, **changes}),))
     with pytest.raises(TargetError, match=message):
         assemble(pair, LINUX, profiles={}, **NAMES)
-
-
-def test_nothing_is_nothing(artifact: Artifact) -> None:
-    with pytest.raises(TargetError, match="nothing was run"):
-        assemble(pair_of(artifact, on=(), off=()), LINUX, profiles={}, **NAMES)
