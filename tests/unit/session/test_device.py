@@ -104,19 +104,15 @@ def test_nothing_is_chosen_before_it_is_needed(make_lab: Any) -> None:
     assert lab.events == ["prepare a"]
 
 
-def test_one_that_cannot_be_reached_is_passed_over_and_put_back_if_it_returns(
-    make_lab: Any,
-) -> None:
+def test_one_that_cannot_be_reached_is_passed_over_unless_it_is_the_only_one(make_lab: Any) -> None:
     lab = make_lab(a="X", b="Y")
     lab.dead = {"a"}
     held = hold()
     assert serial(held) == "b"
+    # It is put back if it returns.
     lab.dead = set()
     held.close()
     assert lab.events == ["prepare a", "prepare b", "restore b", "restore a"]
-
-
-def test_the_only_one_that_cannot_be_reached_is_its_own_error(make_lab: Any) -> None:
     lab = make_lab()
     lab.dead = {"own"}
     with pytest.raises(ConnectionLostError, match="own is not there"):
@@ -169,9 +165,8 @@ def test_a_device_that_is_not_a_choice_is_asked_for_its_chip_too(make_lab: Any) 
     held.ask_for("OWN")
     assert held.prepared.name == "android"
     held.ask_for("other")
-    with pytest.raises(
-        NotMeasurableError, match="a chip named like 'other', and android is another"
-    ):
+    words = "a chip named like 'other', and android is another"
+    with pytest.raises(NotMeasurableError, match=words):
         _ = held.prepared
 
 
