@@ -78,21 +78,17 @@ def test_without_a_home_the_cache_must_be_named(
         cache_folder()
 
 
-def test_a_cache_in_somebody_elses_home_is_an_error(
+def test_a_cache_in_somebody_elses_or_nobodys_home_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def locked(self: Path) -> bool:
         raise PermissionError(13, "Permission denied", str(self))
 
+    monkeypatch.setenv("SME2_CACHE_DIR", "~nobody-has-this-name/cache")
+    words = r"'~nobody-has-this-name/cache' cannot .* SME2_CACHE_DIR"
+    with pytest.raises(StorageError, match=words):
+        cache_folder()
     monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(Path, "exists", locked)
     with pytest.raises(StorageError, match=r"Permission denied.*SME2_CACHE_DIR"):
-        cache_folder()
-
-
-def test_a_cache_in_nobodys_home_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SME2_CACHE_DIR", "~nobody-has-this-name/cache")
-    with pytest.raises(
-        StorageError, match=r"'~nobody-has-this-name/cache' cannot .* SME2_CACHE_DIR"
-    ):
         cache_folder()
