@@ -38,31 +38,20 @@ xnn_pf16_gemm_ukernel__neonsme2  sme2         1       -
 
 def test_both_arms_stand_side_by_side() -> None:
     hidden = Kernel("lib.so+0x10", KernelFamily.NEON, 8, named=False)
-    on = KernelCensus(
-        Arm.ON, "emulator", (Kernel("kai_run_sme2_mopa", KernelFamily.SME2, 17), hidden), blocks=99
-    )
-    off = KernelCensus(
-        Arm.OFF, "emulator", (Kernel("xnn_ukernel__neon", KernelFamily.NEON, 9), hidden), blocks=99
-    )
+    mopa = Kernel("kai_run_sme2_mopa", KernelFamily.SME2, 17)
+    on = KernelCensus(Arm.ON, "emulator", (mopa, hidden), blocks=99)
+    neon = Kernel("xnn_ukernel__neon", KernelFamily.NEON, 9)
+    off = KernelCensus(Arm.OFF, "emulator", (neon, hidden), blocks=99)
     printed = "\n".join(kernel_lines(ARTIFACT, "emulated", on, off))
     assert printed.splitlines() == EMULATED.splitlines()
 
 
 def test_candidates_are_not_said_to_have_run() -> None:
     candidate = Kernel("xnn_pf16_gemm_ukernel__neonsme2", KernelFamily.SME2, 1)
-    on = KernelCensus(
-        Arm.ON,
-        "xnnpack-log",
-        (),
-        operators=(Kernel("Fully Connected (NC, PF16) GEMM", KernelFamily.SME2, 3),),
-        candidates=(candidate,),
-    )
-    off = KernelCensus(
-        Arm.OFF,
-        "xnnpack-log",
-        (),
-        operators=(Kernel("Fully Connected (NC, F16) GEMM", KernelFamily.OTHER, 3),),
-    )
+    packed = Kernel("Fully Connected (NC, PF16) GEMM", KernelFamily.SME2, 3)
+    plain = Kernel("Fully Connected (NC, F16) GEMM", KernelFamily.OTHER, 3)
+    on = KernelCensus(Arm.ON, "xnnpack-log", (), operators=(packed,), candidates=(candidate,))
+    off = KernelCensus(Arm.OFF, "xnnpack-log", (), operators=(plain,))
     printed = "\n".join(kernel_lines(ARTIFACT, "android", on, off))
     assert printed.split() == LOGGED.split()
     assert printed.index("may have run, or not") < printed.index(candidate.name)
