@@ -41,6 +41,11 @@ def shard(root: Path, variant: str, *, test: RanTest = PASSED, **facts: object) 
     return root
 
 
+def case_of(root: Path) -> Path:
+    (metrics,) = root.rglob("metrics.json")
+    return metrics.parent
+
+
 @pytest.fixture
 def merged(sme2: Command) -> Command:
     return functools.partial(sme2, "merge")
@@ -75,14 +80,11 @@ def test_only_what_belongs_together_is_merged(tmp_path: Path, merged: Command) -
         for number, variant in ((1, "fp16"), (2, "fp32"))
     ]
     for root, commit, version in zip(roots, ("abc", "def"), ("1.5.0", "1.5.1"), strict=True):
-        (metrics,) = root.rglob("metrics.json")
-        record = read_record(metrics.parent)
-        versions = {"executorch": version}
-        write_record(
-            metrics.parent, replace(record, measured=replace(record.measured, versions=versions))
-        )
-        manifest = {"commit": commit, "recorded": record.measured.recorded}
-        (metrics.parent / "manifest.json").write_text(json.dumps(manifest))
+        record = read_record(case_of(root))
+        measured = replace(record.measured, versions={"executorch": version})
+        write_record(case_of(root), replace(record, measured=measured))
+        manifest = {"commit": commit, "recorded": measured.recorded}
+        (case_of(root) / "manifest.json").write_text(json.dumps(manifest))
     told = merged(*roots, "--out", tmp_path / "out", "--history", tmp_path / "mixed", code=1).err
     assert f"the project's commit is abc in {roots[0]} and def in {roots[1]}." in told
     assert "the version of executorch is 1.5.0 in" in told
@@ -100,10 +102,9 @@ def phones(root: Path, verdicts: dict[str, Outcome]) -> list[Path]:
     for serial, verdict in verdicts.items():
         test = FAILED if verdict is Outcome.REGRESSED else PASSED
         folder = shard(root / serial, "fp16", test=test, found=ALL[:1])
-        (metrics,) = folder.rglob("metrics.json")
-        record = read_record(metrics.parent)
+        record = read_record(case_of(folder))
         made = Check("latency (on)", verdict, f"It is {verdict} here.")
-        write_record(metrics.parent, replace(record, checks=(made,), state={"serial": serial}))
+        write_record(case_of(folder), replace(record, checks=(made,), state={"serial": serial}))
         folders.append(folder)
     return folders
 
@@ -132,24 +133,19 @@ def test_phones_of_one_kind_come_to_one_verdict(
     assert [text.partition(" on the phone ")[2][0] for text in document["odd"]] == odd
     assert all(f"on the phone {serial}, and" in printed.err for serial in odd)
     assert list(document["tests"].values()) == ["failed" if code else "passed"]
-    (metrics,) = (tmp_path / "out").rglob("metrics.json")
-    (made,) = read_record(metrics.parent).checks
+    (made,) = read_record(case_of(tmp_path / "out")).checks
     assert made.verdict is (SLOWER if code else PASS)
 
 
 def test_other_machines_are_not_kin(tmp_path: Path, merged: Command) -> None:
     """Of one phone twice, or of two kinds, tests ran twice."""
     roots = phones(tmp_path, {"A": PASS, "B": PASS})
-    (metrics,) = roots[1].rglob("metrics.json")
-    record = read_record(metrics.parent)
+    record = read_record(case_of(roots[1]))
     fingerprint = replace(record.measured.fingerprint, facts=(("model", "other"),))
-    for number, changed in enumerate(
-        (
-            replace(record, state={"serial": "A"}),
-            replace(record, measured=replace(record.measured, fingerprint=fingerprint)),
-        )
-    ):
-        write_record(metrics.parent, changed)
+    same_phone = replace(record, state={"serial": "A"})
+    other_kind = replace(record, measured=replace(record.measured, fingerprint=fingerprint))
+    for number, changed in enumerate((same_phone, other_kind)):
+        write_record(case_of(roots[1]), changed)
         told = merged(*roots, "--out", tmp_path / f"out{number}", code=1).err
         assert "1 test ran in more than one shard" in told
 
@@ -214,25 +210,21 @@ def test_the_checks_of_one_case_come_together(tmp_path: Path, merged: Command) -
 
 
 def test_another_program_under_the_same_name_is_noticed(tmp_path: Path, merged: Command) -> None:
-    roots = []
-    for number in "12":
-        root = tmp_path / number
-        write_case(root, "toy", "fp16", stored_dumps("toy_fp16"), pte_sha256=number * 64)
-        write_shard(root, Shard(SCHEMA, 0, {f"test_it.py::test_{number}": PASSED}))
-        roots.append(root)
+    roots = [tmp_path / "1", tmp_path / "2"]
+    for root in roots:
+        write_case(root, "toy", "fp16", stored_dumps("toy_fp16"), pte_sha256=root.name * 64)
+        write_shard(root, Shard(SCHEMA, 0, {f"test_it.py::test_{root.name}": PASSED}))
     told = merged(*roots, "--out", tmp_path / "out", code=1).err
     assert "toy-fp16 is another program in" in told
 
 
 def test_both_arms_are_copied_and_links_are_not_followed(tmp_path: Path, merged: Command) -> None:
     root = shard(tmp_path / "1", "fp16", found=ALL[:1])
-    (folder,) = (path.parent for path in root.rglob("metrics.json"))
     (tmp_path / "precious").write_text("precious")
-    (folder / "link").symlink_to(tmp_path / "precious")
+    (case_of(root) / "link").symlink_to(tmp_path / "precious")
     merged(root, "--out", tmp_path / "out")
     assert not list((tmp_path / "out").rglob("link"))
-    (copied,) = (path.parent for path in (tmp_path / "out").rglob("metrics.json"))
-    assert set(read_record(copied).measured.profiles) == set(PAIR)
+    assert set(read_record(case_of(tmp_path / "out")).measured.profiles) == set(PAIR)
 
 
 def test_wrong_usage(tmp_path: Path, merged: Command) -> None:
