@@ -77,6 +77,7 @@ def test_for_phones_the_runner_alone(tmp_path: Path, sme2: Command) -> None:
     ("arguments", "message"),
     [
         (["b.tar.gz", "--phone", "--models", "toy"], "--phone takes no --models"),
+        (["--wheel", "out"], "--wheel needs --phone"),
         (["b.zip", "--platform", "linux-aarch64"], "ends in .tar.gz"),
         (["b.tar.gz", "--platform", "amiga"], "'amiga' is not a platform. Choose one of"),
         (["b.tar.gz", "--device", "phone"], "'phone' is not a device. Choose one of"),
