@@ -23,7 +23,7 @@ from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session import bundle as bundles
 from pytest_sme2.session.bundle import Bundle, open_bundle, write_bundle, write_package
 from pytest_sme2.system.cache import mark_cache
-from tests.support import Command
+
 from tests.support.artifacts import make_artifact
 
 
@@ -440,7 +440,3 @@ def test_a_folder_that_cannot_be_written(bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BundleError, match="cannot be written"):
         write_package(tmp_path / "file" / "out", bundle, "1.5.1")
-
-
-def test_only_the_runner_for_phones_is_a_package(sme2: Command) -> None:
-    assert "--wheel needs --phone" in sme2("bundle", "--wheel", "out", code=2).err
