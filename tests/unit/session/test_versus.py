@@ -29,13 +29,14 @@ from pytest_sme2.verdict.limits import default_limits
 from tests.support.artifacts import make_artifact
 from tests.support.pretended_target import PretendedTarget
 
+Sides = tuple[Artifact, Artifact]
 PROMPT, NEW = 32, 96
 PLAN = GenerationPlan(PROMPT, NEW, (), ())
 USUAL = (8.0,) + (1.0,) * NEW
 
 
 @pytest.fixture
-def sides(tmp_path: Path) -> tuple[Artifact, Artifact]:
+def sides(tmp_path: Path) -> Sides:
     """The old program and the new one."""
     old, new = (
         replace(make_artifact(tmp_path / name, "toy", "fp16", name.encode()), generation=PLAN)
@@ -48,7 +49,7 @@ def bench() -> Bench:
     return Bench(Settings(device="linux"), lambda: "run", lambda line: None)
 
 
-def versus(sides: tuple[Artifact, Artifact], root: Path, family: int = 1) -> Versus:
+def versus(sides: Sides, root: Path, family: int = 1) -> Versus:
     old, new = sides
     reference = OpenReference(Reference("bundle", "release"), None, {("toy", "fp16"): old})
     return Versus(bench(), "toy", root, bench().request(new, Arm.ON, 1), reference, family)
@@ -59,11 +60,7 @@ def versus(sides: tuple[Artifact, Artifact], root: Path, family: int = 1) -> Ver
     [(1.0, Outcome.PASS), (1.1, Outcome.REGRESSED), (0.9, Outcome.IMPROVED)],
 )
 def test_a_slower_program_is_a_regression(
-    target: PretendedTarget,
-    sides: tuple[Artifact, Artifact],
-    tmp_path: Path,
-    slower: float,
-    outcome: Outcome,
+    target: PretendedTarget, sides: Sides, tmp_path: Path, slower: float, outcome: Outcome
 ) -> None:
     target.slower = {sides[1].sha256: slower}
     found = versus(sides, tmp_path).measure(0.02)
@@ -77,10 +74,7 @@ def test_a_slower_program_is_a_regression(
 
 
 def test_one_of_many_verdicts_needs_clearer_evidence(
-    target: PretendedTarget,
-    sides: tuple[Artifact, Artifact],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    target: PretendedTarget, sides: Sides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plans: list[SamplingPlan] = []
     monkeypatch.setattr(
@@ -93,7 +87,7 @@ def test_one_of_many_verdicts_needs_clearer_evidence(
 
 
 def test_the_same_operators_pass_and_fewer_on_sme2_are_a_regression(
-    target: PretendedTarget, sides: tuple[Artifact, Artifact], tmp_path: Path
+    target: PretendedTarget, sides: Sides, tmp_path: Path
 ) -> None:
     check = versus(sides, tmp_path).check_operators()
     assert check.verdict is Outcome.PASS
@@ -121,7 +115,7 @@ def slowed(prefill: float = 1.0, decode: float = 1.0, since: int = PROMPT + 1) -
 )
 def test_a_slowdown_is_found_in_its_phase_and_where_it_begins(
     target: PretendedTarget,
-    sides: tuple[Artifact, Artifact],
+    sides: Sides,
     tmp_path: Path,
     steps: tuple[float, ...],
     verdicts: tuple[Outcome, Outcome],
@@ -139,7 +133,7 @@ def test_a_slowdown_is_found_in_its_phase_and_where_it_begins(
 
 
 def test_another_generation_is_not_compared(
-    target: PretendedTarget, sides: tuple[Artifact, Artifact], tmp_path: Path
+    target: PretendedTarget, sides: Sides, tmp_path: Path
 ) -> None:
     old = replace(sides[0], generation=replace(PLAN, new_tokens=8))
     assert versus((old, sides[1]), tmp_path).check_generation(default_limits()) == []
@@ -147,7 +141,7 @@ def test_another_generation_is_not_compared(
 
 
 def test_the_figures_of_a_case_are_those_of_its_phases(
-    target: PretendedTarget, sides: tuple[Artifact, Artifact], tmp_path: Path
+    target: PretendedTarget, sides: Sides, tmp_path: Path
 ) -> None:
     artifact = sides[0]
     target.steps = {artifact.sha256: USUAL}
