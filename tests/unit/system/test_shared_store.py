@@ -147,11 +147,7 @@ def lead_out(entry: dict[str, Any]) -> None:
     ],
 )
 def test_what_was_damaged_or_made_up_is_not_used_and_can_be_replaced(
-    tmp_path: Path,
-    address: str,
-    server: WebServer,
-    use: Use,
-    damage: Callable[[Path], None],
+    tmp_path: Path, address: str, server: WebServer, use: Use, damage: Callable[[Path], None]
 ) -> None:
     folder = made_here(tmp_path / "first")
     use(address, write=True)
