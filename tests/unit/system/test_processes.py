@@ -18,11 +18,17 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def test_output_and_exit_code_are_returned():
+def test_output_and_exit_code_are_returned(tmp_path):
     code = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)"
     finished = run_process(python(code), timeout_seconds=600)
     assert (finished.returncode, finished.stdout, finished.stderr) == (7, "out\n", "err\n")
     assert not finished.timed_out
+    with (tmp_path / "log").open("wb") as file:
+        finished = run_process(python("print('hello')"), timeout_seconds=600, stdout=file)
+    assert finished.stdout == ""
+    assert (tmp_path / "log").read_text() == "hello\n"
+    with pytest.raises(FileNotFoundError):
+        run_process(["/nowhere/at all"], timeout_seconds=1)
 
 
 def test_only_whitelisted_variables_reach_the_child(monkeypatch):
@@ -81,13 +87,6 @@ def test_an_interrupt_ends_the_program(monkeypatch):
         os.kill(started[0], 0)
 
 
-def test_standard_output_can_go_to_a_file(tmp_path):
-    with (tmp_path / "log").open("wb") as file:
-        finished = run_process(python("print('hello')"), timeout_seconds=600, stdout=file)
-    assert finished.stdout == ""
-    assert (tmp_path / "log").read_text() == "hello\n"
-
-
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin")
 def test_a_program_can_be_pinned():
     core = max(os.sched_getaffinity(0))
@@ -96,11 +95,6 @@ def test_a_program_can_be_pinned():
     finished = run_process(python(code), timeout_seconds=600, cpus=(core,))
     assert finished.stdout.strip() == f"{{{core}}}"
     assert os.sched_getaffinity(0) == before
-
-
-def test_missing_program_is_an_error():
-    with pytest.raises(FileNotFoundError):
-        run_process(["/nowhere/at all"], timeout_seconds=1)
 
 
 def test_programs_end_when_their_starter_is_killed(tmp_path: Path) -> None:
