@@ -209,10 +209,16 @@ def cattrs_library() -> Any:
     return cattrs
 
 
+_MOST_PARTS = 50_000
+
+
 @functools.cache
-def converter() -> Any:
-    """The one way from values to JSON types and back; a value of another type is not converted."""
-    made = cattrs_library().preconf.json.make_converter()
+def converter(*, names_fields: bool = True) -> Any:
+    """The one way from values to JSON types and back; a value of another type is not converted.
+
+    One that names fields keeps an error for each wrong part of a document.
+    """
+    made = cattrs_library().preconf.json.make_converter(detailed_validation=names_fields)
     for kind, accepted in ((str, str), (bool, bool), (int, int), (float, (int, float))):
         made.register_structure_hook(kind, functools.partial(_plain, accepted=accepted))
     return made
@@ -237,9 +243,23 @@ def decode(
     remedy: str = "Run the case again.",
     error: type[Sme2Error] = Sme2Error,
 ) -> Any:
-    """A value from JSON types, or an error that names the field."""
+    """A value from JSON types, or an error that names the field.
+
+    Of a document with very many parts the first error alone is told: each takes a kilobyte.
+    """
+    few = _has_few_parts(document)
     try:
-        return converter().structure(document, kind)
+        return converter(names_fields=few).structure(document, kind)
     except Exception as reason:  # cattrs puts the errors of all fields into a group
-        reasons = cattrs_library().transform_error(reason)
+        reasons = cattrs_library().transform_error(reason) if few else [str(reason)]
         raise error(f"{where} is damaged: {'; '.join(reasons[:3])}. {remedy}") from reason
+
+
+def _has_few_parts(document: Any) -> bool:
+    waiting, seen = [document], 1
+    while waiting and seen <= _MOST_PARTS:
+        part = waiting.pop()
+        if isinstance(part, dict | list):
+            seen += len(part)
+            waiting += part.values() if isinstance(part, dict) else part
+    return seen <= _MOST_PARTS

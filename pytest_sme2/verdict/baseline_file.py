@@ -249,9 +249,13 @@ def _from_file(file: _File) -> Baseline:
 
 def _refuse_impossible(file: _File) -> None:
     """ValueError for what has the right type, and was never measured."""
-    for key in file.threads:
+    for key, figures in file.threads.items():
         if not re.fullmatch(r"[1-9][0-9]{0,3}", key):
             raise ValueError(f"threads: {key!r} is not a thread count")
+        # An interval of too few pairs begins at 0.
+        low, speedup, high = (1, 1, 1) if figures.speedup is None else _ends(figures.speedup)
+        if not 0 <= low <= speedup <= high or speedup == 0:
+            raise ValueError(f"threads.{key}: holds a speedup that is not in its interval above 0")
     for session in file.sessions:
         taken = [("medians_ns", session.medians_ns), ("loads_ns", session.loads_ns)]
         taken += session.phases_ns.items()

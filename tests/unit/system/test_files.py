@@ -38,3 +38,11 @@ def test_damaged_documents_are_still_explained() -> None:
     text = render(baseline()).replace('"model"', '"modell"', 1)
     with pytest.raises(BaselineError, match=r"model: is missing.*unknown entries 'modell'"):
         parse(text, Path("baseline.json"))
+
+
+def test_a_document_with_very_many_errors_is_told_by_the_first() -> None:
+    """An error for each of them would take more memory than reading may have."""
+    with pytest.raises(Sme2Error, match=r"^run\.json is damaged: 'x' is not of type int\. Run"):
+        files.decode(["x"] * 100_000, list[int], "run.json")
+    with pytest.raises(Sme2Error, match=r"expected int @ \$\[7\]"):
+        files.decode([*range(7), "x"], list[int], "run.json")

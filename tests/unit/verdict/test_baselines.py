@@ -313,6 +313,7 @@ def test_shipped_baselines_load(path: Path) -> None:
         (("sessions", 0, "medians_ns", "on"), [0], "holds a time of 0 or less"),
         (("threads", "1", "shares", "on", "CONV"), [1], "is not a list of three numbers"),
         (("threads", "many"), {}, "'many' is not a thread count"),
+        (("threads", "1", "speedup", "value"), -2.0, r"threads\.1: holds a speedup that is not in"),
         (("versions",), None, "versions: is not a table"),
         (("structure", "on", "operators", "delegated", TRANSPOSE, "category"), "X",
          "'X' is not a valid Category"),
