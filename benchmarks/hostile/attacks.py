@@ -219,7 +219,10 @@ def workers(chance: Random, folder: Path) -> None:
     stage = make_stage(folder)
     mode = chance.choice(("load", "loadscope", "loadfile", "loadgroup", "worksteal", "each"))
     ending = stage.run(stage.pytest("-n", "2", "--dist", mode))
-    ending.expect_success(f"a run with --dist {mode}")
+    if mode == "each":  # all workers would do the same
+        ending.expect_refusal("--dist=each would measure a case in two workers at once")
+    else:
+        ending.expect_success(f"a run with --dist {mode}")
     stage.check_whole()
     for path in stage.out.rglob("metrics.json"):
         json.loads(path.read_text())
