@@ -11,19 +11,10 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.cli.commands import selfcheck as command
-from pytest_sme2.cli.main import main
 from pytest_sme2.errors import UsageError
 from pytest_sme2.results import Capabilities, Outcome
 from pytest_sme2.timing import selfcheck
 from pytest_sme2.timing.arms import Starter
-from pytest_sme2.timing.selfcheck import (
-    FEWEST,
-    PROGRAM,
-    SelfCheck,
-    Yardstick,
-    check_machine,
-    selfcheck_artifact,
-)
 from tests.support.pretended_machine import Machine, make_run
 
 
@@ -34,7 +25,9 @@ def no_governor(monkeypatch, tmp_path):
 
 
 def check(machine, seconds=60.0, **choices):
-    return check_machine(Starter(machine, clock=machine.clock), "linux", seconds=seconds, **choices)
+    return selfcheck.check_machine(
+        Starter(machine, clock=machine.clock), "linux", seconds=seconds, **choices
+    )
 
 
 def renamed(machine):
@@ -73,14 +66,16 @@ def test_advice_names_the_cause_that_was_seen():
     stolen = {number: 0.2 + 0.1 * (number % 7) for number in range(1000)}
     result = check(Machine(cv=0.1, stolen=stolen), seconds=20.0)
     assert "Other programs take the cores" in result.advice[0]
-    governed = SelfCheck("linux", 0.02, result.measurements, "powersave")
+    governed = selfcheck.SelfCheck("linux", 0.02, result.measurements, "powersave")
     assert any("'powersave'" in line for line in governed.advice)
     assert not any("governor" in line for line in result.advice)
 
 
 def test_a_difference_between_equals_is_a_false_alarm():
     machine = Machine(slowdown=0.08)
-    result = check_machine(Starter(renamed(machine), clock=machine.clock), "linux", seconds=8.0)
+    result = selfcheck.check_machine(
+        Starter(renamed(machine), clock=machine.clock), "linux", seconds=8.0
+    )
     assert result.false_alarms == len(result.measurements) > 0
     assert command.exit_code(result) == 1
 
@@ -102,20 +97,17 @@ def test_progress_and_results_are_told_as_they_come():
     )
     assert steps[:3] == [(0, "pair 1"), (0, "pair 2"), (0, "pair 3")]
     assert [measurement for _, measurement in ends] == list(result.measurements)
-
-
-def test_the_document_is_json_and_holds_the_raw_medians():
-    result = check(Machine(), seconds=10.0)
+    # The document is JSON and holds the raw medians.
     document = json.loads(json.dumps(command.to_document(result)))
     assert document["false_alarms"] == 0
     assert document["measurements"][0]["pairs"][0]["reference_ns"] > 0
 
 
 def test_the_program_is_part_of_the_package():
-    artifact = selfcheck_artifact()
-    assert artifact.pte == PROGRAM
-    assert artifact.sha256 == hashlib.sha256(PROGRAM.read_bytes()).hexdigest()
-    assert PROGRAM.read_bytes()[4:8] == b"ET12"
+    artifact = selfcheck.selfcheck_artifact()
+    assert artifact.pte == selfcheck.PROGRAM
+    assert artifact.sha256 == hashlib.sha256(selfcheck.PROGRAM.read_bytes()).hexdigest()
+    assert selfcheck.PROGRAM.read_bytes()[4:8] == b"ET12"
 
 
 @pytest.mark.parametrize("minutes", [0.0, -1.0, float("nan"), float("inf")])
@@ -124,7 +116,7 @@ def test_minutes_must_be_a_number_above_zero(minutes):
         command.run(argparse.Namespace(device=None, minutes=minutes, json=False))
 
 
-def test_a_device_that_cannot_measure_time_is_refused(monkeypatch, capsys):
+def test_a_device_that_cannot_measure_time_is_refused(monkeypatch, sme2):
     class Emulator:
         name = "emulated"
 
@@ -132,8 +124,8 @@ def test_a_device_that_cannot_measure_time_is_refused(monkeypatch, capsys):
             return Capabilities(timing=False, sme2=True, reason="the CPU is emulated.")
 
     monkeypatch.setattr(command, "choose_target", lambda settings: Emulator())
-    assert main(["doctor", "selfcheck", "--device", "emulated", "--minutes", "0.5"]) == 3
-    assert "cannot measure time: the CPU is emulated" in capsys.readouterr().err
+    told = sme2("doctor", "selfcheck", "--device", "emulated", "--minutes", "0.5", code=3).err
+    assert "cannot measure time: the CPU is emulated" in told
 
 
 @dataclass
@@ -148,7 +140,7 @@ class Target:
 
     def run(self, runner, request, folder):
         self.now += self.seconds
-        assert request.artifact.pte == PROGRAM
+        assert request.artifact.pte == selfcheck.PROGRAM
         time = self.times.pop(0) if len(self.times) > 1 else self.times[0]
         cpu = [] if self.cpu_ns is None else [self.cpu_ns] * request.runs
         return make_run([time] * request.runs, cpu_ns=cpu)
@@ -157,8 +149,8 @@ class Target:
         return self.now
 
 
-def yardstick_of(target: Target, tmp_path: Path, at_once: int = 1) -> Yardstick:
-    return Yardstick(target, None, tmp_path, clock=target.clock, at_once=at_once)  # type: ignore[arg-type]
+def yardstick_of(target: Target, tmp_path: Path, at_once: int = 1) -> selfcheck.Yardstick:
+    return selfcheck.Yardstick(target, None, tmp_path, clock=target.clock, at_once=at_once)  # type: ignore[arg-type]
 
 
 def test_it_is_the_median_of_what_was_taken(tmp_path: Path) -> None:
@@ -175,7 +167,7 @@ def test_a_slow_device_is_asked_now_and_then_only(tmp_path: Path) -> None:
     for _ in range(100):
         target.now += 1.0
         yardstick.take()
-    assert FEWEST < len(yardstick.times_ns) <= 12
+    assert selfcheck.FEWEST < len(yardstick.times_ns) <= 12
 
 
 @pytest.mark.parametrize(
