@@ -70,8 +70,6 @@ def test_the_best_comes_first_and_each_other_one_is_kept_if_it_saves_more(
     assert [trial.rewrites for trial in found if trial.helps and trial.saving > 0.5] == [
         ("silu", "chunk")
     ]
-
-
-def test_nothing_that_can_be_used_makes_no_pair(before: trials.Ran) -> None:
+    # Where nothing can be used no pair is made.
     found = list(trials.try_rewrites(SESSION, CASE, before, ("mean", "pow")))
     assert [trial.helps for trial in found] == [False, False]
