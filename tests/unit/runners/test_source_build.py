@@ -272,23 +272,19 @@ def test_ndks(tmp_path: Path, fit: Machine, properties: str | None, expected: st
 
 
 @pytest.mark.parametrize(
-    ("platform", "system", "machine", "expected"),
+    ("platform", "host", "expected"),
     [
-        ("mac", "Linux", "aarch64", "built on an Apple Silicon Mac"),
-        ("mac", "Darwin", "x86_64", "built on an Apple Silicon Mac"),
-        ("mac", "Darwin", "arm64", ""),
-        ("linux", "Darwin", "arm64", "must be built on Linux"),
-        ("linux", "Linux", "x86_64", "this machine is x86_64, but only Arm has SME2"),
+        ("mac", "Linux aarch64", "built on an Apple Silicon Mac"),
+        ("mac", "Darwin x86_64", "built on an Apple Silicon Mac"),
+        ("mac", "Darwin arm64", ""),
+        ("linux", "Darwin arm64", "must be built on Linux"),
+        ("linux", "Linux x86_64", "this machine is x86_64, but only Arm has SME2"),
     ],
 )
 def test_hosts(
-    fit: Machine,
-    monkeypatch: pytest.MonkeyPatch,
-    platform: str,
-    system: str,
-    machine: str,
-    expected: str,
+    fit: Machine, monkeypatch: pytest.MonkeyPatch, platform: str, host: str, expected: str
 ) -> None:
+    system, machine = host.split()
     monkeypatch.setattr("platform.system", lambda: system)
     monkeypatch.setattr("platform.machine", lambda: machine)
     expect(expected, replace(fit.request, platform=platform), fit.tools)
