@@ -208,6 +208,12 @@ def test_the_first_figure_that_is_worse_is_taken() -> None:
     assert worse_figure(case(), case(), "size") is None
     assert worse_figure(case(operators=5), case(operators=3), "operators") is None
     assert worse_figure(case(), case(size=1009), "size") is None
+    # What one end does not have is named.
+    with pytest.raises(RunError, match="but size could not: "):
+        worse_figure(case(), case(size=None), "size")
+    # No instructions were counted.
+    with pytest.raises(RunError, match=r"is worse, but cost.*, size could not: "):
+        worse_figure(case(size=None), case(), None)
 
 
 def test_a_commit_is_bad_if_it_is_nearer_to_the_bad_end() -> None:
@@ -215,14 +221,6 @@ def test_a_commit_is_bad_if_it_is_nearer_to_the_bad_end() -> None:
     sizes = (900, 1400, 1500, 3000, None)
     judged = [FIGURES["size"].is_bad(good, bad, case(size=size)) for size in sizes]
     assert judged == [False, False, True, True, None]
-
-
-def test_what_one_end_does_not_have_is_named() -> None:
-    with pytest.raises(RunError, match="but size could not: "):
-        worse_figure(case(), case(size=None), "size")
-    # No instructions were counted.
-    with pytest.raises(RunError, match=r"is worse, but cost.*, size could not: "):
-        worse_figure(case(size=None), case(), None)
 
 
 KNOWN = ("2.13.0", "2.9.1", "2.12.1", "2.12.0", "2.10.0", "2.8.0")
@@ -246,13 +244,9 @@ BUILDS = ("2.13.0+cpu", "2.13.0", "2.12.1", "2.12.1+cpu", "2.12.0+cu130")
 )
 def test_versions_are_in_order_with_both_ends(known: tuple[str, ...], found: list[str]) -> None:
     good, bad = Pin("torch", found[0]), Pin("torch", found[-1])
-    assert [pin.version for pin in rows.releases_between(good, bad, known)] == found
-
-
-def test_a_row_knows_whether_it_goes_back_in_time() -> None:
-    ends = [Pin("torch", version) for version in ("2.12.1", "2.9.1")]
-    assert ReleaseRow(ends, Settings(), lambda line: None).backwards
-    assert not ReleaseRow(ends[::-1], Settings(), lambda line: None).backwards
+    pins = rows.releases_between(good, bad, known)
+    assert [pin.version for pin in pins] == found
+    assert ReleaseRow(pins, Settings(), lambda line: None).backwards == (found[-1] == "2.9.1")
 
 
 def test_only_packages_that_change_something_are_taken() -> None:
