@@ -147,9 +147,13 @@ def test_entries_are_sorted_by_use(cache: Path) -> None:
     mark_used(cache / "missing")
 
 
-def test_below_the_limit_only_half_made_entries_are_removed(cache: Path) -> None:
+def test_below_the_limit_only_half_made_entries_are_removed_once_an_hour(cache: Path) -> None:
     assert [entry.path for entry in apply_limit()] == [cache / HALF]
     assert names(cache) == ALL - {HALF}
+    half = put(cache, HALF, 1, 9)
+    assert apply_limit() == []
+    os.utime(cache / "cleaned", (0, 0))
+    assert [entry.path for entry in apply_limit()] == [half]
 
 
 @pytest.mark.parametrize(
@@ -200,14 +204,6 @@ def test_the_command_shows_and_removes(cache: Path, sme2: Command) -> None:
     assert names(cache) == {NEW, HALF}
     told = sme2("clean", "--older-than", "30d", "--device", "android", code=2).err
     assert "are about the cache" in told
-
-
-def test_it_looks_once_an_hour(cache: Path) -> None:
-    apply_limit()
-    half = put(cache, HALF, 1, 9)
-    assert apply_limit() == []
-    os.utime(cache / "cleaned", (0, 0))
-    assert [entry.path for entry in apply_limit()] == [half]
 
 
 # As people have them beside each other in one folder for all caches.
