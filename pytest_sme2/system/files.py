@@ -247,7 +247,7 @@ def decode(
 
     Of a document with very many parts the first error alone is told: each takes a kilobyte.
     """
-    few = _has_few_parts(document)
+    few = has_few_parts(document)
     try:
         return converter(names_fields=few).structure(document, kind)
     except Exception as reason:  # cattrs puts the errors of all fields into a group
@@ -255,7 +255,8 @@ def decode(
         raise error(f"{where} is damaged: {'; '.join(reasons[:3])}. {remedy}") from reason
 
 
-def _has_few_parts(document: Any) -> bool:
+def has_few_parts(document: Any) -> bool:
+    """Whether there may be an error for each part of it."""
     waiting, seen = [document], 1
     while waiting and seen <= _MOST_PARTS:
         part = waiting.pop()

@@ -34,7 +34,7 @@ from pytest_sme2.results import (
     StoredGeneration,
     Structure,
 )
-from pytest_sme2.system.files import cattrs_library
+from pytest_sme2.system.files import cattrs_library, has_few_parts
 from pytest_sme2.system.files import converter as plain_converter
 from pytest_sme2.system.reading import json_value
 from pytest_sme2.system.wording import count
@@ -147,9 +147,10 @@ _ERRORS = ("max_abs", "max_rel")
 
 
 @functools.cache
-def _converter() -> Any:
+def _converter(*, names_fields: bool = True) -> Any:
     """Strict: no value is turned into another type, and no entry is left out or added."""
-    gen, converter = cattrs_library().gen, plain_converter().copy()
+    gen = cattrs_library().gen
+    converter = plain_converter(names_fields=names_fields).copy()
 
     def table(kind: type) -> Callable[[Any, Any], Any]:
         read = gen.make_dict_structure_fn(kind, converter, _cattrs_forbid_extra_keys=True)
@@ -203,9 +204,12 @@ def _spread(value: object, _: object) -> Spread:
 
 
 def _structured(document: dict[str, Any]) -> _File:
+    few = has_few_parts(document)
     try:
-        found: _File = _converter().structure(document, _File)
+        found: _File = _converter(names_fields=few).structure(document, _File)
     except Exception as error:  # cattrs gathers whatever the fields raised into a group
+        if not few:
+            raise ValueError(_reason(error, None)) from error
         reasons = cattrs_library().transform_error(error, format_exception=_reason)
         raise ValueError("; ".join(map(_place_first, reasons[:3]))) from error
     return found

@@ -136,6 +136,13 @@ kernels = st.lists(
     unique_by=lambda kernel: kernel.name,
     max_size=4,
 ).map(tuple)
+
+
+def _in_its_interval(found: tuple[float, float, float], confidence: float, pairs: int) -> Estimate:
+    low, value, high = sorted(found)
+    return Estimate(value, low, high, confidence, pairs)
+
+
 any_baselines = st.builds(
     Baseline,
     names,
@@ -153,7 +160,7 @@ any_baselines = st.builds(
         st.integers(1, 64),
         st.builds(
             BaselineFigures,
-            st.none() | st.builds(Estimate, reals, reals, reals, reals, numbers),
+            st.none() | st.builds(_in_its_interval, st.tuples(reals, reals, reals), reals, numbers),
             tables(arms, tables(categories, spreads)),
             tables(arms, tables(categories, reals)),
             tables(arms, tables(names, reals)),
@@ -311,6 +318,7 @@ def test_shipped_baselines_load(path: Path) -> None:
         (("program", "sha256"), 7, "program.sha256: 7 is not of type str"),
         (("program", "colour"), 7, "program: unknown entries 'colour'"),
         (("sessions", 0, "medians_ns", "on"), [0], "holds a time of 0 or less"),
+        (("sessions", 0, "medians_ns", "on"), ["x"] * 60_000, "read: 'x' is not of type float"),
         (("threads", "1", "shares", "on", "CONV"), [1], "is not a list of three numbers"),
         (("threads", "many"), {}, "'many' is not a thread count"),
         (("threads", "1", "speedup", "value"), -2.0, r"threads\.1: holds a speedup that is not in"),
