@@ -257,10 +257,12 @@ def test_folder_without_a_record_is_built_again_and_what_a_killed_build_left_rem
     assert not left.exists()
 
 
-def test_a_cache_that_cannot_be_written(build, tmp_path):
+def test_a_cache_that_cannot_be_written_and_android_which_has_no_wheel(build, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=r"cannot be written: .*SME2_CACHE_DIR"):
         wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path / "file")
+    with pytest.raises(BuildError, match="No runner for android-arm64 can be built from a wheel"):
+        wheel_runner("android-arm64", cache=tmp_path)
 
 
 def test_workers_at_the_same_time_build_once(build, tmp_path):
@@ -268,11 +270,6 @@ def test_workers_at_the_same_time_build_once(build, tmp_path):
     with ThreadPoolExecutor(8) as workers:
         found = set(workers.map(make, ["linux-x86_64"] * 8))
     assert len(found) == build.calls == 1
-
-
-def test_android_has_no_wheel(tmp_path):
-    with pytest.raises(BuildError, match="No runner for android-arm64 can be built from a wheel"):
-        wheel_runner("android-arm64", cache=tmp_path)
 
 
 # --- what is executed from the cache --------------------------------------------------------------
@@ -300,11 +297,10 @@ def test_changed_runner_is_built_again(tmp_path: Path) -> None:
 # --- what came with the compiler ------------------------------------------------------------------
 
 
-def with_files(folder: Path, compiler: str = "g++ 12", **files: str) -> Sme2Runner:
+def with_files(folder: Path, files: dict[str, str], compiler: str = "g++ 12") -> Sme2Runner:
     folder.mkdir()
-    for name, text in files.items():
-        (folder / name.replace("_so", ".so")).write_text(text)
-    (folder / "runner.json").write_text(json.dumps({"compiler": compiler}))
+    for name, text in {**files, "runner.json": json.dumps({"compiler": compiler})}.items():
+        (folder / name).write_text(text)
     return Sme2Runner("wheel", "linux-aarch64", "1.5.1", folder)
 
 
@@ -312,9 +308,8 @@ def with_files(folder: Path, compiler: str = "g++ 12", **files: str) -> Sme2Runn
 def test_the_c_library_and_a_program_without_executorch_are_the_compilers(
     tmp_path: Path, inside: bool
 ) -> None:
-    files = {"sme2_runner": "P"} if inside else {"sme2_runner": "P", "libexecutorch_so": "E"}
-    made = with_files(tmp_path / "a", **files)
-    (tmp_path / "a" / "libc.so.6").write_text("C")
+    executorch = {} if inside else {"libexecutorch.so": "E"}
+    made = with_files(tmp_path / "a", {"sme2_runner": "P", "libc.so.6": "C", **executorch})
     assert made.toolchain.files == {"libc.so.6"} | ({"sme2_runner"} if not inside else set())
 
 
@@ -329,9 +324,7 @@ def test_other_libraries_or_another_compiler_are_another_toolchain(tmp_path: Pat
             ("g++ 13", "C", "P"),
         ]
     ):
-        folder = tmp_path / str(place)
-        made = with_files(folder, compiler, libexecutorch_so="E", sme2_runner=program)
-        (folder / "libc.so.6").write_text(library)
-        identities.append(made.toolchain.identity)
+        files = {"libexecutorch.so": "E", "sme2_runner": program, "libc.so.6": library}
+        identities.append(with_files(tmp_path / str(place), files, compiler).toolchain.identity)
     assert identities[0] == identities[1]
     assert len(set(identities)) == 3
