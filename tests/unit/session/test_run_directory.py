@@ -50,19 +50,15 @@ def test_dumps_that_are_not_a_table_are_a_finding(tmp_path: Path) -> None:
     assert any("is damaged" in finding.problem for finding in validate_run(case))
 
 
-def test_a_bottomless_manifest_is_a_finding(tmp_path: Path) -> None:
-    case = toy_run(tmp_path)[0]
-    (case / MANIFEST).write_text("[" * 100_000)
-    problems = {finding.path.name: finding.problem for finding in validate_run(case)}
-    assert "cannot be read" in problems[MANIFEST]
-
-
-def test_a_damaged_dump_is_named_once(tmp_path: Path) -> None:
+def test_a_damaged_dump_is_named_once_and_a_bottomless_manifest(tmp_path: Path) -> None:
     case = toy_run(tmp_path)[0]
     dump = next(case.rglob("*.etdump"))
     dump.write_bytes(b"damaged")
     found = [finding.path for finding in validate_run(case) if "ETDump" in finding.problem]
     assert found == [dump]
+    (case / MANIFEST).write_text("[" * 100_000)
+    problems = {finding.path.name: finding.problem for finding in validate_run(case)}
+    assert "cannot be read" in problems[MANIFEST]
 
 
 # --- one run at a time ----------------------------------------------------------------------------
@@ -89,11 +85,14 @@ def test_the_processes_of_one_run_hold_it_together(tmp_path: Path) -> None:
     RunLock(tmp_path, "run-2").leave()
 
 
-def test_a_file_with_another_name_is_not_written(tmp_path: Path, precious: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / LOCK).hardlink_to(precious)
+def test_a_lock_that_is_another_file_is_not_written(tmp_path: Path, precious: Path) -> None:
+    (tmp_path / LOCK).hardlink_to(precious)
     with pytest.raises(UsageError, match=r"run\.lock has another name .* Remove it"):
-        RunLock(tmp_path / "out", "run-1")
+        RunLock(tmp_path, "run-1")
+    (tmp_path / LOCK).unlink()
+    (tmp_path / LOCK).symlink_to(precious)
+    with pytest.raises(StorageError, match=rf"{LOCK}.*cannot be written"):
+        RunLock(tmp_path, "run")
     assert precious.read_text() == "keep me"
 
 
@@ -129,14 +128,6 @@ def test_git_ignores_a_new_run_directory_and_leaves_others_alone(tmp_path: Path)
     (used / "mine.txt").touch()
     RunLock(used, "me").leave()
     assert not (used / ".gitignore").exists()
-
-
-def test_the_lock_of_a_run_directory_is_not_a_link(tmp_path: Path, precious: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / LOCK).symlink_to(precious)
-    with pytest.raises(StorageError, match=rf"{LOCK}.*cannot be written"):
-        RunLock(tmp_path / "out", "run")
-    assert precious.read_text() == "keep me"
 
 
 def test_a_log_replaces_the_link_that_has_its_name(tmp_path: Path, precious: Path) -> None:
