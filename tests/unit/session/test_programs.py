@@ -48,19 +48,24 @@ def altered(name: str, old: bytes, new: bytes) -> bytes:
     return content.replace(old, new)
 
 
+def run_again(case: Case) -> str:
+    return run_command(case, Settings(model_folders=(Path("models"),)), "emulated")
+
+
 def reasons(pattern: str) -> dict[str, str | None]:
     return {case.model: case.problem for case in program_cases([pattern], (1,))}
 
 
 def test_every_program_is_a_case_and_an_odd_one_has_its_reason(folder: Path) -> None:
     whole = (PROGRAMS / "toy_int8.pte").read_bytes()
+    other = altered("toy_int8.pte", b"XnnpackBackend", b"CoreML_Backend")
     odd = {
-        "cut": whole[: len(whole) // 2],
-        "empty": b"",
-        "newer": whole[:4] + b"ET13" + whole[8:],
-        "other": altered("toy_int8.pte", b"XnnpackBackend", b"CoreML_Backend"),
+        "cut": (whole[: len(whole) // 2], "the file was cut off"),
+        "empty": (b"", "the file is empty"),
+        "newer": (whole[:4] + b"ET13" + whole[8:], "the identifier ET12 is missing"),
+        "other": (other, "needs CoreML_Backend, which the runner does not have"),
     }
-    for name, content in odd.items():
+    for name, (content, _) in odd.items():
         (folder / f"{name}.pte").write_bytes(content)
 
     cases = program_cases([str(folder / "*.pte")], (1,))
@@ -71,13 +76,7 @@ def test_every_program_is_a_case_and_an_odd_one_has_its_reason(folder: Path) -> 
     assert list(found) == ["cut", "empty", "newer", "other", "toy_fp16", "toy_int8"]
     assert found["toy_fp16"] is None
     assert found["toy_int8"] is None
-    expected = {
-        "cut": "the file was cut off",
-        "empty": "the file is empty",
-        "newer": "the identifier ET12 is missing",
-        "other": "needs CoreML_Backend, which the runner does not have",
-    }
-    for name, reason in expected.items():
+    for name, (_, reason) in odd.items():
         assert str(folder / f"{name}.pte") in str(found[name])
         assert reason in str(found[name])
 
@@ -99,8 +98,7 @@ def test_every_method_is_a_case_and_forward_keeps_the_name_of_the_program(tmp_pa
     assert program_case(net).id == "net-as exported"
     again = program_case(net, method="scale")
     assert again.id == "net:scale-as exported"
-    command = run_command(again, Settings(model_folders=(Path("models"),)), "emulated")
-    assert command == f"sme2 run {net} --method scale --device emulated"
+    assert run_again(again) == f"sme2 run {net} --method scale --device emulated"
     path = baseline_path(tmp_path, again.model, AS_EXPORTED, Fingerprint("emulated", ()))
     assert path.name == "net=3Ascale-as-exported.json"
 
@@ -234,10 +232,9 @@ def test_a_program_has_a_baseline_and_limits_like_a_model(tmp_path: Path) -> Non
 
 
 def test_the_command_that_runs_a_program_again_names_the_file(folder: Path) -> None:
-    case: Case = program_case(folder / "toy_fp16.pte", 2)
-    command = run_command(case, Settings(model_folders=(Path("models"),)), "emulated")
-    assert command == f"sme2 run {folder / 'toy_fp16.pte'} --device emulated --threads 2"
-    (folder / "cut.pte").write_bytes(b"")
-    (cut,) = program_cases([str(folder / "cut.pte")], (1,))
-    command = run_command(cut, Settings(model_folders=(Path("models"),)), "emulated")
-    assert command == f"sme2 run {folder / 'cut.pte'} --device emulated"
+    program, cut = folder / "toy_fp16.pte", folder / "cut.pte"
+    whole = f"sme2 run {program} --device emulated --threads 2"
+    assert run_again(program_case(program, 2)) == whole
+    cut.write_bytes(b"")
+    (case,) = program_cases([str(cut)], (1,))
+    assert run_again(case) == f"sme2 run {cut} --device emulated"
