@@ -209,7 +209,7 @@ def cattrs_library() -> Any:
     return cattrs
 
 
-_MOST_PARTS = 50_000
+_MOST_PARTS, _LONG_TEXT = 50_000, 10_000
 
 
 @functools.cache
@@ -263,4 +263,6 @@ def has_few_parts(document: Any) -> bool:
         if isinstance(part, dict | list):
             seen += len(part)
             waiting += part.values() if isinstance(part, dict) else part
+        elif isinstance(part, str) and len(part) > _LONG_TEXT:
+            seen += len(part)  # cattrs takes a text for a list of letters
     return seen <= _MOST_PARTS
