@@ -101,15 +101,13 @@ def test_an_installed_wheel_of_another_layout_says_so_too(tmp_path, monkeypatch)
         sdk.executorch_sdk(host_platform())
 
 
-def test_versions():
+def test_versions(monkeypatch):
     assert sdk.sdk_version("1.5.1+cpu") == "1.5.1"
     with pytest.raises(BuildError, match=r"1\.4\.1 has no C\+\+ SDK.*Use 1\.5 or newer"):
         sdk.sdk_version("1.4.1")
     with pytest.raises(BuildError, match="'newest' is not a version"):
         sdk.sdk_version("newest")
-
-
-def test_without_an_installed_one_the_known_version_is_used(monkeypatch):
+    # Without an installed one the known version is used.
     monkeypatch.setattr(sdk, "installed_version", lambda: None)
     assert sdk.sdk_version() == sdk.DEFAULT_VERSION
 
