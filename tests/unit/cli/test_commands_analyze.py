@@ -30,13 +30,18 @@ def widest(text: str) -> int:
     return max(len(line) for line in text.splitlines())
 
 
-def test_a_file_is_explained_on_the_terminal(sme2: Command) -> None:
+def test_a_file_is_explained_on_the_terminal_and_in_json(sme2: Command) -> None:
     text = sme2("report", "analyze", FP16_ON).out
     assert "matrix operators on SME2: 2 of 3 (fp16)" in flat(text)
     assert "not on SME2: 1 Fully Connected (NC, F16) GEMM (9.1 % of the time): " in flat(text)
     assert "most likely 1x1 convolutions: ExecuTorch stores" in flat(text)
     assert "overhead" in text
     assert text.count("100.0 %") == 1
+    # JSON is all there is on stdout.
+    found = json.loads(sme2("report", "analyze", FP16_ON, "--json").out)
+    experiment = found["experiments"]["cpp_toy_fp16_on"]
+    shares = [part["share"] for part in experiment["categories"].values()]
+    assert sum(shares) + experiment["overhead"]["share"] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
@@ -126,13 +131,6 @@ def test_out_keeps_the_run_directory_as_it_was(tmp_path: Path, sme2: Command) ->
     sme2("report", "analyze", tmp_path / "runs", "--out", tmp_path / "out")
     assert sorted((tmp_path / "runs").rglob("*")) == before
     assert (tmp_path / "out" / "linux_sme2_off").is_dir()
-
-
-def test_json_is_all_there_is_on_stdout(sme2: Command) -> None:
-    found = json.loads(sme2("report", "analyze", FP16_ON, "--json").out)
-    experiment = found["experiments"]["cpp_toy_fp16_on"]
-    shares = [part["share"] for part in experiment["categories"].values()]
-    assert sum(shares) + experiment["overhead"]["share"] == pytest.approx(1.0)
 
 
 def test_rules_place_unknown_operators(tmp_path: Path, sme2: Command) -> None:
