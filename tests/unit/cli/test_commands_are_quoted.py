@@ -37,14 +37,11 @@ def unquoted(source: str) -> list[str]:
             continue
         for call in calls(function):
             match call.func:
-                case ast.Attribute(attr="shell"):
-                    pass
-                case ast.Attribute(attr="check", value=ast.Attribute(attr="device")):
-                    pass
-                case _:
-                    continue
-            if not is_quoted(call.args[0], function):
-                found.append(f"{call.lineno}: {ast.unparse(call.args[0])}")
+                case (
+                    ast.Attribute(attr="shell")
+                    | ast.Attribute(attr="check", value=ast.Attribute(attr="device"))
+                ) if not is_quoted(call.args[0], function):
+                    found.append(f"{call.lineno}: {ast.unparse(call.args[0])}")
     return found
 
 
