@@ -23,23 +23,15 @@ PROGRAM = Path(__file__).parents[2] / "data" / "programs" / "toy_fp16.pte"
 PAIR: tuple[dict[str, Any], ...] = ({"name": "x_sme2_on"}, {"name": "x_sme2_off"})
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def target(monkeypatch: pytest.MonkeyPatch) -> PretendedTarget:
     target = PretendedTarget()
     use(target, monkeypatch)
     return target
 
 
-def run(
-    root: Path, *experiments: dict[str, Any], compare: list[list[str]] | None = None
-) -> list[tuple[Path, CaseRecord]]:
-    document: dict[str, Any] = {
-        "model": str(PROGRAM),
-        "output_root": str(root),
-        "experiments": list(experiments),
-    }
-    if compare is not None:
-        document["compare"] = compare
+def run(root: Path, *experiments: dict[str, Any]) -> list[tuple[Path, CaseRecord]]:
+    document = {"model": str(PROGRAM), "output_root": str(root), "experiments": list(experiments)}
     plan = replace(parse_plan(document), file=root / "experiments.json")
     return run_plan(plan, Settings(device="linux"), lambda line: None, "")
 
@@ -87,9 +79,7 @@ def test_where_times_mean_nothing_one_inference_runs_traced(
     }
 
 
-def test_what_belongs_to_no_pair_is_a_case_of_its_own(
-    target: PretendedTarget, tmp_path: Path
-) -> None:
+def test_what_belongs_to_no_pair_is_a_case_of_its_own(tmp_path: Path) -> None:
     found = run(tmp_path, *PAIR, {"name": "alone", "sme2": "off"})
     assert [folder for folder, _ in found] == [tmp_path, tmp_path / "pairs" / "alone"]
     assert found[1][1].id == "toy_fp16-as exported-alone"
@@ -97,9 +87,7 @@ def test_what_belongs_to_no_pair_is_a_case_of_its_own(
 
 
 @pytest.mark.slow
-def test_every_pair_is_in_the_files_at_the_top(
-    target: PretendedTarget, tmp_path: Path, sme2: Command
-) -> None:
+def test_every_pair_is_in_the_files_at_the_top(tmp_path: Path, sme2: Command) -> None:
     on, off = ({**entry, "threads": [1, 2]} for entry in PAIR)
     found = run(tmp_path, on, off)
     assert [folder.relative_to(tmp_path).as_posix() for folder, _ in found] == [
