@@ -250,9 +250,7 @@ def test_nothing_is_deleted_without_our_mark(
     assert names(cache) == ALL
 
 
-def test_each_deletion_is_listed(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, sme2: Command
-) -> None:
+def test_each_deletion_is_listed(cache: Path, sme2: Command) -> None:
     apply_limit()
     sme2("clean", "--older-than", "30d")
     put_in_place(put(cache, "tools/made", 1, 0), cache / NEW)
