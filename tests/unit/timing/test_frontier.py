@@ -16,7 +16,6 @@ from tests.support.pretended_machine import make_run
 
 TIMES = {"on 1": 3e6, "off 1": 6e6, "on 2": 2e6, "off 2": 4e6, "on 4": 2.2e6, "off 4": 2.8e6}
 CELLS = {label: (Arm(label.split()[0]), int(label.split()[1])) for label in TIMES}
-ORDER = list(CELLS.values())
 
 
 class Machine:
