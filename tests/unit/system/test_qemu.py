@@ -24,10 +24,6 @@ def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def cached(cache: Path) -> Path:
-    return cache / "tools/qemu/usr/bin/qemu-aarch64"
-
-
 @pytest.mark.parametrize(
     ("version", "tested"),
     [("10.1.0", False), ("10.1.0-rc2", False), ("11.1", True), ("11.1.2", True), ("11.10", False)],
@@ -65,7 +61,7 @@ def test_chosen_emulator_comes_first_even_if_broken(bin_folder, tmp_path):
 
 
 def test_path_then_cache(bin_folder, tmp_path):
-    kept = qemu(cached(tmp_path), "11.1.2")
+    kept = qemu(tmp_path / "tools/qemu/usr/bin/qemu-aarch64", "11.1.2")
     if not any(Path(folder, "qemu-aarch64").exists() for folder in ("/usr/bin", "/bin")):
         assert find_qemu(cache=tmp_path).path == kept
     found = qemu(bin_folder / "qemu-aarch64", "11.0.0")
