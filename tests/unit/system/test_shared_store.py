@@ -60,10 +60,6 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"{request.getfixturevalue('server').address}/open/"
 
 
-def files_of(address: str, server: WebServer, tmp_path: Path) -> Path:
-    return tmp_path / "a store" if address.startswith("file") else server.files
-
-
 def made_here(cache: Path) -> Path:
     mark_cache(cache)
     folder = cache / "emulated" / NAME
@@ -152,7 +148,7 @@ def test_what_was_damaged_or_made_up_is_not_used_and_can_be_replaced(
     folder = made_here(tmp_path / "first")
     use(address, write=True)
     offer("emulated", NAME, folder, made=True)
-    damage(files_of(address, server, tmp_path))
+    damage(tmp_path / "a store" if address.startswith("file") else server.files)
     assert fetch("emulated", NAME, tmp_path / "second") is None
     assert [path for path in (tmp_path / "second").rglob("*") if path.is_file()] == []
     assert not list(tmp_path.rglob("planted"))
