@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -489,18 +490,11 @@ def test_a_lost_connection_redoes_the_whole_pair():
             raise ConnectionLostError("Lost.")
         return run
 
-    class Phone:
-        recovered = 0
-
-        def __init__(self):
-            self.events = []
-
-        def recover(self):
-            self.recovered += 1
-
-    machine, phone = Machine(change=fragile), Phone()
+    recovered: list[bool] = []
+    phone = SimpleNamespace(events=[], recover=lambda: recovered.append(True))
+    machine = Machine(change=fragile)
     result = machine.measure(redo=lambda pair: redo_when_lost(phone, pair))
-    assert phone.recovered == 1
+    assert recovered == [True]
     assert len(result.pairs) == 10
     # The process that had been measured before the loss was measured again.
     assert len(machine.calls) == 2 + 2 + 2 * 10
