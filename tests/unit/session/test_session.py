@@ -33,14 +33,12 @@ def case() -> Case:
     return program_case(PROGRAM)
 
 
-def test_a_broken_model_is_its_own_error(session: Session) -> None:
+def test_a_model_that_is_broken_or_cannot_be_exported_is_its_own_error(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ModelError, match="a typo in the model"):
         session.artifact(Case("toy", None, problem="a typo in the model"))
 
-
-def test_a_model_that_cannot_be_exported_fails_once(
-    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     def fail(*_: object, **__: object) -> None:
         raise ExportError("no kernel for aten::foo\nthe log")
 
@@ -49,6 +47,7 @@ def test_a_model_that_cannot_be_exported_fails_once(
     case = Case("net", Variant("fp32"), 1, entry)
     with pytest.raises(ExportError, match="aten::foo"):
         session.profile(case, Arm.OFF)
+    # It is not exported again.
     monkeypatch.undo()
     with pytest.raises(ExportError, match="aten::foo"):
         session.cost(case, Arm.OFF)
