@@ -86,17 +86,13 @@ def test_other_machines_are_named(tmp_path: Path) -> None:
     assert machine_name(read_needs(path).machine) == "arm (32 bit)"
 
 
-def test_files_that_are_not_programs_are_refused(tmp_path: Path) -> None:
+def test_a_damaged_program_or_none_at_all_is_an_elf_error(tmp_path: Path) -> None:
     path = tmp_path / "program"
     path.write_text("#!/bin/sh\n", encoding="utf-8")
     assert not is_elf(path)
     with pytest.raises(ElfError, match="is not a program"):
         read_needs(path)
-
-
-def test_damaged_program_is_an_elf_error(tmp_path: Path) -> None:
     whole = make_elf(needed=("libc.so.6",), interpreter="/lib/ld.so")
-    path = tmp_path / "program"
     for length in range(64, len(whole)):
         path.write_bytes(whole[:length])
         # Whatever was cut off: read, or refused in our words, but never another exception.
@@ -105,18 +101,16 @@ def test_damaged_program_is_an_elf_error(tmp_path: Path) -> None:
 
 
 def test_a_bundle_that_lacks_a_library(tmp_path: Path) -> None:
-    files = {}
     for name, needed in {
         "runner": ("libc.so.6", "liba.so"),
         "liba.so": ("libc.so.6",),
         "android_runner": ("libc.so", "libandroid.so"),
     }.items():
-        files[name] = tmp_path / name
-        files[name].write_bytes(make_elf(needed=needed))
+        (tmp_path / name).write_bytes(make_elf(needed=needed))
+    files = {path.name: path for path in tmp_path.iterdir()}
     assert unmet_needs(files) == {"runner": ("libc.so.6",), "liba.so": ("libc.so.6",)}
-    files["libc.so.6"] = tmp_path / "libc.so.6"
-    files["libc.so.6"].write_bytes(make_elf())
-    assert unmet_needs(files) == {}
+    (tmp_path / "libc.so.6").write_bytes(make_elf())
+    assert unmet_needs({**files, "libc.so.6": tmp_path / "libc.so.6"}) == {}
 
 
 def loaded(path: Path, *alignments: int, stack: int | None = 6, dynamic: Any = ()) -> Path:
