@@ -28,10 +28,9 @@ def document(sme2: Command) -> Command:
     )
 
 
-def folder_of(folder: Path, **files: bytes) -> Path:
+def folder_of(folder: Path, **files: bytes) -> None:
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    return folder
 
 
 def test_the_check_may_be_in_another_library(tmp_path: Path, document: Command) -> None:
@@ -54,11 +53,8 @@ def test_sme2_of_others_is_not_that_of_xnnpack(tmp_path: Path, document: Command
 
 
 def test_every_system_with_xnnpack_must_have_sme2(tmp_path: Path, document: Command) -> None:
-    folder_of(
-        tmp_path,
-        phone=macho(SME2_KERNEL, ["xnn_initialize"], platform=2, text=APPLE_QUESTION),
-        helper=macho(platform=1),
-    )
+    phone = macho(SME2_KERNEL, ["xnn_initialize"], platform=2, text=APPLE_QUESTION)
+    folder_of(tmp_path, phone=phone, helper=macho(platform=1))
     assert document(tmp_path)["sme2"] is True
     folder_of(tmp_path, simulator=macho(names=["xnn_initialize"], platform=7))
     assert document(tmp_path, 1)["sme2"] is False
@@ -66,9 +62,8 @@ def test_every_system_with_xnnpack_must_have_sme2(tmp_path: Path, document: Comm
 
 def test_the_text_says_what_was_found(tmp_path: Path, sme2: Command) -> None:
     names = [KERNEL, *(f"kai_run_{letter}_sme" for letter in "abcdefghi")]
-    library = elf(tmp_path, (*SME2_KERNEL, *ASKING), names, ANDROID + b"getauxval\0")
     path = tmp_path / "lib\x1bexecutorch.so"
-    path.write_bytes(library)
+    path.write_bytes(elf(tmp_path, (*SME2_KERNEL, *ASKING), names, ANDROID + b"getauxval\0"))
     assert sme2("inspect", path).out.splitlines()[1:] == [
         "",
         "arm64 Android: SME2 kernels, and the code that asks the system for SME2",
