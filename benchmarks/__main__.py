@@ -96,7 +96,7 @@ BENCHMARKS = (
     Benchmark(
         "hostile",
         "kills, full disks, hostile files and names",
-        20,
+        180,
         quick=("--quick",),
         headline="Kills, full disks, damaged files and hostile names: **{clean} of {trials}** "
         "trials ended cleanly.",

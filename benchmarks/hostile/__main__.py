@@ -1,6 +1,6 @@
 """Faults and hostile input, tried and counted: every trial must end clean.
 
-    python -m benchmarks.hostile                      # all of it, about two hours
+    python -m benchmarks.hostile                      # all of it, about three hours
     python -m benchmarks.hostile --samples FILE       # the same; it resumes
     python -m benchmarks.hostile --quick              # the same with fewer trials
     python -m benchmarks.hostile --only kill-export --seed 7 --trial 3
