@@ -30,15 +30,6 @@ def check(machine, seconds=60.0, **choices):
     )
 
 
-def renamed(machine):
-    """The second label is as slow as the machine's B."""
-
-    def run_arm(arm, *, warmup, runs):
-        return machine("B" if arm == "A again" else "A", warmup=warmup, runs=runs)
-
-    return run_arm
-
-
 def test_a_quiet_machine_is_called_quiet():
     machine = Machine(cv=0.003)
     result = check(machine)
@@ -73,9 +64,12 @@ def test_advice_names_the_cause_that_was_seen():
 
 def test_a_difference_between_equals_is_a_false_alarm():
     machine = Machine(slowdown=0.08)
-    result = selfcheck.check_machine(
-        Starter(renamed(machine), clock=machine.clock), "linux", seconds=8.0
-    )
+
+    def run_arm(arm, *, warmup, runs):
+        """The second label is as slow as the machine's B."""
+        return machine("B" if arm == "A again" else "A", warmup=warmup, runs=runs)
+
+    result = selfcheck.check_machine(Starter(run_arm, clock=machine.clock), "linux", seconds=8.0)
     assert result.false_alarms == len(result.measurements) > 0
     assert command.exit_code(result) == 1
 
