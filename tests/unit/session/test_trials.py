@@ -51,9 +51,7 @@ def before(monkeypatch: pytest.MonkeyPatch) -> trials.Ran:
     return run_once(SESSION, CASE)
 
 
-def test_the_best_comes_first_and_each_other_one_is_kept_if_it_saves_more(
-    before: trials.Ran,
-) -> None:
+def test_the_best_comes_first_and_others_are_kept_if_they_save_more(before: trials.Ran) -> None:
     names = ("gelu", "silu", "pow", "mean", "chunk", "layer_norm")
     found = list(trials.try_rewrites(SESSION, CASE, before, names))
     said = {trial.rewrites: trial_text(trial).partition(";")[0] for trial in found}
