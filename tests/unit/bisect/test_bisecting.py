@@ -121,9 +121,7 @@ def test_what_runs_the_same_program_is_not_measured_again(search: Any) -> None:
 
 
 @pytest.mark.parametrize("unsure", [Outcome.INCONCLUSIVE, Outcome.SUSPECTED, Outcome.INVALID])
-def test_pairs_that_cannot_tell_make_a_change_neither_good_nor_bad(
-    search: Any, unsure: Outcome
-) -> None:
+def test_pairs_that_cannot_tell_leave_a_change_open(search: Any, unsure: Outcome) -> None:
     border, found = search(1.0, 1.001, unsure, ModelError("it\nfails"), 1.5)
     assert (border, border.doubtful) == (Border(1, 4, "latency"), 2)
     printed = "\n".join(lines(found, border, "m-fp32", "latency", "sme2 run m"))
