@@ -241,9 +241,7 @@ def test_a_failed_build_leaves_no_runner_and_is_tried_again(build, tmp_path):
     assert (wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path).folder).is_dir()
 
 
-def test_folder_without_a_record_is_built_again_and_what_a_killed_build_left_removed(
-    build, tmp_path
-):
+def test_what_a_killed_build_left_is_removed_and_built_again(build, tmp_path):
     cache = tmp_path / "cache"
     mark_cache(cache)
     folder = wheel_runner("linux-x86_64", executorch="1.5.1", cache=cache).folder
@@ -305,9 +303,7 @@ def with_files(folder: Path, files: dict[str, str], compiler: str = "g++ 12") ->
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_the_c_library_and_a_program_without_executorch_are_the_compilers(
-    tmp_path: Path, inside: bool
-) -> None:
+def test_what_came_with_the_compiler_is_its_toolchain(tmp_path: Path, inside: bool) -> None:
     executorch = {} if inside else {"libexecutorch.so": "E"}
     made = with_files(tmp_path / "a", {"sme2_runner": "P", "libc.so.6": "C", **executorch})
     assert made.toolchain.files == {"libc.so.6"} | ({"sme2_runner"} if not inside else set())
