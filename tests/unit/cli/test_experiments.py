@@ -65,9 +65,7 @@ def test_each_experiment_runs_as_it_is_written(target: PretendedTarget, tmp_path
     assert (traced.traced, untraced.traced) == (True, False)
 
 
-def test_where_times_mean_nothing_one_inference_runs_traced(
-    target: PretendedTarget, tmp_path: Path
-) -> None:
+def test_without_times_one_inference_runs_traced(target: PretendedTarget, tmp_path: Path) -> None:
     target.timing = False
     ((_, record),) = run(tmp_path, *({**entry, "runs": 10, "warmup": 1} for entry in PAIR))
     assert record.measured.medians_ns is None
