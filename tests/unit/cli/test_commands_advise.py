@@ -23,9 +23,7 @@ def test_what_a_run_directory_holds_is_named(tmp_path: Path, sme2: Command) -> N
     assert "holds no run of 'net'" in sme2("advise", "net", "--run", tmp_path, code=2).err
 
 
-def test_an_earlier_run_is_judged_the_best_covered_variant_first(
-    tmp_path: Path, sme2: Command
-) -> None:
+def test_an_earlier_run_is_judged_best_coverage_first(tmp_path: Path, sme2: Command) -> None:
     for variant in ("fp16", "fp32"):
         folder = tmp_path / variant
         folder.mkdir()
@@ -54,9 +52,7 @@ def test_an_earlier_run_is_judged_the_best_covered_variant_first(
     assert missed["cost"] == {"operators": 9, "share": pytest.approx(9 / 23), "of": "operators"}
 
 
-def test_advice_quotes_the_cell_of_the_kernel_matrix_as_the_documentation_shows(
-    sme2: Command,
-) -> None:
+def test_advice_quotes_the_kernel_matrix_as_the_documentation_shows(sme2: Command) -> None:
     docs = Path(__file__).parents[3] / "docs"
     page = (docs / "advice.md").read_text("utf-8")
     quoted = page.partition("docs/sample/emulated`:\n\n```text\n")[2].partition("```")[0]
