@@ -57,12 +57,10 @@ def pair_of(artifact: Artifact, **changes: Any) -> Pair:
 
 
 def test_structure_counts_operators_by_name() -> None:
-    found = structure_of(
-        profile_of([(CONV_ON, 5), (TRANSPOSE, 1), (TRANSPOSE, 1)], ("native_call_cumsum.out", 3))
-    )
-    assert {entry.name: entry.count for entry in found.operators if entry.count > 1} == {
-        TRANSPOSE: 2
-    }
+    delegated = [(CONV_ON, 5), (TRANSPOSE, 1), (TRANSPOSE, 1)]
+    found = structure_of(profile_of(delegated, ("native_call_cumsum.out", 3)))
+    several = {entry.name: entry.count for entry in found.operators if entry.count > 1}
+    assert several == {TRANSPOSE: 2}
     assert found.total == 4
     assert (found.matrix, found.sme2, found.coverage) == (1, 1, 1.0)
     assert found.executed_by(Executor.PORTABLE) == 1
@@ -85,10 +83,8 @@ def test_shares_carry_the_spread_of_the_runs() -> None:
 def measurement(interval: tuple[float, float] | None) -> PairedTiming:
     look = Look(10, 0.005, 0.5, interval, 0.5)
     half = math.log(0.5)
-    pairs = (
-        PairSample(0, "on", 20.0, 10.0, half, 0.0),
-        PairSample(1, "off", 22.0, 11.0, half, 0.0),
-    )
+    first = PairSample(0, "on", 20.0, 10.0, half, 0.0)
+    pairs = first, PairSample(1, "off", 22.0, 11.0, half, 0.0)
     return PairedTiming(
         "off", "on", 0, 3, 10, 1, pairs, (), None, (look,), "precise", None, None, (), (), 1.0
     )
@@ -111,12 +107,10 @@ def test_sessions_have_names_of_their_own() -> None:
 def test_everything_of_a_timed_pair(artifact: Artifact) -> None:
     profiles = {Arm.ON: real("cpp_toy_fp16_on"), Arm.OFF: real("cpp_toy_fp16_off")}
     evidence = check_pair(profiles[Arm.ON], profiles[Arm.OFF])
-    pair = pair_of(
-        artifact, evidence=evidence, on=(run(artifact, Arm.ON), run(artifact, Arm.ON, load_ns=700))
-    )
-    found = assemble(
-        pair, LINUX, profiles=profiles, timing=Timing({}, measurement((0.4, 0.8))), **NAMES
-    )
+    on = run(artifact, Arm.ON), run(artifact, Arm.ON, load_ns=700)
+    timing = Timing({}, measurement((0.4, 0.8)))
+    pair = pair_of(artifact, evidence=evidence, on=on)
+    found = assemble(pair, LINUX, profiles=profiles, timing=timing, **NAMES)
     assert (found.model, found.variant, found.emulated) == ("toy", "fp16", False)
     assert found.medians_ns == {Arm.ON: (10.0, 11.0), Arm.OFF: (20.0, 22.0)}
     assert found.speedup == speedup_of(measurement((0.4, 0.8)))
@@ -184,11 +178,9 @@ def test_a_real_other_program_is_caught_by_its_operators(artifact: Artifact) -> 
 def test_outputs_are_held_against_each_other_and_the_reference(
     tmp_path: Path, artifact: Artifact
 ) -> None:
-    pair = pair_of(
-        artifact,
-        on=(run(artifact, Arm.ON, outputs=(make_output(tmp_path / "on", [1.5]),)),),
-        off=(run(artifact, Arm.OFF, outputs=(make_output(tmp_path / "off", [1.0]),)),),
-    )
+    on = run(artifact, Arm.ON, outputs=(make_output(tmp_path / "on", [1.5]),))
+    off = run(artifact, Arm.OFF, outputs=(make_output(tmp_path / "off", [1.0]),))
+    pair = pair_of(artifact, on=(on,), off=(off,))
     found = assemble(pair, LINUX, profiles={}, **NAMES).agreements
     assert [(a.against, a.arm, a.max_abs) for a in found] == [
         ("off", Arm.ON, 0.5),
