@@ -30,9 +30,7 @@ def ratios(prompt: float = 1.0, decode: float = 1.0, since: int = 0, seed: int =
 
 
 def run(steps_ns: tuple[int, ...]) -> Run:
-    folder = Path()
-    artifact = Artifact("net", "fp32", folder, folder, "", (), ())
-    request = RunRequest(artifact, Arm.OFF)
+    request = RunRequest(Artifact("net", "fp32", Path(), Path(), "", (), ()), Arm.OFF)
     return Run(request, "linux", "wheel", False, None, (1,), step_wall_ns=steps_ns)
 
 
