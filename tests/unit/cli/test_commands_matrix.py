@@ -30,15 +30,12 @@ def test_it_shows_a_row_per_cell(file: str, sme2: Command) -> None:
     assert any("RuntimeError: no such kernel" in line for line in lines)
 
 
-def test_filters_and_json(file: str, sme2: Command) -> None:
+def test_filters_json_and_a_page(file: str, tmp_path: Path, sme2: Command) -> None:
     printed = sme2("matrix", "--executorch", file, "--family", "neon", "--json").out
     (answer,) = json.loads(printed)
     assert answer["cell"]["operator"] == "convolution 1x1"
     told = sme2("matrix", "--executorch", file, "--operator", "softmax", code=2).err
     assert "Operators: linear, convolution 1x1, attention" in told
-
-
-def test_a_page_is_written(file: str, tmp_path: Path, sme2: Command) -> None:
     path = tmp_path / "page.html"
     assert sme2("matrix", "--executorch", file, "--html", path).out == f"{path}\n"
     assert "kai_sme2_mopa" in path.read_text()
