@@ -156,7 +156,9 @@ class _Leash:
     def untie(self, group: int) -> None:
         with self._lock:
             self._groups.discard(group)
-            self._tell(f"- {group}\n")
+            # At the end of this process the shell may be gone first.
+            if self._shell is not None:
+                self._tell(f"- {group}\n")
 
     def _tell(self, line: str) -> None:
         if self._shell is not None and self._owner == os.getpid():

@@ -139,6 +139,21 @@ def test_another_shell_takes_over_from_one_that_was_killed() -> None:
     assert first.wait(timeout=600) == second.wait(timeout=600) == -signal.SIGKILL
 
 
+AT_THE_END = """
+import atexit, subprocess
+from pytest_sme2.system.processes import end_group, tie, untie
+process = subprocess.Popen(["sleep", "600"], start_new_session=True)
+atexit.register(lambda: (end_group(process.pid), process.wait(), untie(process.pid)))
+tie(process.pid)
+"""
+
+
+def test_what_is_untied_at_the_end_starts_no_other_shell() -> None:
+    command = [sys.executable, "-X", "dev", "-c", AT_THE_END]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    assert done.stderr == ""
+
+
 def test_without_a_shell_programs_still_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*words: object, **named: object) -> None:
         raise FileNotFoundError(2, "No such file or directory", "/bin/sh")
