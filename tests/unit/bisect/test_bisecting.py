@@ -128,11 +128,9 @@ def test_pairs_that_cannot_tell_leave_a_change_open(search: Any, unsure: Outcome
     assert "2 versions between could not be judged" in printed
     assert "cannot tell: Too noisy." in printed
     assert "cannot be measured: it" in printed
-    verdicts = [probe["figures"].get("latency") for probe in document(found, border)["probes"]]  # type: ignore[attr-defined]
-    assert [v and v["verdict"] for v in verdicts] == [
-        *(None, "PASS", str(unsure)),
-        *(None, "REGRESSED"),
-    ]
+    figures = [probe["figures"].get("latency") for probe in document(found, border)["probes"]]  # type: ignore[attr-defined]
+    verdicts = [latency and latency["verdict"] for latency in figures]
+    assert verdicts == [None, "PASS", str(unsure), None, "REGRESSED"]
 
 
 def test_nothing_is_worse_where_the_bad_end_is_not_slower(search: Any) -> None:
@@ -181,11 +179,8 @@ def test_how_many_verdicts_a_search_gives(changes: int, looks: int) -> None:
 
 
 def test_earlier_pairs_count_if_they_decided_the_same_question() -> None:
-    told = [
-        replace(check(verdict), limit=limit)
-        for verdict in (Outcome.INCONCLUSIVE, Outcome.PASS)
-        for limit in (0.1, 0.2)
-    ]
+    verdicts = (Outcome.INCONCLUSIVE, Outcome.PASS)
+    told = [replace(check(verdict), limit=limit) for verdict in verdicts for limit in (0.1, 0.2)]
     assert bisecting.decided(told, "a", 0.2) is told[3]
     assert bisecting.decided(told, "a", 0.3) is None
     assert bisecting.decided(told, "b", 0.2) is None
@@ -300,16 +295,9 @@ def test_another_version_goes_before_the_installed_one(
         "See it run: sme2 run x",
         f"Before it: PYTHONPATH={tmp_path} sme2 run x",
     )
-    kept = replace(
-        made,
-        settings=Settings(
-            device="emulated",
-            models=("x",),
-            variants=(parse_variant("int8"),),
-            model_folders=(Path("m"),),
-            runtime="1.5.1",
-        ),
-    )
+    chosen = Settings(device="emulated", models=("x",), variants=(parse_variant("int8"),))
+    chosen = replace(chosen, model_folders=(Path("m"),), runtime="1.5.1")
+    kept = replace(made, settings=chosen)
     export = "sme2 export x --variant int8 --models-folder m"
     assert kept.commands(Border(0, 1), "sme2 run x") == (
         f'See it run: sme2 run "$({export})" --device emulated',
