@@ -34,9 +34,8 @@ def shard(root: Path, variant: str, *, test: RanTest = PASSED, **facts: object) 
     """A run directory with one case and one test of the two that were found."""
     checks = (check("operators (on)"),)
     write_case(root, "toy", variant, stored_dumps("toy_fp16"), checks=checks)
-    made = Shard(
-        SCHEMA, int(test.outcome == "failed"), {f"test_it.py::test_it[toy-{variant}]": test}, ALL
-    )
+    ran = {f"test_it.py::test_it[toy-{variant}]": test}
+    made = Shard(SCHEMA, int(test.outcome == "failed"), ran, ALL)
     write_shard(root, replace(made, **facts))  # type: ignore[arg-type]
     return root
 
@@ -60,10 +59,8 @@ def test_two_shards_become_one_run(tmp_path: Path, merged: Command) -> None:
     printed = merged(first, second, "--out", out, *files, *more)
     assert "2 shards, 2 cases, 2 tests: 2 passed" in printed.out
     assert printed.err == ""
-    assert {path.parent.parent.parent.name for path in out.rglob("metrics.json")} == {
-        "toy-fp16",
-        "toy-fp32",
-    }
+    cases = {path.parent.parent.parent.name for path in out.rglob("metrics.json")}
+    assert cases == {"toy-fp16", "toy-fp32"}
     assert "toy-fp32" in (out / "report.md").read_text()
     suite = ElementTree.parse(tmp_path / "junit.xml").getroot()[0]  # written here
     assert (suite.get("tests"), suite.get("failures"), suite.get("time")) == ("2", "0", "3.000")
