@@ -170,14 +170,9 @@ def test_everything_missing_is_one_list(tmp_path: Path, fit: Machine) -> None:
         "\tpath = third-party/flatcc\n\tpath = backends/vulkan/third-party/volk\n"
     )
     (tree / "third-party/flatcc").mkdir(parents=True)
-    request = replace(
-        fit.request,
-        tree=tree,
-        platform="android",
-        ndk=None,
-        python=program(tmp_path / "bare/python", "torch yaml"),
-        kleidiai=tmp_path,
-    )
+    python = program(tmp_path / "bare/python", "torch yaml")
+    elsewhere = replace(fit.request, tree=tree, python=python, kleidiai=tmp_path)
+    request = replace(elsewhere, platform="android", ndk=None)
     tools = Tools(None, None, None, ("Building the runner needs CMake",))
     found = source_build.check(request, tools)
     text = "\n".join(found)
@@ -299,14 +294,12 @@ def test_downloading_kleidiai_is_announced(fit: Machine, tmp_path: Path) -> None
 
 
 def test_kernels_of_a_binary_are_found_by_symbols(tmp_path: Path) -> None:
-    binary = write_elf(
-        tmp_path / "executor_runner",
-        [
-            (0x1100, 16, "xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2"),
-            (0x1200, 16, "xnn_f32_gemm_minmax_ukernel_6x8__neonfma"),
-            (0x1300, 16, "main"),
-        ],
-    )
+    symbols = [
+        (0x1100, 16, "xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2"),
+        (0x1200, 16, "xnn_f32_gemm_minmax_ukernel_6x8__neonfma"),
+        (0x1300, 16, "main"),
+    ]
+    binary = write_elf(tmp_path / "executor_runner", symbols)
     assert source_build.families_in(binary) == {KernelFamily.SME2, KernelFamily.NEON}
     assert source_build.families_in(write_elf(tmp_path / "stripped", [])) is None
     (tmp_path / "macho").write_bytes(b"\xcf\xfa\xed\xfe")
