@@ -164,13 +164,9 @@ I 00:00:00.000655 executorch:executor_runner.cpp:301] Iteration 5 of 5: 4.1 ms
 
 def dump(*milliseconds: float) -> bytes:
     load = Block([Profiling("Program::load_method", 0, 100, chain=-1)], name="Default")
+    inner = Profiling(None, 1, 2, chain=0, instruction=0, delegate_name="Method::execute")
     executions = [
-        Block(
-            [
-                Profiling(None, 1, 2, chain=0, instruction=0, delegate_name="Method::execute"),
-                Profiling("Method::execute", 0, round(value * MILLISECOND), chain=-1),
-            ]
-        )
+        Block([inner, Profiling("Method::execute", 0, round(value * MILLISECOND), chain=-1)])
         for value in milliseconds
     ]
     return build_etdump([load, *executions])
