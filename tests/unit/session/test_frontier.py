@@ -33,9 +33,8 @@ def target(monkeypatch: pytest.MonkeyPatch) -> PretendedTarget:
 
 
 def make_session(tmp_path: Path, threads: tuple[int, ...] = (1, 2)) -> Session:
-    return Session(
-        Settings(device="linux", out=tmp_path / "out", budget_seconds=5.0, threads=threads)
-    )
+    out = tmp_path / "out"
+    return Session(Settings(device="linux", out=out, budget_seconds=5.0, threads=threads))
 
 
 def checks_of(session: Session, threads: int) -> Sequence[Check]:
@@ -59,9 +58,8 @@ def test_the_gate_checks_it_once_and_the_record_has_it(
     found = record.measured.frontier
     assert found is not None
     assert found == session.frontier(case)
-    assert [(cell.arm, cell.threads) for cell in found.cells] == [
-        (arm, threads) for threads in (1, 2) for arm in PAIR
-    ]
+    measured = [(cell.arm, cell.threads) for cell in found.cells]
+    assert measured == [(arm, threads) for threads in (1, 2) for arm in PAIR]
     assert {cell.cores for cell in found.cells} == {"7 at 3.30 GHz", "7 at 3.30 GHz, 4 at 2.80 GHz"}
     pinned = {(request.threads, request.cpus) for request, _ in target.requests if request.cpus}
     assert pinned == {(1, (7,)), (2, (7, 4))}
