@@ -63,10 +63,8 @@ def test_each_arm_is_traced_once_on_a_device_that_is_prepared_when_needed(
     session.measured(case, timed=False)
     assert evidence.valid
     assert comparison.after_name == "on"
-    assert [(request.arm, request.traced) for request, _ in target.requests] == [
-        (Arm.ON, True),
-        (Arm.OFF, True),
-    ]
+    traced = [(request.arm, request.traced) for request, _ in target.requests]
+    assert traced == [(Arm.ON, True), (Arm.OFF, True)]
     assert {request.runs for request, _ in target.requests} == {DEVICE_TRACE["runs"]}
     session.close()
     assert target.events == ["prepare", "restore"]
