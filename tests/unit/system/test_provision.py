@@ -204,10 +204,8 @@ def test_a_chosen_compiler_is_used(monkeypatch, tmp_path):
 
 
 def test_a_failed_build_shows_the_last_lines_and_the_log(monkeypatch, tmp_path):
-    fake = program(
-        tmp_path / "cmake",
-        'case "$1" in --build) seq 1 40; echo "main.cpp:1: error: no" >&2; exit 1;; esac',
-    )
+    script = 'case "$1" in --build) seq 1 40; echo "main.cpp:1: error: no" >&2; exit 1;; esac'
+    fake = program(tmp_path / "cmake", script)
     monkeypatch.setattr(sme2, "find_cmake", lambda: str(fake))
     log = tmp_path / "logs" / "build.log"
     with pytest.raises(BuildError) as caught:
