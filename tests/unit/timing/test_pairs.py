@@ -526,15 +526,11 @@ class Alternating(Machine):
                 round(value * spells[index // turn.runs]) for index, value in enumerate(times)
             )
 
-        return {
-            arm: replace(
-                run,
-                request=replace(run.request, turn=turn),
-                wall_ns=slowed(run.wall_ns),
-                cpu_ns=slowed(run.cpu_ns),
-            )
-            for arm, run in alone.items()
-        }
+        def in_turn(run):
+            run = replace(run, request=replace(run.request, turn=turn))
+            return replace(run, wall_ns=slowed(run.wall_ns), cpu_ns=slowed(run.cpu_ns))
+
+        return {arm: in_turn(run) for arm, run in alone.items()}
 
 
 @pytest.mark.parametrize(("slowdown", "outcome"), [(0.0, Outcome.PASS), (0.05, Outcome.REGRESSED)])
