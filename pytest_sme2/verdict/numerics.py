@@ -126,7 +126,8 @@ def agreement(
         found,
         max_abs=worst * peak,
         max_rel=worst / reach if reach else math.inf,
-        sqnr_db=10 * math.log10(signal / noise) if signal and noise else None,
+        # Not of the quotient, which may underflow.
+        sqnr_db=10 * (math.log10(signal) - math.log10(noise)) if signal and noise else None,
         cosine=float(np.dot(scaled, wanted)) / length if length else None,
     )
 

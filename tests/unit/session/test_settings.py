@@ -29,6 +29,19 @@ def test_values(parse: Callable[[str], object], known: dict[str, object]) -> Non
 
 
 @pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        (("60s",), {"budget_seconds": 60}),
+        (("60s,10m",), {"budget_seconds": 60, "limit_seconds": 600}),
+        ((",10m",), {"limit_seconds": 600}),
+        (("60s", ",5m"), {"budget_seconds": 60, "limit_seconds": 300}),
+    ],
+)
+def test_a_budget_and_a_limit(texts: tuple[str, ...], found: dict[str, float]) -> None:
+    assert settings.parse_budgets(texts) == found
+
+
+@pytest.mark.parametrize(
     ("parse", "texts", "message"),
     [
         (parse_variant, ("", "fp17", "fp16@", "fp16@0", "fp16@-1", "FP16", "fp16@256\n"),

@@ -4,6 +4,7 @@ import os
 import platform
 import struct
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -442,3 +443,4 @@ def test_a_generation_names_its_files_and_what_is_fed_back(tmp_path: Path) -> No
     assert f"--prompt {tmp_path / 'prompt_0.bin'} --prompt {tmp_path / 'prompt_1.bin'}" in asked
     assert asked.endswith(f"--next {tmp_path / 'next_0.bin'} --next @1")
     assert "--prompt" not in words(generate=False)
+    assert replace(artifact, generation=None).generation_files == ((), ())

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_sme2.errors import EvidenceError
@@ -95,6 +95,7 @@ def test_zeros_where_something_was_expected_and_the_reverse() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(*[st.floats(allow_nan=False, allow_infinity=False)] * 2), min_size=1))
+@example([(1.2711610061536464e308, 1.412742124216136e146)])
 def test_any_finite_values_give_an_answer(pairs: list[tuple[float, float]]) -> None:
     found = compare([a for a, _ in pairs], [b for _, b in pairs])
     assert found.identical == all(a == b for a, b in pairs)
