@@ -10,16 +10,21 @@
 #include <ctime>
 
 #include <dlfcn.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 namespace {
 
 constexpr long kReadingsOfLoading = 2;
 constexpr long long kSecond = 1000000000;
 
+// Without a system call, which would make what follows slower, too.
+int ask(clockid_t clock, timespec* time) {
+  using Clock = int (*)(clockid_t, timespec*);
+  static const auto real = reinterpret_cast<Clock>(dlsym(RTLD_NEXT, "clock_gettime"));
+  return real(clock, time);
+}
+
 long long now(timespec* time) {
-  syscall(SYS_clock_gettime, CLOCK_MONOTONIC, time);
+  ask(CLOCK_MONOTONIC, time);
   return time->tv_sec * kSecond + time->tv_nsec;
 }
 
@@ -40,7 +45,7 @@ extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
   static double part = 0;
   static long long begun = 0;
   if (clock != CLOCK_MONOTONIC) {
-    return static_cast<int>(syscall(SYS_clock_gettime, clock, time));
+    return ask(clock, time);
   }
   const char* asked = steps == 0 ? std::getenv("SLOW_STEPS") : nullptr;
   if (asked != nullptr && std::sscanf(asked, "%ld:%ld:%ld:%lf", &steps, &first, &last, &part) != 4) {

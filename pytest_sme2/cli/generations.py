@@ -12,23 +12,25 @@ from collections.abc import Mapping, Sequence
 from pytest_sme2.cli.options import chosen, opened, show
 from pytest_sme2.errors import RunError, UsageError
 from pytest_sme2.report.text import printable
-from pytest_sme2.results import DECODE, PHASES, PREFILL, Arm, Estimate, Outcome, PhaseRatio
+from pytest_sme2.results import DECODE, PHASES, PREFILL, Arm, Estimate, PhaseRatio, Run
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.wording import count
-from pytest_sme2.timing.phases import estimate_of
+from pytest_sme2.timing.phases import estimate_of, judge_phase
 from pytest_sme2.timing.stats import FALSE_ALARM_RATE
 from pytest_sme2.trace.observer import UNTOLD, ObservedGeneration
 from pytest_sme2.verdict.generation import check_against
+from pytest_sme2.verdict.judging import FAILING
 from pytest_sme2.verdict.limits import default_limits
 
 NAMES = ("A", "B")
-_ALPHA = FALSE_ALARM_RATE / len(PHASES)
 _Observed = Sequence[ObservedGeneration]
 
 
 def run_commands(arguments: argparse.Namespace) -> int:
-    """One command, or two in turns; exit code 1 where the second is slower in a phase."""
-    from pytest_sme2.runners.observed import observed_command, one_generation
+    """One command, or two in turns; exit code 1 where the second is slower in a phase, or nobody
+    can tell.
+    """
+    from pytest_sme2.runners.observed import observed_command
     from pytest_sme2.session.generation import measure_generations
     from pytest_sme2.targets.base import Job
 
@@ -41,26 +43,31 @@ def run_commands(arguments: argparse.Namespace) -> int:
         for side, command in zip(NAMES, arguments.command, strict=False):
             runner, artifact = observed_command(command, bench.target.platform)
             jobs[side] = Job(runner, bench.request(artifact, Arm.OFF, 1), folder / side)
-        runs = measure_generations(bench, "commands", jobs, _ALPHA)
-    # The first process of each is the pilot.
-    found = {
-        side: [one_generation(run.log) for run in of[1:] if run.log] for side, of in runs.items()
-    }
+        measured = measure_generations(bench, "commands", jobs, _judge)
+    found = {side: _observed(runs) for side, runs in measured.sides.items()}
     lines = observed_lines(found)
     lines += map(" is ".join, zip(found, arguments.command, strict=True))
     checks = []
     if len(found) > 1:
-        checks = check_against(_phases(*found.values()), 0, default_limits(), NAMES[0], None)
+        hot = measured.throttled
+        checks = check_against(measured.phases, 0, default_limits(), NAMES[0], throttled=hot)
     lines += [f"{check.metric}: {check.verdict}. {check.message}" for check in checks]
     judged = [{"metric": one.metric, "verdict": one.verdict, "new": one.new} for one in checks]
     told = {side: [vars(one) for one in of] for side, of in found.items()}
     document = {"generations": told, "checks": judged}
     show(arguments, document, [*lines, UNTOLD, f"files: {folder}"])
-    return 1 if any(check.verdict is Outcome.REGRESSED for check in checks) else 0
+    return 1 if any(check.verdict in FAILING for check in checks) else 0
 
 
-def _phases(before: _Observed, after: _Observed) -> list[PhaseRatio]:
+def _observed(runs: Sequence[Run]) -> _Observed:
+    from pytest_sme2.runners.observed import one_generation
+
+    return [one_generation(run.log) for run in runs if run.log]
+
+
+def _judge(old: Sequence[Run], new: Sequence[Run]) -> list[PhaseRatio]:
     """How long each phase of the second takes, of the first's time."""
+    before, after = _observed(old), _observed(new)
     sizes = {(one.prompt_tokens, one.new_tokens) for one in (*before, *after)}
     if len(sizes) > 1:
         shown = ", ".join(f"{prompt} and {new}" for prompt, new in sorted(sizes))
@@ -69,14 +76,17 @@ def _phases(before: _Observed, after: _Observed) -> list[PhaseRatio]:
             "times are not comparable. Give both one prompt, a temperature of 0, and a number "
             "of new tokens that ends them."
         )
-    ((prompt, new),) = sizes
-    contexts = {PREFILL: (prompt, prompt), DECODE: (prompt + 1, prompt + new)}
-    ratios = compare_observed(after, before)
-    return [PhaseRatio(phase, *contexts[phase], ratio) for phase, ratio in ratios.items()]
+    ((prompt, tokens),) = sizes
+    contexts = {PREFILL: (prompt, prompt), DECODE: (prompt + 1, prompt + tokens)}
+    limit, parts = default_limits().max_regression, len(PHASES)
+    return [
+        judge_phase(phase, *contexts[phase], series, limit, parts)
+        for phase, series in _log_ratios(before, after).items()
+    ]
 
 
-def compare_observed(before: _Observed, after: _Observed) -> dict[str, Estimate]:
-    """How many times faster the second is in each phase, by token; runs are paired in order."""
+def _log_ratios(before: _Observed, after: _Observed) -> dict[str, list[float]]:
+    """Of each phase, by token; runs are paired in order."""
     found = {}
     for phase in PHASES:
         pairs = [
@@ -84,8 +94,16 @@ def compare_observed(before: _Observed, after: _Observed) -> dict[str, Estimate]
             for one, other in zip(before, after, strict=False)
         ]
         if pairs and min(min(pair) for pair in pairs) > 0:
-            found[phase] = estimate_of([math.log(one / other) for one, other in pairs], _ALPHA)
+            found[phase] = [math.log(other / one) for one, other in pairs]
     return found
+
+
+def compare_observed(before: _Observed, after: _Observed) -> dict[str, Estimate]:
+    """How many times faster the second is in each phase."""
+    alpha = FALSE_ALARM_RATE / len(PHASES)
+    return {
+        phase: estimate_of(series, alpha) for phase, series in _log_ratios(after, before).items()
+    }
 
 
 def observed_lines(found: Mapping[str, _Observed]) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pytest_sme2.results.evidence import Evidence, InferenceCost, KernelCensus
 from pytest_sme2.results.profile import Category, Coverage, Executor, Profile
 from pytest_sme2.results.run import Arm, Fingerprint
-from pytest_sme2.results.timing import Estimate, Frontier
+from pytest_sme2.results.timing import Estimate, Frontier, Outcome
 
 RUNTIME = "executorch runtime"
 """The key of ``versions`` for what ran the program; ``executorch`` is what exported it."""
@@ -153,6 +153,7 @@ class PhaseRatio:
     last: int
     """And where it ends."""
     ratio: Estimate
+    outcome: Outcome
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,7 @@ class Turn:
     """How much a process does before the other of its pair goes on."""
 
     runs: int
+    """Of a generation, steps."""
     lead: int = 0
     """Untimed runs first, to fill the caches as if nothing else ran."""
 
@@ -146,10 +147,15 @@ class RunRequest:
     """Whether each run is a whole generation, and not one inference."""
 
     @property
+    def steps(self) -> int:
+        """Inferences of a run: a generation has the prompt's and those of the new tokens."""
+        plan = self.artifact.generation if self.generate else None
+        return 1 if plan is None else 1 + plan.new_tokens
+
+    @property
     def inferences(self) -> int:
         """Of all its timed runs."""
-        plan = self.artifact.generation if self.generate else None
-        return self.runs * (1 if plan is None else 1 + plan.new_tokens)
+        return self.runs * self.steps
 
     @property
     def switch(self) -> Arm:

@@ -29,7 +29,7 @@ from pytest_sme2.system.locks import machine_lock, shared_lock
 from pytest_sme2.targets.local import MacTarget
 from pytest_sme2.targets.phone.silicon import check_threads
 from pytest_sme2.timing.arms import Starter, starter_on
-from pytest_sme2.timing.pairs import measure_pairs
+from pytest_sme2.timing.pairs import StillOpen, measure_pairs
 from pytest_sme2.timing.sampling import BLOCK_PAIRS, SamplingPlan
 
 if TYPE_CHECKING:
@@ -186,12 +186,16 @@ class Bench(HeldDevice):
         """Starts processes on the target; ``choices`` are further ones of ``starter_on``."""
         return starter_on(self.target, jobs, clock=self.clock, redo=self.redo, **choices)
 
-    def measure_pairs(self, title: str, starter: Starter, plan: SamplingPlan) -> PairedTiming:
+    def measure_pairs(
+        self, title: str, starter: Starter, plan: SamplingPlan, still_open: StillOpen | None = None
+    ) -> PairedTiming:
         """Of the starter's two jobs, the reference first."""
         reference, candidate = starter.runs
-        return measure_pairs(
-            starter, reference, candidate, plan, lambda line: self.say(f"{title}: {line}")
-        )
+
+        def progress(line: str) -> None:
+            self.say(f"{title}: {line}")
+
+        return measure_pairs(starter, reference, candidate, plan, progress, still_open)
 
 
 def sme_word(able: Capabilities) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,9 @@ from pytest_sme2.results import (
     CountedInference,
     Generated,
     GenerationPlan,
+    Outcome,
+    PairSample,
+    PhaseRatio,
     Run,
     RunRequest,
     StepCosts,
@@ -37,10 +39,22 @@ from pytest_sme2.verdict.numerics import compare_reference
 if TYPE_CHECKING:
     from pytest_sme2.session.bench import Bench
 
-PAIRS = 20
-"""A phase is shorter than the whole, and so is noisier: the first look at the whole is too soon."""
-MORE_PAIRS = 2
-"""More than could tell at all: one or two may stray."""
+BUDGETS = 2
+"""A phase is shorter than the whole, and so is noisier."""
+Judge = Callable[[Sequence[Run], Sequence[Run]], list[PhaseRatio]]
+"""What pairs of processes, the reference's and the candidate's, say of each phase."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Processes that generated, one side or two that took turns."""
+
+    pilots: Mapping[str, Run]
+    """The first process of each side: it has the outputs, and its times do not count."""
+    sides: Mapping[str, list[Run]]
+    phases: Sequence[PhaseRatio] = ()
+    throttled: int = 0
+    """How many of the pairs were slowed down by the device itself."""
 
 
 def generate(
@@ -116,39 +130,49 @@ def _timed(
     # Off is the reference, and comes first.
     arms = [arm for arm in (Arm.OFF, Arm.ON) if arm in requests]
     jobs = {str(arm): Job(bench.runner, requests[arm], folder / f"sme2_{arm}") for arm in arms}
-    runs = measure_generations(bench, title, jobs)
+    found = measure_generations(bench, title, jobs)
     agreements: list[Agreement] = []
     for arm in arms:
-        agreements += last_agreements(requests[arm].artifact, runs[str(arm)][0], arm)
-    # The first process of each arm is the pilot.
-    return figures(plan, {arm: runs[str(arm)][1:] for arm in arms}, tuple(agreements))
+        agreements += last_agreements(requests[arm].artifact, found.pilots[str(arm)], arm)
+    return figures(plan, {arm: found.sides[str(arm)] for arm in arms}, tuple(agreements))
 
 
 def measure_generations(
-    bench: Bench, title: str, jobs: Mapping[str, Job], alpha: float | None = None
-) -> Mapping[str, list[Run]]:
+    bench: Bench, title: str, jobs: Mapping[str, Job], judge: Judge | None = None
+) -> Measured:
     """Pairs of whole generations that take turns; single ones of one side alone.
 
     The reference is the first of ``jobs``, whose folders get one folder per process. With
-    ``alpha`` there are enough pairs to judge each phase at that level, where time allows.
+    ``judge`` there are pairs until the answer for each phase is clear, or the time is used up.
     """
-    plan = bench.plan()
-    if alpha is not None:
-        pairs = max(PAIRS, MORE_PAIRS + math.ceil(-math.log2(alpha)))
-        plan = replace(plan, looks=(pairs,), split=(1.0,))
-    starter = bench.starter(
-        {
-            side: replace(job, request=replace(job.request, keep_outputs=True))
-            for side, job in jobs.items()
-        }
-    )
+    kept = {
+        side: replace(job, request=replace(job.request, keep_outputs=True))
+        for side, job in jobs.items()
+    }
+    budgets = 1 if judge is None else BUDGETS
+    plan = bench.plan(budget_seconds=budgets * bench.settings.budget_seconds)
+    starter = bench.starter(kept)
+    made = starter.runs
+
+    def sides(pairs: Sequence[PairSample]) -> dict[str, list[Run]]:
+        return {side: [runs[1 + pair.index] for pair in pairs] for side, runs in made.items()}
+
+    def phases(pairs: Sequence[PairSample]) -> list[PhaseRatio]:
+        return [] if judge is None else judge(*sides(pairs).values())
+
+    def still_open(pairs: Sequence[PairSample]) -> bool:
+        return any(phase.outcome is Outcome.INCONCLUSIVE for phase in phases(pairs))
+
     bench.cool_down()
     with bench.exclusively():
         if len(jobs) == 1:
-            measure_alone(starter, plan)
-        else:
-            bench.measure_pairs(f"{title}, generation", starter, plan)
-    return starter.runs
+            ((side, runs),) = made.items()
+            alone = measure_alone(starter, plan)
+            return Measured({side: runs[0]}, {side: alone})
+        asked = None if judge is None else still_open
+        timing = bench.measure_pairs(f"{title}, generation", starter, plan, asked)
+    pilots = {side: runs[0] for side, runs in made.items()}
+    return Measured(pilots, sides(timing.pairs), phases(timing.pairs), timing.throttled_pairs)
 
 
 def figures(

@@ -4,6 +4,7 @@ the target means nothing, the instructions that both execute.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,15 +18,16 @@ from pytest_sme2.results import (
     Limits,
     Outcome,
     PairedTiming,
+    PhaseRatio,
     Profile,
+    Run,
     RunRequest,
 )
 from pytest_sme2.session.case_trace import Traced, cost_of, profile_of, trace_case, why_not_counted
 from pytest_sme2.session.generation import measure_generations
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.base import Job
-from pytest_sme2.timing.phases import STRETCHES, beginning, compare_phases, log_ratios
-from pytest_sme2.timing.stats import FALSE_ALARM_RATE
+from pytest_sme2.timing.phases import beginning, compare_phases, log_ratios
 from pytest_sme2.verdict import generation
 from pytest_sme2.verdict.cost import compare_costs
 from pytest_sme2.verdict.judging import metric_against
@@ -136,14 +138,16 @@ class Versus:
         plan = plans[-1]
         if plan is None or plans[0] != plan or not able:
             return []
-        alpha = FALSE_ALARM_RATE / self.family
+        tokens, steps, limit = plan.prompt_tokens, 1 + plan.new_tokens, limits.max_regression
+
+        def judge(old: Sequence[Run], new: Sequence[Run]) -> list[PhaseRatio]:
+            return compare_phases(log_ratios(old, new, steps), tokens, limit, self.family)
+
         jobs = {side: self._job(side, "generation/{}", generate=True) for side in self.sides}
-        runs = measure_generations(self.bench, self.title, jobs, alpha / (1 + STRETCHES))
-        old, new = (runs[side][1:] for side in jobs)
-        ratios = log_ratios(old, new, 1 + plan.new_tokens)
-        phases = compare_phases(ratios, plan.prompt_tokens, alpha)
-        begins = beginning(ratios, plan.prompt_tokens)
-        return generation.check_against(phases, begins, limits, self.name, arm)
+        found = measure_generations(self.bench, self.title, jobs, judge)
+        before, after = found.sides.values()
+        begins, hot = beginning(log_ratios(before, after, steps), tokens), found.throttled
+        return generation.check_against(found.phases, begins, limits, self.name, arm, hot)
 
     def measure(self, threshold: float, budgets: int = 1) -> PairedTiming:
         """Interleaved pairs until the answer is clear or so many time budgets are used up."""

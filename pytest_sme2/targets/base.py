@@ -255,7 +255,9 @@ def count_turns(jobs: Sequence[Job]) -> int:
     request = jobs[0].request
     if request.turn is None or any(job.request.turn != request.turn for job in jobs):
         raise ValueError("processes that take turns must take equal ones")
-    return -(-request.runs // request.turn.runs)
+    if not request.generate:
+        return -(-request.runs // request.turn.runs)
+    return request.runs * -(-request.steps // request.turn.runs)
 
 
 def run_here_in_turns(target: str, jobs: Sequence[Job], *, cpus: Sequence[int] = ()) -> list[Run]:

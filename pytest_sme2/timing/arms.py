@@ -53,9 +53,17 @@ class Starter:
         """In this order; all of them again where one was lost."""
         turn, in_turns = sampling.turn, self.in_turns
         how = {"warmup": sampling.warmup, "runs": sampling.runs}
-        if in_turns is not None and turn is not None:
-            return self.redo(lambda: in_turns(order, turn=turn, **how))
-        return self.redo(lambda: {arm: self.run_arm(arm, **how) for arm in order})
+        made = {arm: len(of) for arm, of in self.runs.items()}
+
+        def measure() -> dict[str, Run]:
+            # What was measured before another was lost has no counterpart.
+            for arm, number in made.items():
+                del self.runs[arm][number:]
+            if in_turns is not None and turn is not None:
+                return in_turns(order, turn=turn, **how)
+            return {arm: self.run_arm(arm, **how) for arm in order}
+
+        return self.redo(measure)
 
     def pilot(self, arms: Sequence[str]) -> tuple[dict[str, Run], float, float]:
         """A short process of each arm, the seconds of a usual run, and those that a start costs.

@@ -58,6 +58,9 @@ EFFICIENCY_MARGIN = 0.01
 """A pair is suspect when more than this part of a process's CPU time was on efficiency cores."""
 
 
+StillOpen = Callable[[Sequence[PairSample]], bool]
+
+
 def _both(values: Iterable[float | None]) -> tuple[float, float] | None:
     """What is known of both arms."""
     reference, candidate = values
@@ -115,6 +118,11 @@ class _Ledger:
                 self.kept.append(pair)
         self.waiting.clear()
 
+    def keep_any(self) -> None:
+        """No time is left to measure again what was dropped: better than nothing."""
+        if not self.kept:
+            self.kept, self.dropped = [entry.pair for entry in self.dropped], []
+
 
 def measure_pairs(
     starter: Starter,
@@ -122,6 +130,7 @@ def measure_pairs(
     candidate: str,
     plan: SamplingPlan | None = None,
     progress: Callable[[str], None] | None = None,
+    still_open: StillOpen | None = None,
 ) -> PairedTiming:
     """Measure two arms in interleaved pairs until the answer is clear or the time is used up.
 
@@ -129,12 +138,13 @@ def measure_pairs(
     are more, and there are BUDGETS_IN_DOUBT of it where the answer is still open. Only the plan's
     hard limit ends the measurement before the first look.
 
-    ``progress`` hears after each pair where the measurement stands.
+    ``progress`` hears after each pair where the measurement stands. ``still_open`` says after a
+    look whether the pairs leave open what is asked, where that is not the ratio of whole runs.
     """
     if reference == candidate:
         raise ValueError("The two arms need different labels, even if they are the same thing.")
     arms = (reference, candidate)
-    return _Measuring(starter, arms, plan or SamplingPlan(), progress).measure()
+    return _Measuring(starter, arms, plan or SamplingPlan(), progress, still_open).measure()
 
 
 @dataclass
@@ -145,6 +155,7 @@ class _Measuring:
     arms: tuple[str, str]
     plan: SamplingPlan
     progress: Callable[[str], None] | None
+    still_open: StillOpen | None = None
     threads: int = 1
     index: int = 0
     longest_pair: float = 0.0
@@ -176,7 +187,7 @@ class _Measuring:
             if self.clear(decision):
                 stopped = "clear"
                 break
-            if decision is None and self.precise(looks[-1]):
+            if decision is None and self.known(looks[-1]):
                 stopped = "precise"
                 break
             if not in_time:
@@ -248,9 +259,11 @@ class _Measuring:
         """How many runs a process makes, from a short one of each arm."""
         runs, single, overhead = self.starter.pilot(self.arms)
         self.single = single
-        self.threads = runs[self.arms[0]].request.threads
-        mixed_cores = any(run.cores is not None for run in runs.values())
-        turn = None if self.starter.in_turns is None else choose_turn(single, mixed_cores)
+        request = runs[self.arms[0]].request
+        self.threads, turn = request.threads, None
+        if self.starter.in_turns is not None:
+            mixed_cores = any(run.cores is not None for run in runs.values())
+            turn = choose_turn(single, mixed_cores, request.steps, request.threads)
         return choose_sampling(single, overhead, self.seconds_left(), self.plan, turn)
 
     def collect(self, due: int, sampling: Sampling) -> bool:
@@ -259,6 +272,7 @@ class _Measuring:
             while len(self.ledger.kept) + len(self.ledger.waiting) < due:
                 if self.index > 0 and self.seconds_left(due) < self.longest_pair:
                     self.ledger.judge()
+                    self.ledger.keep_any()
                     return False
                 self.ledger.waiting.append(self.pair(sampling))
                 self.report(due)
@@ -321,6 +335,8 @@ class _Measuring:
 
     def undecided(self, due: int) -> bool:
         """Whether the pairs so far leave open on which side of the limit the ratio is."""
+        if self.still_open is not None:
+            return self.still_open(self.ledger.kept)
         if self.plan.threshold is None:
             return False
         low, high = self.look_ahead(due, self.ledger.kept).interval or (0.0, math.inf)
@@ -332,7 +348,10 @@ class _Measuring:
         series = [pair.log_ratio for pair in pairs]
         return stats.take_look(series, self.plan.threshold or 0.0, self.plan.alpha * part)
 
-    def precise(self, look: Look) -> bool:
+    def known(self, look: Look) -> bool:
+        """Where no limit is given."""
+        if self.still_open is not None:
+            return not self.still_open(self.ledger.kept)
         low, high = look.interval or (1.0, math.inf)
         return math.log(high / low) / 2 <= self.plan.ratio_width
 

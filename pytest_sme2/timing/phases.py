@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pytest_sme2.results import DECODE, PREFILL, Estimate, PhaseRatio, Run
+from pytest_sme2.results import DECODE, PREFILL, Estimate, Look, PhaseRatio, Run
 from pytest_sme2.timing import stats
+from pytest_sme2.timing.processes import rounds_log_ratio, turn_runs_of
 from pytest_sme2.timing.stats import Floats
 
 STRETCHES = 4
@@ -27,24 +28,42 @@ def step_times(run: Run, steps: int) -> Floats:
 
 def log_ratios(reference: Sequence[Run], candidate: Sequence[Run], steps: int) -> Floats:
     """Of each pair and step, the logarithm of the candidate's time over the reference's."""
-    old, new = (
-        [np.log(np.median(step_times(run, steps), axis=0)) for run in side]
-        for side in (reference, candidate)
-    )
-    return np.array([after - before for before, after in zip(old, new, strict=False)])
+    pairs = []
+    for old, new in zip(reference, candidate, strict=True):
+        turn_runs = turn_runs_of(old, new)
+        times = zip(step_times(old, steps).T, step_times(new, steps).T, strict=True)
+        pairs.append([rounds_log_ratio(before, after, turn_runs) for before, after in times])
+    return np.array(pairs)
 
 
-def compare_phases(ratios: Floats, prompt_tokens: int, alpha: float) -> list[PhaseRatio]:
-    """The prompt, then the stretches of the decode, all together at one level."""
+def compare_phases(
+    ratios: Floats, prompt_tokens: int, threshold: float, family: int
+) -> list[PhaseRatio]:
+    """The prompt, then the stretches of the decode; ``family`` verdicts on wholes are given."""
     steps = ratios.shape[1]
     parts = np.array_split(np.arange(1, steps), min(STRETCHES, steps - 1))
-    level = alpha / (1 + len(parts))
-    found = [PhaseRatio(PREFILL, prompt_tokens, prompt_tokens, estimate_of(ratios[:, 0], level))]
+    tokens, few = prompt_tokens, 1 + len(parts)
+    found = [judge_phase(PREFILL, tokens, tokens, ratios[:, 0], threshold, few, family)]
     for part in parts:
         series = np.median(ratios[:, part], axis=1)
-        first, last = (prompt_tokens + int(part[end]) for end in (0, -1))
-        found.append(PhaseRatio(DECODE, first, last, estimate_of(series, level)))
+        first, last = (tokens + int(part[end]) for end in (0, -1))
+        found.append(judge_phase(DECODE, first, last, series, threshold, few, family))
     return found
+
+
+def judge_phase(
+    phase: str,
+    context: int,
+    last: int,
+    series: Sequence[float] | Floats,
+    threshold: float,
+    parts: int,
+    family: int = 1,
+) -> PhaseRatio:
+    """One of so many ``parts`` of a generation, which share the error of one verdict."""
+    alpha = stats.FALSE_ALARM_RATE / parts
+    decision = stats.decide_ratio(series, threshold, alpha, family=family)
+    return PhaseRatio(phase, context, last, _estimate(decision.looks[-1]), decision.outcome)
 
 
 def whole_phases(ratios: Floats, alpha: float) -> dict[str, Estimate]:
@@ -57,9 +76,12 @@ def estimate_of(
     series: Sequence[float] | Floats, alpha: float = stats.FALSE_ALARM_RATE / 2
 ) -> Estimate:
     """The ratio whose logarithms these are."""
-    look = stats.take_look(series, 0.0, alpha)
+    return _estimate(stats.take_look(series, 0.0, alpha))
+
+
+def _estimate(look: Look) -> Estimate:
     low, high = look.interval or (0.0, math.inf)
-    return Estimate(look.estimate, low, high, 1 - 2 * alpha, look.pairs)
+    return Estimate(look.estimate, low, high, 1 - 2 * look.alpha, look.pairs)
 
 
 def beginning(ratios: Floats, prompt_tokens: int) -> int:

@@ -62,12 +62,19 @@ class PairRatio(NamedTuple):
     """Whether others had the core in nearly every round, so that it is of CPU time."""
 
 
+def turn_runs_of(reference: Run, candidate: Run) -> int:
+    """How many runs a turn has; all of them where one process ran after the other."""
+    turn = reference.request.turn
+    if turn is not None and candidate.request.turn == turn:
+        # A generation takes several.
+        return 1 if reference.request.generate else turn.runs
+    return max(len(reference.wall_ns), len(candidate.wall_ns))
+
+
 def pair_ratio(reference: Run, candidate: Run) -> PairRatio:
     """Of wall time where enough runs are calm, else of CPU time, which others disturb far less."""
-    turn = reference.request.turn
-    together = turn is not None and candidate.request.turn == turn
+    turn_runs = turn_runs_of(reference, candidate)
     longest = max(len(reference.wall_ns), len(candidate.wall_ns))
-    turn_runs = turn.runs if turn is not None and together else longest
     if not (_cpu_time_known(reference) and _cpu_time_known(candidate)):
         wall = rounds_log_ratio(reference.wall_ns, candidate.wall_ns, turn_runs)
         return PairRatio(wall, preempted=False)

@@ -97,11 +97,18 @@ class Sampling:
     note: str | None = None
 
 
-def choose_turn(single_seconds: float, mixed_cores: bool = False) -> Turn:
-    """How much a process does in a turn, from how long one run takes.
+def choose_turn(
+    single_seconds: float, mixed_cores: bool = False, steps: int = 1, threads: int = 1
+) -> Turn:
+    """How much a process does in a turn, from how long one run takes, and of how many steps it is.
 
     ``mixed_cores``: the machine has fast and slow cores, and nothing can be pinned to one.
     """
+    if steps > 1:
+        # What goes on from step to step cannot have an untimed one first, so turns are longer:
+        # whole where to wake, or for a pool to come to rest, takes longer than steps do.
+        few = max(1, round(LEAD_SECONDS * steps / single_seconds))
+        return Turn(steps if mixed_cores or threads > 1 else min(steps, few))
     runs = max(1, round(TURN_SECONDS / single_seconds))
     limit = MIXED_CORES_LEAD_SECONDS if mixed_cores else LEAD_SECONDS
     return Turn(runs, lead=1 if single_seconds < limit else 0)

@@ -28,9 +28,10 @@ from pytest_sme2.verdict.judging import (
     MORE_TIME,
     UPDATE_HINT,
     estimate_text,
-    judge,
+    left_open,
     metric_against,
     suspect,
+    too_hot,
 )
 from pytest_sme2.verdict.stored_latency import steady_speedup
 
@@ -176,15 +177,24 @@ def check_waiting(measured: CaseResult, limits: Limits) -> list[Check]:
 
 
 def check_against(
-    phases: Sequence[PhaseRatio], begins: int, limits: Limits, name: str, arm: Arm | None
+    phases: Sequence[PhaseRatio],
+    begins: int,
+    limits: Limits,
+    name: str,
+    arm: Arm | None = None,
+    throttled: int = 0,
 ) -> list[Check]:
     """Each phase against another version's, from pairs; ``begins`` is where a decode slows down, 0
-    where that is not known.
+    where that is not known. The device itself slowed so many pairs down.
     """
-    return [
+    checks = [
         _worst([part for part in phases if part.phase == phase], begins, limits, name, arm)
         for phase in PHASES
     ]
+    if not throttled:
+        return checks
+    hot = too_hot(throttled)
+    return [replace(check, verdict=Outcome.INVALID, message=hot) for check in checks]
 
 
 def _worst(
@@ -194,10 +204,9 @@ def _worst(
     if any(not math.isfinite(part.ratio.high) for part in parts):
         few = f"The time limit left too few pairs for a verdict. {MORE_TIME}"
         return Check(metric, Outcome.INVALID, few, limit=1 + limit)
-    judged = [(judge(part.ratio.low, part.ratio.high, limit), part) for part in parts]
     order = (Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.PASS, Outcome.IMPROVED)
-    verdict, part = min(judged, key=lambda one: (order.index(one[0]), -one[1].ratio.value))
-    verdict = suspect(verdict, part.ratio.value > 1 + limit)
+    part = min(parts, key=lambda one: (order.index(one.outcome), -one.ratio.value))
+    verdict = suspect(part.outcome, part.ratio.value > 1 + limit)
     place = f" at context {part.context} to {part.last}" if part.phase == DECODE else ""
     text = (
         f"{part.phase.capitalize()}{place} takes {estimate_text(part.ratio)} of the time of "
@@ -206,6 +215,7 @@ def _worst(
     if verdict is Outcome.REGRESSED and part.phase == DECODE and begins:
         text += f" It begins at context {begins}."
     interval = (part.ratio.low, part.ratio.high)
+    verdict, text = left_open(verdict, text, interval, limit)
     return Check(metric, verdict, text, 1.0, part.ratio.value, "ratio", interval, 1 + limit)
 
 

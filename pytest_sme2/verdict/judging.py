@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from pytest_sme2.results import Arm, CaseResult, Check, Estimate, Outcome, Verdict
+from pytest_sme2.results import BLIND_MARGIN, Arm, CaseResult, Check, Estimate, Outcome, Verdict
 from pytest_sme2.system.wording import count
 
 UPDATE_HINT = "If that is intended, accept it with --update-baselines."
@@ -81,6 +81,24 @@ def suspect(outcome: Outcome, beyond: bool) -> Outcome:
     limit. Every other outcome stays as it is.
     """
     return Outcome.SUSPECTED if beyond and outcome is Outcome.INCONCLUSIVE else outcome
+
+
+def left_open(
+    verdict: Outcome, message: str, interval: tuple[float, float] | None, limit: float
+) -> tuple[Outcome, str]:
+    """What the verdict of pairs comes to where they leave the answer open, and what to do then."""
+    longer = "Measure longer (--sme2-budget)."
+    if verdict is Outcome.SUSPECTED:
+        return verdict, f"Suspected regression: {message} {longer}"
+    if verdict is not Outcome.INCONCLUSIVE:
+        return verdict, message
+    if interval is not None and interval[1] <= 1 + limit + BLIND_MARGIN:
+        return verdict, f"{message} {longer}"
+    what = "a slowdown" if interval is None else f"{interval[1] - 1:.1%} slower"
+    return Outcome.INVALID, (
+        f"The machine is too noisy for a verdict: {what} cannot be ruled out. "
+        f"So far: {message} Measure on an idle machine, or longer (--sme2-budget)."
+    )
 
 
 def estimate_text(estimate: Estimate) -> str:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pytest_sme2.results import (
-    BLIND_MARGIN,
     Arm,
     Baseline,
     BaselineSession,
@@ -27,6 +26,7 @@ from pytest_sme2.verdict.judging import (
     UPDATE_HINT,
     cycles_or_clock,
     judge,
+    left_open,
     mean_clock,
     metric_against,
     suspect,
@@ -369,19 +369,8 @@ def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = N
             f"The time limit ended the measurement after {measurement.seconds:.0f} s, before there "
             f"were enough pairs for a verdict. So far: {message} {MORE_TIME}"
         )
-    elif verdict is Outcome.SUSPECTED:
-        message = f"Suspected regression: {message} Measure longer (--sme2-budget)."
-    elif verdict is Outcome.INCONCLUSIVE and (
-        interval is None or interval[1] > 1 + limit + BLIND_MARGIN
-    ):
-        verdict = Outcome.INVALID
-        what = "a slowdown" if interval is None else f"{interval[1] - 1:.1%} slower"
-        message = (
-            f"The machine is too noisy for a verdict: {what} cannot be ruled out. "
-            f"So far: {message} Measure on an idle machine, or longer (--sme2-budget)."
-        )
-    elif verdict is Outcome.INCONCLUSIVE:
-        message += " Measure longer (--sme2-budget)."
+    elif verdict in (Outcome.SUSPECTED, Outcome.INCONCLUSIVE):
+        verdict, message = left_open(verdict, message, interval, limit)
     elif measurement.preempted and verdict in (Outcome.PASS, Outcome.IMPROVED):
         verdict, more = _by_the_wall(measurement, limit, verdict)
         message += more

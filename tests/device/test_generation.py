@@ -12,9 +12,10 @@ from pytest_sme2.errors import RunError
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import Arm, Artifact, Run, RunRequest
+from pytest_sme2.results import Arm, Artifact, Run, RunRequest, Turn
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.system.platforms import host_platform
+from pytest_sme2.targets.base import Job, count_turns
 from pytest_sme2.targets.local import LocalTarget
 from tests.device import provision
 
@@ -91,6 +92,19 @@ def test_every_step_finds_the_cache_of_the_steps_before(artifact: Artifact, tmp_
     )
     moved = generated(replace(artifact, folder=other), tmp_path / "b")
     assert np.abs(last(moved) - expected).max() > 1e-4
+
+
+def test_two_processes_take_turns_within_a_generation(artifact: Artifact, tmp_path: Path) -> None:
+    expected = np.fromfile(artifact.folder / "generated_0.bin", "float32")
+    request = RunRequest(artifact, Arm.OFF, warmup=1, runs=2, keep_outputs=True, generate=True)
+    # The last turn of a generation has fewer steps.
+    request = replace(request, turn=Turn(request.steps - 2))
+    runner = wheel_runner(host_platform())
+    jobs = [Job(runner, request, tmp_path / name) for name in "ab"]
+    assert count_turns(jobs) == 4
+    for run in LocalTarget().run_in_turns(jobs):
+        assert len(run.step_wall_ns) == request.inferences
+        np.testing.assert_allclose(last(run), expected, atol=1e-5)
 
 
 def test_the_traced_inference_is_one_step(artifact: Artifact, tmp_path: Path) -> None:

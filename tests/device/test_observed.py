@@ -54,7 +54,7 @@ def test_two_commands_take_turns_and_each_phase_is_judged(
     said = sme2(*given, code=code).out
     for phase, verdict in verdicts.items():
         assert f"{phase} latency against A: {verdict}. " in said
-    assert "A: 20 generations, load 5 ms, first token 100 ms" in said
+    assert "A: 10 generations, load 5 ms, first token 100 ms" in said
     assert "begins at context" not in said
     assert UNTOLD in said
     order = sorted(

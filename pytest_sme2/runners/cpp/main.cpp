@@ -79,6 +79,14 @@ class Preparation {
   Tracer* tracer_;
 };
 
+// Whoever takes turns may have no thread left at work in the other's.
+void take_turn(const Arguments& arguments) {
+  if (arguments.threads > 1) {
+    wait_until_still();
+  }
+  wait_for_turn(arguments.turn_descriptor);
+}
+
 void run_all(
     const Arguments& arguments,
     Program& program,
@@ -102,10 +110,7 @@ void run_all(
   const int turn = arguments.turn > 0 ? arguments.turn : arguments.runs;
   for (int i = 0; i < arguments.runs; ++i) {
     if (arguments.turn > 0 && i % turn == 0) {
-      if (arguments.threads > 1) {
-        wait_until_still();
-      }
-      wait_for_turn(arguments.turn_descriptor);
+      take_turn(arguments);
       for (int lead = 0; lead < arguments.lead; ++lead) {
         prepare(false);
         program.execute();
@@ -134,20 +139,20 @@ void run_all(
 }
 
 // Whole generations in place of inferences. A run takes as long as its steps together: what stands
-// between two steps is this runner's work.
+// between two steps is this runner's work, or another process's turn.
 void generate_all(const Arguments& arguments, Generation& generation, Measured& measured) {
+  const int turn = arguments.turn > 0 ? arguments.turn : generation.size();
   for (int i = -arguments.warmup; i < arguments.runs; ++i) {
     const bool timed = i >= 0;
-    const int turn = arguments.turn > 0 ? arguments.turn : arguments.runs;
-    if (timed && arguments.turn > 0 && i % turn == 0) {
-      wait_for_turn(arguments.turn_descriptor);
-    }
-    if (timed && i % turn == 0) {
-      measured.cores.start();
-    }
     int64_t wall = 0;
     int64_t cpu = 0;
     for (int step = 0; step < generation.size(); ++step) {
+      if (timed && step % turn == 0) {
+        if (arguments.turn > 0) {
+          take_turn(arguments);
+        }
+        measured.cores.start();
+      }
       generation.prepare(step);
       if (timed && i == 0 && step == 0) {
         pause_at_mark();
@@ -168,6 +173,9 @@ void generate_all(const Arguments& arguments, Generation& generation, Measured& 
         measured.step_wall_ns.push_back(taken);
         measured.step_peak_rss_bytes.push_back(peak_rss_bytes().value_or(0));
       }
+      if (timed && ((step + 1) % turn == 0 || step + 1 == generation.size())) {
+        measured.cores.stop();
+      }
     }
     if (!timed) {
       measured.warmup_wall_ns.push_back(wall);
@@ -175,9 +183,6 @@ void generate_all(const Arguments& arguments, Generation& generation, Measured& 
     }
     measured.wall_ns.push_back(wall);
     measured.cpu_ns.push_back(cpu);
-    if ((i + 1) % turn == 0 || i + 1 == arguments.runs) {
-      measured.cores.stop();
-    }
   }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pytest_sme2.results import (
     PREFILL,
     Arm,
     Artifact,
+    Check,
     CountedInference,
     GenerationPlan,
     Outcome,
@@ -79,7 +81,7 @@ def test_one_of_many_verdicts_needs_clearer_evidence(
     plans: list[SamplingPlan] = []
     monkeypatch.setattr(
         "pytest_sme2.session.bench.measure_pairs",
-        lambda starter, reference, candidate, plan, progress: plans.append(plan),
+        lambda starter, reference, candidate, plan, *others: plans.append(plan),
     )
     for family in (1, 10):
         versus(sides, tmp_path, family).measure(0.03)
@@ -130,6 +132,50 @@ def test_a_slowdown_is_found_in_its_phase_and_where_it_begins(
     if begins is not None:
         (place,) = [int(word) for word in checks[1].message.rstrip(".").split()[-1:]]
         assert abs(place - begins) <= 2
+
+
+def told(check: Check) -> tuple[str, ...]:
+    return check.verdict, *re.findall(r"Suspected|longer|too noisy", check.message)
+
+
+@pytest.mark.parametrize(
+    ("prefill", "found"),
+    [
+        # Of 10 pairs, none of them says for sure that it is more than 2 % slower, or less.
+        (1.03, (Outcome.REGRESSED,)),
+        (1.011, (Outcome.PASS,)),
+        (1.02, None),
+    ],
+)
+def test_what_is_open_after_the_first_look_is_measured_again(
+    target: PretendedTarget,
+    sides: Sides,
+    tmp_path: Path,
+    prefill: float,
+    found: tuple[str, ...] | None,
+) -> None:
+    target.steps = {sides[0].sha256: USUAL, sides[1].sha256: slowed(prefill=prefill)}
+    checks = versus(sides, tmp_path).check_generation(default_limits())
+    assert len(target.requests) > 2 * (1 + 10)
+    assert checks[1].verdict is Outcome.PASS
+    if found is not None:
+        assert told(checks[0]) == found
+        return
+    assert told(checks[0]) in (
+        (Outcome.SUSPECTED, "Suspected", "longer"),
+        (Outcome.INCONCLUSIVE, "longer"),
+    )
+
+
+def test_a_hot_phone_says_nothing_of_a_phase(
+    target: PretendedTarget, sides: Sides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target.steps = {side.sha256: USUAL for side in sides}
+    run = target.run
+    monkeypatch.setattr(target, "run", lambda *given: replace(run(*given), throttled=True))
+    checks = versus(sides, tmp_path).check_generation(default_limits())
+    assert {check.verdict for check in checks} == {Outcome.INVALID}
+    assert checks[0].message.startswith("The device slowed itself down, against heat")
 
 
 def test_another_generation_is_not_compared(

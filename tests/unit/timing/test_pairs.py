@@ -3,20 +3,23 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from pytest_sme2.errors import ConnectionLostError, RunError, TargetError
-from pytest_sme2.results import CoreUse, Outcome, PairSample, Turn
+from pytest_sme2.results import Arm, CoreUse, Outcome, PairSample, RunRequest, Turn
 from pytest_sme2.session.case_result import speedup_of
+from pytest_sme2.targets.base import Job
 from pytest_sme2.targets.phone.leases import redo_when_lost
 from pytest_sme2.timing import pairs as measure
 from pytest_sme2.timing import processes, sampling, stats
-from pytest_sme2.timing.arms import Starter
+from pytest_sme2.timing.arms import Starter, starter_on
 from pytest_sme2.timing.pairs import measure_pairs
-from pytest_sme2.timing.sampling import SamplingPlan
-from tests.support.pretended_machine import Machine, make_run
+from pytest_sme2.timing.sampling import Sampling, SamplingPlan
+from tests.support.pretended_machine import ARTIFACT, Machine, make_run
+from tests.support.pretended_target import PretendedRunner
 
 # --- outcomes and stopping ------------------------------------------------------------------------
 
@@ -502,6 +505,46 @@ def test_a_lost_connection_redoes_the_whole_pair():
     assert [pair.first for pair in result.pairs] == [pair.first for pair in plain.measure().pairs]
 
 
+def test_a_process_whose_counterpart_was_lost_leaves_nothing():
+    lost: list[str] = []
+
+    def run(runner, request, folder):
+        if request.arm is Arm.ON and not lost:
+            lost.append("on")
+            raise ConnectionLostError("Lost.")
+        return make_run([1e6])
+
+    job = Job(PretendedRunner(), RunRequest(ARTIFACT, Arm.OFF), Path("off"))
+    jobs = {"off": job, "on": replace(job, request=RunRequest(ARTIFACT, Arm.ON))}
+    phone = SimpleNamespace(events=[], recover=lambda: None, run=run)
+    starter = starter_on(phone, jobs, redo=lambda pair: redo_when_lost(phone, pair))
+    starter.start(["off", "on"], Sampling(1, 1))
+    assert {arm: len(runs) for arm, runs in starter.runs.items()} == {"off": 1, "on": 1}
+
+
+@pytest.mark.parametrize(("enough", "stopped"), [(20, "precise"), (1000, "time budget spent")])
+def test_a_question_of_ones_own_is_asked_until_it_is_answered(enough, stopped):
+    machine = Machine(cv=1e-6)
+    plan = SamplingPlan(threshold=None, budget_seconds=30.0)
+    starter = Starter(machine, clock=machine.clock)
+    still_open = lambda pairs: len(pairs) < enough  # noqa: E731
+    result = measure_pairs(starter, "A", "B", plan, still_open=still_open)
+    assert result.stopped_because == stopped
+    # Where it is still open, there are more budgets than one.
+    assert (len(result.pairs) == 20, result.seconds > 30) == (enough == 20, enough > 20)
+
+
+def test_a_device_that_is_always_hot_ends_at_the_time_limit():
+    """Though all pairs that were measured should be measured again."""
+    for threshold in (0.02, None):
+        machine = Machine(
+            base_ns=3e8, change=lambda machine, arm, run: replace(run, throttled=True)
+        )
+        result = machine.measure(budget_seconds=1.0, limit_seconds=4.0, threshold=threshold)
+        assert result.cut_short
+        assert 10 > result.throttled_pairs == len(result.pairs) > 0
+
+
 def test_without_redo_a_lost_connection_is_the_callers_business():
     def lost(machine, arm, run):
         raise ConnectionLostError("Lost.")
@@ -559,6 +602,15 @@ def test_spells_of_noise_do_not_reach_the_ratio_of_two_that_take_turns(slowdown,
 def test_a_turn_is_a_few_runs_and_a_slow_run_is_one(seconds, turn, on_mixed_cores):
     assert sampling.choose_turn(seconds) == turn
     assert sampling.choose_turn(seconds, mixed_cores=True) == on_mixed_cores
+
+
+def test_generations_take_turns_within_themselves():
+    assert sampling.choose_turn(0.5, steps=33) == Turn(1)
+    assert sampling.choose_turn(0.066, steps=33) == Turn(2)
+    assert sampling.choose_turn(0.001, steps=33) == Turn(33)
+    # To wake on a slow core, or to wait for a pool, takes longer than a step.
+    assert sampling.choose_turn(0.5, mixed_cores=True, steps=33) == Turn(33)
+    assert sampling.choose_turn(0.5, steps=33, threads=2) == Turn(33)
 
 
 def test_the_quiet_rounds_are_chosen_blind_to_the_arms_and_by_the_louder_side():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pytest_sme2.results import DECODE, PREFILL, Arm, Artifact, Run, RunRequest
+from pytest_sme2.results import DECODE, PREFILL, Arm, Artifact, Outcome, Run, RunRequest, Turn
 from pytest_sme2.timing.phases import (
     beginning,
     compare_phases,
@@ -35,14 +36,25 @@ def run(steps_ns: tuple[int, ...]) -> Run:
 
 
 def slower(found: Floats) -> list[tuple[str, int]]:
-    parts = compare_phases(found, PROMPT, 0.01)
-    return [(part.phase, part.context) for part in parts if part.ratio.low > 1.02]
+    parts = compare_phases(found, PROMPT, 0.02, family=1)
+    return [(part.phase, part.context) for part in parts if part.outcome is Outcome.REGRESSED]
 
 
 def test_a_step_is_compared_with_the_same_step() -> None:
     old, new = run((10, 4, 6, 30, 4, 6)), run((10, 8, 6, 30, 8, 6))
     assert step_times(old, 3).tolist() == [[10, 4, 6], [30, 4, 6]]
     assert np.exp(log_ratios([old], [new], 3))[0].tolist() == pytest.approx([1, 2, 1])
+
+
+def test_a_spell_of_noise_that_strikes_both_turns_is_no_difference() -> None:
+    turn = Turn(runs=1, lead=0)
+    old, new = run((10, 10, 30, 40, 10, 10)), run((11, 10, 33, 40, 11, 10))
+    old, new = (replace(one, request=replace(one.request, turn=turn)) for one in (old, new))
+    assert np.exp(log_ratios([old], [new], 2))[0].tolist() == pytest.approx([1.1, 1])
+    # A spell that began before the reference's second turn, and ended before the candidate's.
+    old = replace(old, step_wall_ns=(10, 10, 30, 40, 10, 10))
+    new = replace(new, step_wall_ns=(11, 10, 11, 10, 11, 10))
+    assert np.exp(log_ratios([old], [new], 2))[0].tolist() == pytest.approx([1.1, 1])
 
 
 def test_each_phase_is_judged_on_its_own() -> None:

@@ -189,9 +189,9 @@ def test_what_sme2_brings_is_judged_in_each_phase() -> None:
 
 def test_against_another_version_the_worst_stretch_speaks_for_a_decode() -> None:
     parts = [
-        PhaseRatio(PREFILL, 16, 16, estimate(1.0)),
-        PhaseRatio(DECODE, 17, 80, estimate(1.0)),
-        PhaseRatio(DECODE, 81, 144, estimate(1.2)),
+        PhaseRatio(PREFILL, 16, 16, estimate(1.0), Outcome.PASS),
+        PhaseRatio(DECODE, 17, 80, estimate(1.0), Outcome.PASS),
+        PhaseRatio(DECODE, 81, 144, estimate(1.2), Outcome.REGRESSED),
     ]
     prefill, decode = check_against(parts, 97, LIMITS, "main", Arm.ON)
     assert (prefill.verdict, decode.verdict) == (Outcome.PASS, Outcome.REGRESSED)
