@@ -34,6 +34,7 @@ from pytest_sme2.targets.base import Job
 from pytest_sme2.timing.phases import log_ratios, step_times, whole_phases
 from pytest_sme2.timing.stats import FALSE_ALARM_RATE
 from pytest_sme2.trace.kernel_log import BEGIN
+from pytest_sme2.verdict.generation import worst_parts
 from pytest_sme2.verdict.numerics import compare_reference
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def measure_generations(
         return [] if judge is None else judge(*sides(pairs).values())
 
     def still_open(pairs: Sequence[PairSample]) -> bool:
-        return any(phase.outcome is Outcome.INCONCLUSIVE for phase in phases(pairs))
+        return any(part.outcome is Outcome.INCONCLUSIVE for part in worst_parts(phases(pairs)))
 
     bench.cool_down()
     with bench.exclusively():

@@ -187,25 +187,32 @@ def check_against(
     """Each phase against another version's, from pairs; ``begins`` is where a decode slows down, 0
     where that is not known. The device itself slowed so many pairs down.
     """
-    checks = [
-        _worst([part for part in phases if part.phase == phase], begins, limits, name, arm)
-        for phase in PHASES
-    ]
+    checks = [_check_worst(part, begins, limits, name, arm) for part in worst_parts(phases)]
     if not throttled:
         return checks
     hot = too_hot(throttled)
     return [replace(check, verdict=Outcome.INVALID, message=hot) for check in checks]
 
 
-def _worst(
-    parts: Sequence[PhaseRatio], begins: int, limits: Limits, name: str, arm: Arm | None
+def worst_parts(phases: Sequence[PhaseRatio]) -> list[PhaseRatio]:
+    """Of each phase, the part that speaks for it."""
+    order = (Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.PASS, Outcome.IMPROVED)
+    return [
+        min(
+            (part for part in phases if part.phase == phase),
+            key=lambda part: (order.index(part.outcome), -part.ratio.value),
+        )
+        for phase in PHASES
+    ]
+
+
+def _check_worst(
+    part: PhaseRatio, begins: int, limits: Limits, name: str, arm: Arm | None
 ) -> Check:
-    limit, metric = limits.max_regression, metric_against(f"{parts[0].phase} latency", name, arm)
-    if any(not math.isfinite(part.ratio.high) for part in parts):
+    limit, metric = limits.max_regression, metric_against(f"{part.phase} latency", name, arm)
+    if not math.isfinite(part.ratio.high):
         few = f"The time limit left too few pairs for a verdict. {MORE_TIME}"
         return Check(metric, Outcome.INVALID, few, limit=1 + limit)
-    order = (Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.PASS, Outcome.IMPROVED)
-    part = min(parts, key=lambda one: (order.index(one.outcome), -one.ratio.value))
     verdict = suspect(part.outcome, part.ratio.value > 1 + limit)
     place = f" at context {part.context} to {part.last}" if part.phase == DECODE else ""
     text = (
