@@ -201,8 +201,6 @@ class Stage:
     def run(self, command: Sequence[str]) -> Ending:
         return finish(self.start(command))
 
-    # --- what must hold at the end -------------------------------------------------------------
-
     def check_whole(self) -> None:
         """Nothing half made, no lock held, nobody left behind."""
         expect_no_strays()

@@ -160,9 +160,6 @@ class CommitRow:
         return (f"See the change: git show {short}", f"See it run: git checkout {short} && {run}")
 
 
-# --- versions of a package ------------------------------------------------------------------------
-
-
 EXECUTORCH = "executorch"
 PACKAGES = (EXECUTORCH, "torch", "torchao")
 """Those that change an export; ExecuTorch also changes the runner."""

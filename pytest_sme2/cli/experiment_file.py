@@ -234,9 +234,6 @@ def _side(name: object, keys: Sequence[Key], names: Sequence[str], where: str) -
     return found
 
 
-# --- what the kit has other names for -------------------------------------------------------------
-
-
 def _compare_pairs(analysis: object, notes: list[str]) -> list[Any] | None:
     """The pairs of the field ``analysis``, as ``compare`` has them; None where it names none."""
     if not isinstance(analysis, dict):

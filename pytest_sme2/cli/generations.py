@@ -43,14 +43,14 @@ def run_commands(arguments: argparse.Namespace) -> int:
         for side, command in zip(NAMES, arguments.command, strict=False):
             runner, artifact = observed_command(command, bench.target.platform)
             jobs[side] = Job(runner, bench.request(artifact, Arm.OFF, 1), folder / side)
-        measured = measure_generations(bench, "commands", jobs, _judge)
-    found = {side: _observed(runs) for side, runs in measured.sides.items()}
+        runs, hot = measure_generations(bench, "commands", jobs, _judge)
+    found = {side: _observed(of[1:]) for side, of in runs.items()}
     lines = observed_lines(found)
     lines += map(" is ".join, zip(found, arguments.command, strict=True))
     checks = []
     if len(found) > 1:
-        hot = measured.throttled
-        checks = check_against(measured.phases, 0, default_limits(), NAMES[0], throttled=hot)
+        phases = _compared(*found.values())
+        checks = check_against(phases, 0, default_limits(), NAMES[0], throttled=hot)
     lines += [f"{check.metric}: {check.verdict}. {check.message}" for check in checks]
     judged = [{"metric": one.metric, "verdict": one.verdict, "new": one.new} for one in checks]
     told = {side: [vars(one) for one in of] for side, of in found.items()}
@@ -66,8 +66,11 @@ def _observed(runs: Sequence[Run]) -> _Observed:
 
 
 def _judge(old: Sequence[Run], new: Sequence[Run]) -> list[PhaseRatio]:
+    return _compared(_observed(old), _observed(new))
+
+
+def _compared(before: _Observed, after: _Observed) -> list[PhaseRatio]:
     """How long each phase of the second takes, of the first's time."""
-    before, after = _observed(old), _observed(new)
     sizes = {(one.prompt_tokens, one.new_tokens) for one in (*before, *after)}
     if len(sizes) > 1:
         shown = ", ".join(f"{prompt} and {new}" for prompt, new in sorted(sizes))

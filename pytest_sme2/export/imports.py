@@ -83,7 +83,6 @@ def import_or_name_extra(name: str, purpose: str) -> Any:
         raise extra from error
 
 
-# --- torchvision ----------------------------------------------------------------------------------
 # Its binary fits only one build of torch. With another one (for example a CPU build) its operators
 # are missing. Its Python code then fails on import, because it describes ``nms`` and ``qnms`` to
 # torch, although no network needs them. Declaring the two is enough for ``torchvision.models``, and

@@ -287,9 +287,6 @@ def _executorch_entry(name: str) -> ModelEntry:
     return ModelEntry(name, variants, "executorch", source, class_name, module=module)
 
 
-# --- running a model's files --------------------------------------------------------------------
-
-
 def execute_model_file(file: Path) -> ModuleType:
     """Run a folder's ``model.py`` as a separate package: a ``part`` of another folder is another.
 

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import TextIO
 
 import pytest
@@ -93,106 +94,94 @@ class Progress:
         self.clear()
 
 
+@dataclass(eq=False)
 class TerminalProgress(Progress):
     """One line below pytest's, which stays as it is: the cursor goes back to where it was."""
 
-    def __init__(
-        self,
-        stream: TextIO,
-        column: Callable[[], int],
-        width: int,
-        done: Callable[[], str],
-        uncaptured: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> None:
-        self._stream = stream
-        self._column = column
-        """Where pytest's cursor is."""
-        self._width = width
-        self._done = done
-        self._uncaptured = uncaptured
-        self._shown = False
+    stream: TextIO
+    column: Callable[[], int]
+    """Where pytest's cursor is."""
+    width: int
+    done: Callable[[], str]
+    uncaptured: Callable[[], AbstractContextManager[None]] = nullcontext
+    shown: bool = False
 
     def say(self, line: str) -> None:
-        start = "\r\x1b[K" if self._shown or not self._column() else "\n\x1b[K"
-        with self._uncaptured():
-            said = f"{self._done()}: {plain(line)}".replace("\n", " ")
-            self._stream.write(start + said[: self._width - 1])
-            self._stream.flush()
-        self._shown = True
+        start = "\r\x1b[K" if self.shown or not self.column() else "\n\x1b[K"
+        with self.uncaptured():
+            said = f"{self.done()}: {plain(line)}".replace("\n", " ")
+            self.stream.write(start + said[: self.width - 1])
+            self.stream.flush()
+        self.shown = True
 
     def clear(self) -> None:
-        if not self._shown:
+        if not self.shown:
             return
-        column = self._column()
+        column = self.column()
         back = f"\x1b[1A\x1b[{column}C" if column else ""
-        self._stream.write(f"\r\x1b[K{back}")
-        self._stream.flush()
-        self._shown = False
+        self.stream.write(f"\r\x1b[K{back}")
+        self.stream.flush()
+        self.shown = False
 
 
+@dataclass(eq=False)
 class LogProgress(Progress):
     """A line now and then: what is being done, for how long, and how far the run is."""
 
-    def __init__(
-        self,
-        stream: TextIO,
-        column: Callable[[], int],
-        done: Callable[[], str],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """``stream`` is its own: it closes it."""
-        self._stream = stream
-        self._column = column
-        self._done = done
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._line = ""
-        self._since = self._told = clock()
-        self._ours = False
-        """Whether the last thing written was ours: then pytest's line is broken already."""
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
+    stream: TextIO
+    """Its own: it closes it."""
+    column: Callable[[], int]
+    done: Callable[[], str]
+    clock: Callable[[], float] = time.monotonic
+    line: str = ""
+    ours: bool = False
+    """Whether the last thing written was ours: then pytest's line is broken already."""
+    thread: threading.Thread | None = None
+
+    def __post_init__(self) -> None:
+        self.lock, self.over = threading.Lock(), threading.Event()
+        self.since = self.told = self.clock()
 
     def say(self, line: str) -> None:
-        with self._lock:
-            self._line, self._since = plain(line).replace("\n", " "), self._clock()
+        with self.lock:
+            self.line, self.since = plain(line).replace("\n", " "), self.clock()
         self.tick()
-        if self._thread is None:
+        if self.thread is None:
             # What takes long says nothing meanwhile, so somebody has to look at the clock.
-            self._thread = threading.Thread(target=self._watch, daemon=True)
-            self._thread.start()
+            self.thread = threading.Thread(target=self._watch, daemon=True)
+            self.thread.start()
 
     def clear(self) -> None:
-        with self._lock:
-            self._ours = False
+        with self.lock:
+            self.ours = False
 
     def rest(self) -> None:
-        with self._lock:
-            self._ours, self._line = False, ""
+        with self.lock:
+            self.ours, self.line = False, ""
 
     def stop(self) -> None:
-        self._over.set()
-        with self._lock:
-            self._line = ""
-            self._stream.close()
+        self.over.set()
+        with self.lock:
+            self.line = ""
+            self.stream.close()
 
     def tick(self) -> None:
         """Say it if it is time to."""
-        with self._lock:
-            now = self._clock()
-            if not self._line or now - self._told < EVERY_SECONDS:
+        with self.lock:
+            now = self.clock()
+            if not self.line or now - self.told < EVERY_SECONDS:
                 return
-            self._told = now
-            apart = "" if self._ours or not self._column() else "\n"
+            self.told = now
+            apart = "" if self.ours or not self.column() else "\n"
             # Some say themselves how long they have been at it.
-            told = now - self._since < 1 or self._line.endswith(" s)")
-            took = "" if told else f" ({now - self._since:.0f} s)"
-            self._stream.write(f"{apart}sme2: {self._done()}: {self._line}{took}\n")
-            self._stream.flush()
-            self._ours = True
+            told = now - self.since < 1 or self.line.endswith(" s)")
+            took = "" if told else f" ({now - self.since:.0f} s)"
+            self.stream.write(f"{apart}sme2: {self.done()}: {self.line}{took}\n")
+            self.stream.flush()
+            self.ours = True
 
     def _watch(self) -> None:
-        while not self._over.wait(_WAKE_SECONDS):
+        while not self.over.wait(_WAKE_SECONDS):
             self.tick()
 
 

@@ -135,9 +135,6 @@ def _failure(record: CaseRecord, check: Check) -> str:
     return f"- {code(record.id)}: **{_words(metric)}**:{place} {_words(check.message)}"
 
 
-# --- JSON for other services ----------------------------------------------------------------------
-
-
 class Metric(NamedTuple):
     """One number of which less is better."""
 

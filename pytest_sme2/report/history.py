@@ -332,8 +332,6 @@ def _rows(database: sqlite3.Connection, path: Path) -> Iterator[HistoryRecord]:
         )
 
 
-# --- the lines of earlier versions ----------------------------------------------------------------
-
 _EARLIER = {
     "latency_ms": ("latency", "latency_interval_ms"),
     "speedup": ("speedup", "speedup_interval"),

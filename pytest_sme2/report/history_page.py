@@ -201,8 +201,6 @@ def _detail(series: Series, charts: Sequence[str]) -> str:
     )
 
 
-# --- one figure over time, as SVG -----------------------------------------------------------------
-
 # As wide as a phone shows it, so that its letters are never smaller than the page's.
 _WIDTH, _HEIGHT = 420, 216
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 8, 34, 24

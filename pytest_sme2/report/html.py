@@ -132,9 +132,6 @@ def matrix_page(matrices: Sequence[KernelMatrix]) -> str:
     return page_part("matrix.html").replace("@DATA@", data)
 
 
-# --- what the report shows ------------------------------------------------------------------------
-
-
 def report_document(cases: Sequence[Case]) -> dict[str, Any]:
     """What the page shows. The cases are an iterator, since all of them can be large."""
     records = worst_first([record for _, record in cases])

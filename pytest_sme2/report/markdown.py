@@ -44,8 +44,6 @@ from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.generation import figure_lines, sentence
 from pytest_sme2.verdict.judging import FAILING, WARNING
 
-# --- a run ----------------------------------------------------------------------------------------
-
 
 def run_report(records: Sequence[CaseRecord], runs: Sequence[str] = ()) -> str:
     """The overview, what follows, every case in full; ``runs`` names the run of each of several."""

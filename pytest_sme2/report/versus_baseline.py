@@ -226,9 +226,6 @@ def summary(checks: Sequence[Check]) -> str:
     return text + (f"; and {others} more" if others > 0 else "")
 
 
-# --- the text of a failed test --------------------------------------------------------------------
-
-
 WIDTH = 100
 MOST_LINES = 10
 """Of one list; the rest is counted."""

@@ -377,9 +377,6 @@ def _artifacts(folder: Path, manifest: _Manifest) -> dict[tuple[str, str], Artif
     return found
 
 
-# --- the package for phones -----------------------------------------------------------------------
-
-
 PACKAGE = "pytest-sme2-phone"
 _MODULE = "pytest_sme2_phone"
 _BUNDLE = "bundle.tar.gz"

@@ -75,8 +75,6 @@ class Gate:
         self.used_reference = False
         """Whether a check used what ``--against`` names."""
 
-    # --- what is compared with what ------------------------------------------------------------
-
     @property
     def measured(self) -> CaseResult:
         """What was measured so far: timing is in it once a check has asked for it."""
@@ -95,8 +93,6 @@ class Gate:
     @property
     def baseline(self) -> Baseline | None:
         return self.session.baseline(self.case)
-
-    # --- structure: exact, on any machine ------------------------------------------------------
 
     @_reported("evidence")
     def check_evidence(self) -> Iterator[Check]:
@@ -161,8 +157,6 @@ class Gate:
             self.session.bench.require_sme2()
         yield numerics.check_outputs(self.measured, self.limits, against)
         yield from generation.check_outputs(self.measured, self.limits, against)
-
-    # --- time and memory: only where the target can measure them --------------------------------
 
     @_reported("latency")
     def check_latency(self) -> Iterator[Check]:
@@ -241,8 +235,6 @@ class Gate:
         measured = self.timed
         for arm in self.session.bench.arms:
             yield times.check_load(measured, self.baseline, self.limits, arm)
-
-    # --- against another version, in the same run ----------------------------------------------
 
     @_reported("latency against")
     def check_against(self) -> Iterator[Check]:
@@ -340,8 +332,6 @@ class Gate:
             check if check.old is None else replace(check, message=f"{check.message} {note}")
             for check in checks
         ]
-
-    # --- what to say about it ------------------------------------------------------------------
 
     def verdict(self, checks: Sequence[Check]) -> Verdict:
         return judging.verdict(self.measured, checks)

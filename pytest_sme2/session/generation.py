@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,18 +44,6 @@ BUDGETS = 2
 """A phase is shorter than the whole, and so is noisier."""
 Judge = Callable[[Sequence[Run], Sequence[Run]], list[PhaseRatio]]
 """What pairs of processes, the reference's and the candidate's, say of each phase."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Processes that generated, one side or two that took turns."""
-
-    pilots: Mapping[str, Run]
-    """The first process of each side: it has the outputs, and its times do not count."""
-    sides: Mapping[str, list[Run]]
-    phases: Sequence[PhaseRatio] = ()
-    throttled: int = 0
-    """How many of the pairs were slowed down by the device itself."""
 
 
 def generate(
@@ -131,20 +119,23 @@ def _timed(
     # Off is the reference, and comes first.
     arms = [arm for arm in (Arm.OFF, Arm.ON) if arm in requests]
     jobs = {str(arm): Job(bench.runner, requests[arm], folder / f"sme2_{arm}") for arm in arms}
-    found = measure_generations(bench, title, jobs)
+    found, _ = measure_generations(bench, title, jobs)
     agreements: list[Agreement] = []
     for arm in arms:
-        agreements += last_agreements(requests[arm].artifact, found.pilots[str(arm)], arm)
-    return figures(plan, {arm: found.sides[str(arm)] for arm in arms}, tuple(agreements))
+        agreements += last_agreements(requests[arm].artifact, found[str(arm)][0], arm)
+    return figures(plan, {arm: found[str(arm)][1:] for arm in arms}, tuple(agreements))
 
 
 def measure_generations(
     bench: Bench, title: str, jobs: Mapping[str, Job], judge: Judge | None = None
-) -> Measured:
-    """Pairs of whole generations that take turns; single ones of one side alone.
+) -> tuple[dict[str, list[Run]], int]:
+    """Pairs of generations that take turns; single ones of one side alone.
 
     The reference is the first of ``jobs``, whose folders get one folder per process. With
     ``judge`` there are pairs until the answer for each phase is clear, or the time is used up.
+
+    Of each side, its pilot, which has the outputs, and then what counts; and how many of the pairs
+    the device itself slowed down.
     """
     kept = {
         side: replace(job, request=replace(job.request, keep_outputs=True))
@@ -153,27 +144,24 @@ def measure_generations(
     budgets = 1 if judge is None else BUDGETS
     plan = bench.plan(budget_seconds=budgets * bench.settings.budget_seconds)
     starter = bench.starter(kept)
-    made = starter.runs
 
-    def sides(pairs: Sequence[PairSample]) -> dict[str, list[Run]]:
-        return {side: [runs[1 + pair.index] for pair in pairs] for side, runs in made.items()}
-
-    def phases(pairs: Sequence[PairSample]) -> list[PhaseRatio]:
-        return [] if judge is None else judge(*sides(pairs).values())
+    def counted(pairs: Sequence[PairSample]) -> dict[str, list[Run]]:
+        numbers = [1 + pair.index for pair in pairs]
+        return {side: [runs[number] for number in numbers] for side, runs in starter.runs.items()}
 
     def still_open(pairs: Sequence[PairSample]) -> bool:
-        return any(part.outcome is Outcome.INCONCLUSIVE for part in worst_parts(phases(pairs)))
+        phases = judge(*counted(pairs).values()) if judge is not None else ()
+        return any(part.outcome is Outcome.INCONCLUSIVE for part in worst_parts(phases))
 
     bench.cool_down()
     with bench.exclusively():
         if len(jobs) == 1:
-            ((side, runs),) = made.items()
-            alone = measure_alone(starter, plan)
-            return Measured({side: runs[0]}, {side: alone})
+            measure_alone(starter, plan)
+            return starter.runs, 0
         asked = None if judge is None else still_open
         timing = bench.measure_pairs(f"{title}, generation", starter, plan, asked)
-    pilots = {side: runs[0] for side, runs in made.items()}
-    return Measured(pilots, sides(timing.pairs), phases(timing.pairs), timing.throttled_pairs)
+    found = counted(timing.pairs)
+    return {side: [starter.runs[side][0], *found[side]] for side in found}, timing.throttled_pairs
 
 
 def figures(

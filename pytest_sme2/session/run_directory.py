@@ -120,9 +120,6 @@ def find_records(root: Path) -> Iterator[Path]:
     yield from sorted(path.parent for path in root.rglob(METRICS))
 
 
-# --- one run at a time ----------------------------------------------------------------------------
-
-
 def _make_ignored_folder(folder: Path) -> None:
     """Make a folder for results, which git then ignores. One that is there stays as it is."""
     if folder.is_dir() and any(folder.iterdir()):

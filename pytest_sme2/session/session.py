@@ -367,8 +367,6 @@ class Session:
         timing: Timing | None = self._known("timing", case)
         return None if timing is None else timing.measurement
 
-    # --- what it is compared with --------------------------------------------------------------
-
     def baseline(self, case: Case) -> Baseline | None:
         """The stored baseline; with ``--update-baselines`` nothing is compared with the old one."""
         if self.settings.update_baselines:
@@ -395,8 +393,6 @@ class Session:
     def state(self, case: Case) -> Mapping[str, str]:
         """What else of the device's state a reader of the case may want to know."""
         return self.bench.target.state()
-
-    # --- what is left behind -------------------------------------------------------------------
 
     def keep(self, case: Case, measured: CaseResult, checks: Iterable[Check]) -> Path:
         """Write the case's part of the run directory; returns its folder."""

@@ -144,10 +144,10 @@ class Versus:
             return compare_phases(log_ratios(old, new, steps), tokens, limit, self.family)
 
         jobs = {side: self._job(side, "generation/{}", generate=True) for side in self.sides}
-        found = measure_generations(self.bench, self.title, jobs, judge)
-        before, after = found.sides.values()
-        begins, hot = beginning(log_ratios(before, after, steps), tokens), found.throttled
-        return generation.check_against(found.phases, begins, limits, self.name, arm, hot)
+        runs, hot = measure_generations(self.bench, self.title, jobs, judge)
+        old, new = (of[1:] for of in runs.values())
+        begins = beginning(log_ratios(old, new, steps), tokens)
+        return generation.check_against(judge(old, new), begins, limits, self.name, arm, hot)
 
     def measure(self, threshold: float, budgets: int = 1) -> PairedTiming:
         """Interleaved pairs until the answer is clear or so many time budgets are used up."""

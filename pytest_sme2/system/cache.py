@@ -219,9 +219,6 @@ def put_in_place(made: Path, final: Path) -> None:
     made.rename(final)
 
 
-# --- what is in it, and removing it ---------------------------------------------------------------
-
-
 LIMIT_VARIABLE = "SME2_CACHE_LIMIT"
 DEFAULT_LIMIT = 10 * 10**9
 # Each kind is a folder of the cache, with the names that we give. What has another is not ours.

@@ -366,9 +366,6 @@ def _unwind_functions(data: bytes, header: LoadedPart) -> Iterator[Function]:
             yield Function(address, size, "")
 
 
-# --- what a phone needs of it ---------------------------------------------------------------------
-
-
 PHONE_PAGE_BYTES = 16384
 """The largest pages of a phone, from Android 15 on."""
 

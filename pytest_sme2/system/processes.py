@@ -122,8 +122,6 @@ def end_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
-# --- Ending programs whose starter was killed -----------------------------------------------------
-
 # Reads "+ GROUP" and "- GROUP" until the writer is gone, then ends the remaining groups. It is a
 # shell script, because it must outlive this process, start fast, and work on every system.
 _SHELL = """

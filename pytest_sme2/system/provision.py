@@ -133,9 +133,6 @@ def compiler_problem(cxx: str) -> str:
     return f"{cxx} is there but does not work. It says: {said.rstrip('.')}. {remedy}"
 
 
-# --- what is found, fetched or installed ----------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Provided:
     """One tool: where it is, or what its absence costs."""

@@ -234,9 +234,6 @@ def _logged(target: Target, runner: Runner, request: RunRequest, folder: Path) -
     return census
 
 
-# --- runs that were made before -------------------------------------------------------------------
-
-
 _RECORD = "remembered.json"
 # What a census and counts are made by: with other code, a run must be looked at again.
 _CODE = (

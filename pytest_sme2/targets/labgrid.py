@@ -395,9 +395,6 @@ def _server(phone: FarmDevice) -> AdbServer:
     return AdbServer(*parse_adb_server(phone.adb_server or ""))
 
 
-# --- whether a holder lives -----------------------------------------------------------------------
-
-
 def _name_of_this_process() -> tuple[str, contextlib.ExitStack]:
     """``HOST/USER.MACHINE.TOKEN``, and the lock that is held as long as this name counts."""
     token, lock = secrets.token_hex(8), contextlib.ExitStack()

@@ -46,24 +46,23 @@ class Starter:
     clock: Callable[[], float] = time.monotonic
     redo: Redo = lambda measure: measure()
     """For targets whose connection can be lost: it may measure again from the start."""
-    runs: Mapping[str, list[Run]] = field(default_factory=dict)
-    """By arm, those that ``starter_on`` has made so far."""
+    runs: dict[str, list[Run]] = field(default_factory=dict)
+    """By arm, those that were made so far; what was lost, or has no counterpart, is not there."""
 
     def start(self, order: Sequence[str], sampling: Sampling) -> dict[str, Run]:
         """In this order; all of them again where one was lost."""
         turn, in_turns = sampling.turn, self.in_turns
         how = {"warmup": sampling.warmup, "runs": sampling.runs}
-        made = {arm: len(of) for arm, of in self.runs.items()}
 
         def measure() -> dict[str, Run]:
-            # What was measured before another was lost has no counterpart.
-            for arm, number in made.items():
-                del self.runs[arm][number:]
             if in_turns is not None and turn is not None:
                 return in_turns(order, turn=turn, **how)
             return {arm: self.run_arm(arm, **how) for arm in order}
 
-        return self.redo(measure)
+        found = self.redo(measure)
+        for arm, run in found.items():
+            self.runs.setdefault(arm, []).append(run)
+        return found
 
     def pilot(self, arms: Sequence[str]) -> tuple[dict[str, Run], float, float]:
         """A short process of each arm, the seconds of a usual run, and those that a start costs.
@@ -104,14 +103,11 @@ def starter_on(
         request = replace(job.request, keep_outputs=first, **how)
         return replace(job, request=request, folder=job.folder / f"process_{number:03}")
 
-    def ended(arm: str, run: Run) -> Run:
-        runs[arm].append(run)
-        keep(arm, run)
-        return run
-
     def alone(arm: str, /, **how: Any) -> Run:
         job = next_job(arm, **how)
-        return ended(arm, target.run(job.runner, job.request, job.folder))
+        run = target.run(job.runner, job.request, job.folder)
+        keep(arm, run)
+        return run
 
     able = turns and all(job.runner.takes_turns for job in jobs.values())
     if not able or not isinstance(target, TakesTurns):
@@ -120,6 +116,8 @@ def starter_on(
 
     def together(arms: Sequence[str], /, **how: Any) -> dict[str, Run]:
         found = run_in_turns([next_job(arm, **how) for arm in arms])
-        return {arm: ended(arm, run) for arm, run in zip(arms, found, strict=True)}
+        for arm, run in zip(arms, found, strict=True):
+            keep(arm, run)
+        return dict(zip(arms, found, strict=True))
 
     return Starter(alone, together, clock, redo, runs)

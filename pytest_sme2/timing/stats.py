@@ -82,9 +82,6 @@ def signed_rank_p_value(values: ArrayLike, shift: float = 0.0) -> float:
     return float(min(1.0, probability[: negative + 1].sum()))
 
 
-# --- Hodges-Lehmann and its interval --------------------------------------------------------------
-
-
 def walsh_averages(values: ArrayLike) -> Floats:
     """The means of all pairs of values, each value with itself included; the last axis is used."""
     series = np.asarray(values, dtype=float)

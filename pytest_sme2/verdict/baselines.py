@@ -65,9 +65,6 @@ SYSTEM_FACTS = frozenset({"android", "build"})
 LOCK_NAME, LOCK_SECONDS = ".lock", 60.0
 
 
-# --- Where a baseline lies ------------------------------------------------------------------------
-
-
 def baseline_path(root: Path, model: str, variant: str, fingerprint: Fingerprint) -> Path:
     """``<target key>/<model>-<variant>.json``; a name with odd characters is escaped."""
     return root / safe_name(fingerprint.key) / file_name(model, variant)

@@ -101,9 +101,6 @@ class Gap:
         return f"{self.reason}: {self.case} on {self.device}: {what}{self.message}"
 
 
-# --- what a case is called, and what it is accepted with ------------------------------------------
-
-
 def device_of(fingerprint: Fingerprint) -> str:
     """A device stays the same one when its system is updated."""
     facts = tuple(fact for fact in fingerprint.facts if fact[0] not in SYSTEM_FACTS)

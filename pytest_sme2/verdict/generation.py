@@ -197,13 +197,10 @@ def check_against(
 def worst_parts(phases: Sequence[PhaseRatio]) -> list[PhaseRatio]:
     """Of each phase, the part that speaks for it."""
     order = (Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.PASS, Outcome.IMPROVED)
-    return [
-        min(
-            (part for part in phases if part.phase == phase),
-            key=lambda part: (order.index(part.outcome), -part.ratio.value),
-        )
-        for phase in PHASES
-    ]
+    worst: dict[str, PhaseRatio] = {}
+    for part in sorted(phases, key=lambda one: (order.index(one.outcome), -one.ratio.value)):
+        worst.setdefault(part.phase, part)
+    return [worst[phase] for phase in PHASES if phase in worst]
 
 
 def _check_worst(

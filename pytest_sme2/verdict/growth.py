@@ -134,9 +134,6 @@ def _grown_since(
     )
 
 
-# --- where the model has it -----------------------------------------------------------------------
-
-
 # These are about the measurement, not about an operator.
 _NOT_OF_AN_OPERATOR = ("evidence", "baseline")
 

@@ -212,9 +212,6 @@ def _log(larger: float, smaller: float) -> float:
     return math.inf if smaller <= 0 or math.isinf(larger) else math.log(larger / smaller)
 
 
-# --- a frontier in words --------------------------------------------------------------------------
-
-
 def arm_word(arm: Arm, sme1: bool) -> str:
     return "NEON" if arm is Arm.OFF else "SME1" if sme1 else "SME2"
 
@@ -308,9 +305,6 @@ def _growth(metric: str, new: int, old: int | None, limit: float) -> Check:
     if verdict is Outcome.REGRESSED:
         message += f" {UPDATE_HINT}"
     return Check(metric, verdict, message, old, new, "bytes", None, old * (1 + limit))
-
-
-# --- shares of end-to-end time --------------------------------------------------------------------
 
 
 def check_share(

@@ -186,9 +186,6 @@ def _against_sessions(
     return Check(metric, verdict, message, old, centre, "ns", interval, limit)
 
 
-# --- how much the machine can explain -------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Machine:
     """What is known of the machine now, and when the sessions were stored.

@@ -126,8 +126,6 @@ def test_shorter_vectors_need_more_outer_products(tmp_path: Path) -> None:
     assert short.vector_bits == 256
 
 
-# --- what the program sees ------------------------------------------------------------------------
-
 SEES = r"""
 #include <stdio.h>
 #include <stdlib.h>

@@ -55,9 +55,6 @@ def run_here(local_runner, tmp_path):
     )
 
 
-# --- what a run tells -----------------------------------------------------------------------------
-
-
 def test_run_reports_its_measurements(place, run_off, toy):
     run = run_off(toy, warmup=2, runs=3, keep_outputs=True)
     assert run.target == place[0].name

@@ -96,9 +96,6 @@ def test_all_of_it_compared_is_green(run: Run, stored: Path) -> None:
     result.stdout.fnmatch_lines(["contract: 10 of 10 lines compared"])
 
 
-# --- a run that is empty --------------------------------------------------------------------------
-
-
 def remove_models(project: Path) -> None:
     (project / "models" / "toy" / "model.py").unlink()
     (project / "models" / "toy").rmdir()
@@ -130,9 +127,6 @@ def test_strict_is_never_green_and_empty(
         remove_models(path)
     assert run().ret == pytest.ExitCode.OK
     fails(run("--sme2-strict"), words)
-
-
-# --- a run that compares less than was promised ---------------------------------------------------
 
 
 def rename_model(project: Path) -> None:
@@ -254,9 +248,6 @@ def test_a_figure_that_the_device_no_longer_measures_is_missed(run: Run, stored:
     assert "NOT_MEASURED: toy-fp32 on linux-4ddc968212d1: evidence: linux has no SME2" in said(
         result
     )
-
-
-# --- what else must not be green ------------------------------------------------------------------
 
 
 def test_a_refused_update_is_not_green(run: Run, stored: Path) -> None:

@@ -221,9 +221,6 @@ def test_bundle_of_another_program_is_not_used(
     assert "latency against bundle.tar.gz" not in metrics
 
 
-# --- surroundings that are not as they should be --------------------------------------------------
-
-
 def test_a_run_directory_in_use_is_refused_in_plain_words(
     run: Run, pytester: pytest.Pytester
 ) -> None:

@@ -165,9 +165,6 @@ def test_the_page_for_agents_is_short_and_true() -> None:
     assert {f"testenv:{name}" for name in told} <= {*tox_settings()}
 
 
-# --- the workflows that users copy: nobody else's code runs on their machines ---------------------
-
-
 def test_forks_do_not_run_on_a_machine_of_ones_own() -> None:
     workflow = read(TEMPLATES / "github-actions.yml")["jobs"]
     assert "self-hosted" in workflow["timing"]["runs-on"]

@@ -167,9 +167,6 @@ class DevicePool:
         return NoDeviceLeftError(f"No device is left. {told}.", retired=bool(retired))
 
 
-# --- the lease on the phone -----------------------------------------------------------------------
-
-
 # Beside the folder that gets cleaned, so that cleaning does not remove it.
 CLAIM = "/data/local/tmp/pytest-sme2-lease.json"
 # A machine that is switched off cannot remove its claim. It renews it before every run.

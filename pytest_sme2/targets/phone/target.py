@@ -369,9 +369,6 @@ class AndroidTarget(Target):
             self.power.restore()
 
 
-# --- for somebody who sees a phone for the first time ---------------------------------------------
-
-
 # Every part may be missing or forbidden on a phone.
 _READ = (
     "getconf PAGE_SIZE || grep -m1 KernelPageSize /proc/self/smaps",

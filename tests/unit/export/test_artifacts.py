@@ -107,8 +107,6 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-# --- every variant runs and agrees ----------------------------------------------------------------
-
 Differences = Callable[[Artifact], list[tuple[float, float, bool]]]
 
 

@@ -270,9 +270,6 @@ def test_workers_at_the_same_time_build_once(build, tmp_path):
     assert len(found) == build.calls == 1
 
 
-# --- what is executed from the cache --------------------------------------------------------------
-
-
 def test_changed_runner_is_built_again(tmp_path: Path) -> None:
     folder = tmp_path / "runners" / "x"
     folder.mkdir(parents=True)
@@ -290,9 +287,6 @@ def test_changed_runner_is_built_again(tmp_path: Path) -> None:
     for text in ("", "[", "[]", '{"files": 3}', '{"executorch": "1"}'):
         record.write_text(text)
         assert not runners._is_whole(folder, tmp_path)
-
-
-# --- what came with the compiler ------------------------------------------------------------------
 
 
 def with_files(folder: Path, files: dict[str, str], compiler: str = "g++ 12") -> Sme2Runner:

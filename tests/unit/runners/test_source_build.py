@@ -306,8 +306,6 @@ def test_kernels_of_a_binary_are_found_by_symbols(tmp_path: Path) -> None:
     assert source_build.families_in(tmp_path / "macho") is None
 
 
-# --- From end to end, with CMake and Ninja but a tree of one file ---------------------------------
-
 native = pytest.mark.skipif(
     sys.platform != "linux" or shutil.which("g++") is None, reason="needs a native g++"
 )

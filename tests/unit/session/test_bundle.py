@@ -341,9 +341,6 @@ def test_what_was_changed_after_unpacking_is_unpacked_again(
     assert {path.name for path in again.runner.folder.iterdir()} == FILES
 
 
-# --- bundles made to do harm ----------------------------------------------------------------------
-
-
 def test_a_header_that_unpacks_to_too_much_is_refused(tmp_path: Path, cache: Path) -> None:
     header = tarfile.TarInfo("header")
     header.type, header.size = tarfile.XHDTYPE, 8**11 - 1
@@ -405,9 +402,6 @@ def test_a_small_bundle_that_would_fill_the_disk_is_refused(
     rewrite(bundle, listed("runner/libexecutorch.so", bytes(10_000_000)))
     refused(bundle, cache, r"it unpacks to \d+ MiB, and \d+ MiB is the most")
     assert not list(cache.rglob("libexecutorch.so"))
-
-
-# --- the package for phones -----------------------------------------------------------------------
 
 
 def test_every_file_is_in_the_record_with_its_hash(bundle: Path, tmp_path: Path) -> None:

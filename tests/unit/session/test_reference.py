@@ -175,9 +175,6 @@ def test_bundle_is_used_only_for_the_program_and_the_runner_that_the_baseline_me
         assert baseline_reference(other, 1, here, bundle) is None
 
 
-# --- what a baseline measured, in the cache -------------------------------------------------------
-
-
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
     """Two programs of a name, a damaged one, and a runner."""

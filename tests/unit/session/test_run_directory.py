@@ -61,9 +61,6 @@ def test_a_damaged_dump_is_named_once_and_a_bottomless_manifest(tmp_path: Path) 
     assert "cannot be read" in problems[MANIFEST]
 
 
-# --- one run at a time ----------------------------------------------------------------------------
-
-
 def test_another_run_is_refused_and_named(tmp_path: Path) -> None:
     first = RunLock(tmp_path / "out", "run-1")
     with pytest.raises(UsageError, match=r"out is in use by another run \(run-1\).*--sme2-out"):

@@ -100,8 +100,6 @@ def test_members_of_a_group_share_a_cache(planted: Path, monkeypatch: pytest.Mon
             trusted(planted, folder)
 
 
-# --- what is removed, and what stays --------------------------------------------------------------
-
 DAY = 86400
 
 

@@ -178,9 +178,6 @@ def test_reasons(said: str, reason: str) -> None:
     assert reason_of(said).startswith(reason)
 
 
-# --- what a package holds -------------------------------------------------------------------------
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "inside" / "unpacked"

@@ -146,9 +146,6 @@ def test_a_holders_name_is_printed_without_its_escape_sequences(file: Path) -> N
     assert "of [2Jann, since" in holder_of(file)
 
 
-# --- one for the machine --------------------------------------------------------------------------
-
-
 def test_all_users_find_and_may_open_the_same_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

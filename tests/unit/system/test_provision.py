@@ -111,9 +111,6 @@ def test_hints_for_other_systems(
     assert hint in provision.install_hint(tool)
 
 
-# --- what a runner is built with ------------------------------------------------------------------
-
-
 def program(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{text}\n")
@@ -228,8 +225,6 @@ def test_missing_library_says_what_to_install(tmp_path):
     with pytest.raises(BuildError, match=r"did not find .*libc\.so\.6.*g\+\+-aarch64-linux-gnu"):
         sme2.library_file(compiler, "libc.so.6")
 
-
-# --- sources that can be tried alone --------------------------------------------------------------
 
 DRIVER = r"""
 #include <cstdio>

@@ -242,9 +242,6 @@ def test_emulated_runs_share_one_key():
     assert EmulatedTarget(QEMU).fingerprint().key == "emulated"
 
 
-# --- how a process ended --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("finished", "told"),
     [

@@ -21,8 +21,6 @@ from pytest_sme2.timing.sampling import Sampling, SamplingPlan
 from tests.support.pretended_machine import ARTIFACT, Machine, make_run
 from tests.support.pretended_target import PretendedRunner
 
-# --- outcomes and stopping ------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize(
     ("slowdown", "outcome"),
@@ -413,9 +411,6 @@ def test_equal_labels_are_refused():
         measure_pairs(Starter(Machine()), "A", "A")
 
 
-# --- what a phone can do to a measurement ---------------------------------------------------------
-
-
 def hot(*processes):
     """The device slowed itself down in these processes; in all of them where none is named."""
     return lambda machine, arm, run: replace(
@@ -631,9 +626,6 @@ def test_a_small_budget_pays_for_what_a_turn_begins_with():
     plain = sampling.choose_sampling(0.002, 0.0, 2.0, plan)
     with_lead = sampling.choose_sampling(0.002, 0.0, 2.0, plan, Turn(1, lead=1))
     assert with_lead.runs < plain.runs
-
-
-# --- blocks beside short turns --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("carried", "seen"), [(1.0, False), (1.08, True)])

@@ -67,9 +67,6 @@ def test_p_value_is_a_probability_however_many_halves_were_added(pairs):
     assert stats.signed_rank_p_value(-np.arange(1.0, pairs + 1)) == 1.0
 
 
-# --- Hodges-Lehmann and its interval --------------------------------------------------------------
-
-
 def test_hodges_lehmann_of_a_known_series():
     # Hollander and Wolfe's depression data (example 3.1): the estimate they print is -0.46.
     before = [1.83, 0.50, 1.62, 2.48, 1.68, 1.88, 1.55, 3.06, 1.30]

@@ -187,9 +187,6 @@ def test_any_baseline_survives_the_file(known: Baseline) -> None:
     assert render(parse(text, PATH)) == text
 
 
-# --- reading what is damaged, newer, or somebody else's -------------------------------------------
-
-
 @pytest.mark.parametrize(
     "content",
     [

@@ -147,9 +147,6 @@ def test_emulated_times_are_never_compared() -> None:
     assert check_frontier(emulated(), None, LIMITS).verdict is Outcome.INVALID
 
 
-# --- what a baseline keeps ------------------------------------------------------------------------
-
-
 def test_a_baseline_keeps_a_frontier_and_a_diff_says_so() -> None:
     new, changed = update(None, measured(frontier=frontier()))
     assert new.frontier.best == {Arm.ON: 2, Arm.OFF: 4}
