@@ -98,16 +98,11 @@ def check_phases(
     measured: CaseResult, baseline: Baseline | None, limits: Limits, arm: Arm
 ) -> list[Check]:
     """The phases of a generation on one arm against the sessions; none where none was timed."""
+    phases = {} if measured.generation is None else measured.generation.phases_ns
+    given = (measured, baseline, limits.max_regression, arm)
     return [
-        _against_sessions(
-            f"{phase} latency",
-            partial(_phase_times, phase),
-            measured,
-            baseline,
-            limits.max_regression,
-            arm,
-        )
-        for phase in ({} if measured.generation is None else measured.generation.phases_ns)
+        _against_sessions(f"{phase} latency", partial(_phase_times, phase), *given)
+        for phase in phases
     ]
 
 

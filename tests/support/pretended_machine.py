@@ -70,7 +70,7 @@ class Machine:
         return self.change(self, arm, make_run(wall, cpu, self.threads))
 
     def measure(self, **choices: Any) -> PairedTiming:
-        progress = choices.pop("progress", None)
+        told = [choices.pop(name, None) for name in ("progress", "still_open")]
         how = {key: choices.pop(key) for key in ("in_turns", "redo") if key in choices}
         starter = Starter(self, clock=self.clock, **how)
-        return measure_pairs(starter, "A", "B", SamplingPlan(**choices), progress)
+        return measure_pairs(starter, "A", "B", SamplingPlan(**choices), *told)

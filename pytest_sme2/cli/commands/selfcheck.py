@@ -113,8 +113,7 @@ def format_summary(result: SelfCheck) -> str:
 def to_document(result: SelfCheck) -> dict[str, Any]:
     """Everything, raw process medians included."""
     return {
-        "target": result.target,
-        "threshold": result.threshold,
+        **dataclasses.asdict(result),
         "verdicts": len(result.measurements),
         "false_alarms": result.false_alarms,
         "inconclusive": result.count(Outcome.INCONCLUSIVE),
@@ -123,5 +122,4 @@ def to_document(result: SelfCheck) -> dict[str, Any]:
         "pairs": result.pairs,
         "dropped": result.dropped,
         "advice": list(result.advice),
-        "measurements": [dataclasses.asdict(entry) for entry in result.measurements],
     }

@@ -51,8 +51,7 @@ def test_a_spell_of_noise_that_strikes_both_turns_is_no_difference() -> None:
     old, new = run((10, 10, 30, 40, 10, 10)), run((11, 10, 33, 40, 11, 10))
     old, new = (replace(one, request=replace(one.request, turn=turn)) for one in (old, new))
     assert np.exp(log_ratios([old], [new], 2))[0].tolist() == pytest.approx([1.1, 1])
-    # A spell that began before the reference's second turn, and ended before the candidate's.
-    old = replace(old, step_wall_ns=(10, 10, 30, 40, 10, 10))
+    # One that struck the reference's second turns alone.
     new = replace(new, step_wall_ns=(11, 10, 11, 10, 11, 10))
     assert np.exp(log_ratios([old], [new], 2))[0].tolist() == pytest.approx([1.1, 1])
 

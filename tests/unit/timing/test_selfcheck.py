@@ -25,9 +25,8 @@ def no_governor(monkeypatch, tmp_path):
 
 
 def check(machine, seconds=60.0, **choices):
-    return selfcheck.check_machine(
-        Starter(machine, clock=machine.clock), "linux", seconds=seconds, **choices
-    )
+    starter = Starter(machine, clock=machine.clock)
+    return selfcheck.check_machine(starter, "linux", seconds=seconds, **choices)
 
 
 def test_a_quiet_machine_is_called_quiet():
