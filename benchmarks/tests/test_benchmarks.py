@@ -14,6 +14,7 @@ from benchmarks import __main__ as command
 from benchmarks import harness
 from benchmarks.__main__ import BENCHMARKS, BY_NAME, chosen
 from benchmarks.first_insight import INSIGHT, MODEL, readme_block
+from benchmarks.generation import right
 from benchmarks.harness import ROOT, Benchmark, Claim, clean_claims, finish, told
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.session.run_directory import read_record
@@ -54,6 +55,24 @@ def test_a_limit_is_met_or_not(value, limit, least, met):
 )
 def test_figures_are_told_in_three_digits(value, unit, text):
     assert told(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "where", "slower", "counts"),
+    [
+        ("PASS INCONCLUSIVE", 0, "", True),
+        ("PASS SUSPECTED", 0, "", False),
+        ("REGRESSED PASS", 0, "prefill", True),
+        ("SUSPECTED PASS", 0, "prefill", False),
+        ("PASS REGRESSED", 514, "decode", True),
+        ("PASS REGRESSED", 515, "decode", False),
+        ("REGRESSED REGRESSED", 512, "decode", False),
+    ],
+)
+def test_a_slower_phase_counts_where_it_alone_is_named(verdicts, where, slower, counts):
+    phases = dict(zip(("prefill", "decode"), verdicts.split(), strict=True))
+    entry = {"phases": {phase: [verdict] for phase, verdict in phases.items()}, "where": where}
+    assert right(entry, slower, 512 if slower == "decode" else 0) is counts
 
 
 def test_claims_are_stored_and_read_again(tmp_path, capsys):
