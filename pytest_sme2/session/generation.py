@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 BUDGETS = 2
 """A phase is shorter than the whole, and so is noisier."""
+WARMUP = 1
+"""Each step of a generation warms up the next."""
 Judge = Callable[[Sequence[Run], Sequence[Run]], list[PhaseRatio]]
 """What pairs of processes, the reference's and the candidate's, say of each phase."""
 
@@ -142,7 +144,8 @@ def measure_generations(
         for side, job in jobs.items()
     }
     budgets = 1 if judge is None else BUDGETS
-    plan = bench.plan(budget_seconds=budgets * bench.settings.budget_seconds)
+    seconds = budgets * bench.settings.budget_seconds
+    plan = bench.plan(budget_seconds=seconds, warmup=WARMUP)
     starter = bench.starter(kept)
 
     def counted(pairs: Sequence[PairSample]) -> dict[str, list[Run]]:
