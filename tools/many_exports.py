@@ -32,25 +32,23 @@ _BOOTSTRAP = (
 )
 
 
+@dataclass
 class ManyExports:
     """The child, started with the first request."""
 
-    def __init__(self, module: str, log: Path, python_path: Path | None, say: Say) -> None:
-        """``module`` has a ``main`` that calls ``serve``.
-
-        ``python_path`` has the Python package of a wheel that is not the installed one.
-        """
-        self._module = module
-        self._log = log
-        self._python_path = python_path
-        self._say = say
-        self._child: subprocess.Popen[str] | None = None
+    module: str
+    """It has a ``main`` that calls ``serve``."""
+    log: Path
+    python_path: Path | None
+    """It has the Python package of a wheel that is not the installed one."""
+    say: Say
+    child: subprocess.Popen[str] | None = None
 
     def export(self, request: Mapping[str, Any], folder: Path) -> None:
         """Fill ``folder``. What ends the child is recorded there, and the next gets another one."""
-        if self._child is None:
-            self._child = self._started()
-        asking, answering = self._child.stdin, self._child.stdout
+        if self.child is None:
+            self.child = self._started()
+        asking, answering = self.child.stdin, self.child.stdout
         if asking is None or answering is None:
             raise RuntimeError("the child has no pipes")
         answer = ""
@@ -65,14 +63,14 @@ class ManyExports:
             (folder / RECORD).write_text(text, "utf-8")
 
     def _started(self) -> subprocess.Popen[str]:
-        self._say("starting to export")
-        self._log.parent.mkdir(parents=True, exist_ok=True)
+        self.say("starting to export")
+        self.log.parent.mkdir(parents=True, exist_ok=True)
         paths = [str(Path(name).absolute()) for name in sys.path]
-        if self._python_path is not None:
-            paths.insert(0, str(self._python_path))
-        with self._log.open("ab") as log:
+        if self.python_path is not None:
+            paths.insert(0, str(self.python_path))
+        with self.log.open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-c", _BOOTSTRAP, json.dumps(paths), self._module],
+                [sys.executable, "-c", _BOOTSTRAP, json.dumps(paths), self.module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -81,10 +79,10 @@ class ManyExports:
             )
 
     def close(self) -> None:
-        if self._child is not None:
-            with self._child as child, contextlib.suppress(BrokenPipeError):
+        if self.child is not None:
+            with self.child as child, contextlib.suppress(BrokenPipeError):
                 child.kill()
-            self._child = None
+            self.child = None
 
 
 @dataclass(frozen=True)

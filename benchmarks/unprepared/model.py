@@ -258,23 +258,17 @@ class UnetModel(Network):
 
 @register_model("wav2vec2", variants=VARIANTS)
 class Wav2vec2Model(
-    Transformer,
-    name="Wav2Vec2Model",
-    **_SOUND,
-    num_conv_pos_embeddings=16,
+    Transformer, name="Wav2Vec2Model", **_SOUND, num_conv_pos_embeddings=16,
     num_conv_pos_embedding_groups=4,
-):
+):  # fmt: skip
     inputs = staticmethod(sound)
 
 
 @register_model("conformer", variants=VARIANTS)
 class ConformerModel(
-    Transformer,
-    name="Wav2Vec2ConformerModel",
-    **_SOUND,
-    conv_depthwise_kernel_size=7,
+    Transformer, name="Wav2Vec2ConformerModel", **_SOUND, conv_depthwise_kernel_size=7,
     position_embeddings_type="rotary",
-):
+):  # fmt: skip
     inputs = staticmethod(sound)
 
 
@@ -316,11 +310,7 @@ class GemmaModel(Transformer, name="GemmaForCausalLM", **_DECODER, head_dim=16):
 
 @register_model("mixtral", variants=VARIANTS)
 class MixtralModel(
-    Transformer,
-    name="MixtralForCausalLM",
-    **_DECODER,
-    num_local_experts=4,
-    num_experts_per_tok=2,
+    Transformer, name="MixtralForCausalLM", **_DECODER, num_local_experts=4, num_experts_per_tok=2
 ):
     inputs = staticmethod(words)
 

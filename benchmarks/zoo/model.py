@@ -92,12 +92,9 @@ class VisionTransformer(Image):
         from transformers import ViTConfig, ViTModel
 
         config = ViTConfig(
-            hidden_size=192,
-            num_hidden_layers=2,
-            num_attention_heads=3,
-            intermediate_size=768,
+            hidden_size=192, num_hidden_layers=2, num_attention_heads=3, intermediate_size=768,
             image_size=self.size,
-        )
+        )  # fmt: skip
         return First(ViTModel(config, add_pooling_layer=False))
 
 
@@ -108,12 +105,9 @@ class WhisperSpeech:
         from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
         config = WhisperConfig(
-            d_model=128,
-            encoder_layers=2,
-            encoder_attention_heads=4,
-            encoder_ffn_dim=512,
+            d_model=128, encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=512,
             max_source_positions=50,
-        )
+        )  # fmt: skip
         return First(WhisperEncoder(config))
 
     def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
@@ -137,15 +131,10 @@ class Qwen2(Words):
         from transformers import Qwen2Config, Qwen2ForCausalLM
 
         config = Qwen2Config(
-            hidden_size=128,
-            intermediate_size=352,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            vocab_size=VOCABULARY,
-            max_position_embeddings=64,
+            hidden_size=128, intermediate_size=352, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, vocab_size=VOCABULARY, max_position_embeddings=64,
             use_cache=False,
-        )
+        )  # fmt: skip
         return First(Qwen2ForCausalLM(config))
 
 
@@ -240,12 +229,9 @@ class Bert(Words):
         from transformers import BertConfig, BertModel
 
         config = BertConfig(
-            hidden_size=128,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=512,
+            hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512,
             vocab_size=VOCABULARY,
-        )
+        )  # fmt: skip
         return First(BertModel(config, add_pooling_layer=False))
 
 

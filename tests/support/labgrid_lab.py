@@ -97,11 +97,6 @@ class LabgridLab:
         )
         self.exporters = [self._exporter(index, name) for index, name in enumerate(HOSTS)]
 
-    @property
-    def separate(self) -> bool:
-        """Whether each exporter has a network of its own, which only root can make."""
-        return all(name for name, _, _ in self._networks)
-
     def _network(self, index: int) -> tuple[str, str, str]:
         """The name of a network, and the addresses of this machine and of the other in it."""
         name = f"sme2-{os.getpid()}-{index}"

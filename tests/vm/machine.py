@@ -175,7 +175,6 @@ class Machine:
     """A running phone."""
 
     device: AdbDevice
-    boot_seconds: float
     console: Path
 
 
@@ -203,7 +202,6 @@ def boot(folder: Path, options: str = "") -> Iterator[Machine]:
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder)}
     quiet = {"ADB_MDNS": "0", "ADB_USB": "0", "ADB_EMU": "0", **parts.environment}
     adb = [str(parts.adb), "-P", str(server_port), "server", "nodaemon"]
-    started = time.monotonic()
     with (
         (folder / "qemu.log").open("wb") as log,
         _running(command, log, environment) as machine,
@@ -212,7 +210,7 @@ def boot(folder: Path, options: str = "") -> Iterator[Machine]:
         server = AdbServer("127.0.0.1", server_port)
         serial = f"127.0.0.1:{port}"
         _wait(server, serial, machine, folder)
-        yield Machine(AdbDevice(server, serial), time.monotonic() - started, console)
+        yield Machine(AdbDevice(server, serial), console)
 
 
 def _wait(server: AdbServer, serial: str, machine: subprocess.Popen[bytes], folder: Path) -> None:

@@ -76,16 +76,14 @@ def batch_programs(seed: int, number: int) -> list[RandomProgram]:
     return [draw(seed, number * BATCH + index, data_type) for index in range(BATCH)]
 
 
+@dataclass
 class Sweep:
     """Runs batches of programs. ``close`` ends the process that exports."""
 
-    def __init__(
-        self, exports: ManyExports, targets: Sequence[EmulatedTarget], runner: Runner
-    ) -> None:
-        """``targets`` are the CPUs, each with SME2 on and off."""
-        self._exports = exports
-        self._targets = targets
-        self._runner = runner
+    exports: ManyExports
+    targets: Sequence[EmulatedTarget]
+    """The CPUs, each with SME2 on and off."""
+    runner: Runner
 
     def batch(self, seed: int, number: int) -> BatchResult:
         """The programs of one batch; data types take turns."""
@@ -106,8 +104,8 @@ class Sweep:
 
     def shrunk(self, found: Difference) -> Difference:
         """The smallest program that was seen to differ in the same way."""
-        targets = [target for target in self._targets if str(target.cpu) == found.cpu]
-        quick = Sweep(self._exports, targets, self._runner)
+        targets = [target for target in self.targets if str(target.cpu) == found.cpu]
+        quick = Sweep(self.exports, targets, self.runner)
         seen = {found.program: found}
 
         def first(candidates: list[RandomProgram]) -> RandomProgram | None:
@@ -121,7 +119,7 @@ class Sweep:
         return seen[shrink(found.program, first)]
 
     def close(self) -> None:
-        self._exports.close()
+        self.exports.close()
 
     def _differences(
         self, programs: Sequence[RandomProgram], tally: _Tally
@@ -148,7 +146,7 @@ class Sweep:
         self, programs: Sequence[RandomProgram], folder: Path
     ) -> tuple[Artifact | None, str]:
         """One program of all of them, or why there is none."""
-        self._exports.export({"programs": [asdict(program) for program in programs]}, folder)
+        self.exports.export({"programs": [asdict(program) for program in programs]}, folder)
         record = read_record(folder)
         if record.problem:
             return None, record.problem
@@ -164,7 +162,7 @@ class Sweep:
         """What differs, at most one for each program; None where a run of several ended early."""
         found: dict[int, Difference] = {}
         off: dict[str, Run] = {}
-        for target in self._targets:
+        for target in self.targets:
             runs = {}
             for arm in (Arm.OFF, Arm.ON):
                 model = target.cpu.model(arm)
@@ -178,7 +176,7 @@ class Sweep:
                     return [Difference(programs[0], "crash", str(target.cpu), arm, text)]
                 if arm is Arm.OFF:
                     off[model] = runs[arm]
-            if tally is not None and target is self._targets[0]:
+            if tally is not None and target is self.targets[0]:
                 self._count(runs[Arm.ON], artifact, tally)
             for index, kind, arm, text in _judged(artifact, runs):
                 seen = Difference(programs[index], kind, str(target.cpu), arm, text)
@@ -192,12 +190,12 @@ class Sweep:
             arm,
             warmup=0,
             runs=1,
-            traced=target is self._targets[0] and arm is Arm.ON,
+            traced=target is self.targets[0] and arm is Arm.ON,
             keep_outputs=True,
             timeout_seconds=_RUN_SECONDS,
         )
         place = folder / target.cpu.model(arm).replace(",", "-").replace("=", "-")
-        return target.run(self._runner, request, place)
+        return target.run(self.runner, request, place)
 
     def _count(self, run: Run, artifact: Artifact, tally: _Tally) -> None:
         if run.etdump is None:
