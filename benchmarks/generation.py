@@ -3,8 +3,8 @@
     python -m benchmarks.generation [--quick] [--trials N] [--json FILE]    # an hour; it resumes
 
 Real generations of a random Llama of 33 million parameters on this machine, in pairs that take
-turns, judged by ``check_against`` with a limit of 5 %. The slowdown is planted: a library before the
-runner waits for a tenth of each step's time, in the prompt only, in new tokens only, or from a
+turns, judged by ``check_against`` with a limit of 5 %. The slowdown is planted: a library before
+the runner waits for a tenth of each step's time, in the prompt only, in new tokens only, or from a
 context of 512 on. With --quick it is ``tiny_llama``, and one trial each: it shows that all of it
 works, and no figure.
 """
