@@ -115,9 +115,10 @@ def starter_on(
     run_in_turns = target.run_in_turns
 
     def together(arms: Sequence[str], /, **how: Any) -> dict[str, Run]:
-        found = run_in_turns([next_job(arm, **how) for arm in arms])
-        for arm, run in zip(arms, found, strict=True):
+        made = run_in_turns([next_job(arm, **how) for arm in arms])
+        found = dict(zip(arms, made, strict=True))
+        for arm, run in found.items():
             keep(arm, run)
-        return dict(zip(arms, found, strict=True))
+        return found
 
     return Starter(alone, together, clock, redo, runs)
