@@ -15,6 +15,7 @@ from pytest_sme2.cli.experiment_file import Experiment, ExperimentPlan, Key
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.profile.beside import SHAPES, beside, keep_shapes
 from pytest_sme2.report.csv_files import write_summary
+from pytest_sme2.report.history import project_commit
 from pytest_sme2.report.markdown import run_report
 from pytest_sme2.report.writing import model_stem, pipeline_summary, write_case
 from pytest_sme2.results import FORWARD, PAIR, Arm, KernelCensus, Run, RunRequest
@@ -119,7 +120,7 @@ def run_plan(
             folder = session.keep(case, session.measured(case, timed=False), ())
             record = replace(read_record(folder), reproduce=command)
             write_record(folder, record)
-            write_case(folder, record)
+            write_case(folder, record, commit=project_commit())
             cases.append((folder, record))
         if cases:
             results = [_result(session.out, found) for found in done.values()]

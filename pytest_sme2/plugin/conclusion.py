@@ -12,7 +12,7 @@ from pytest_sme2.errors import BaselineError, Sme2Error
 from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.report.baseline_update import Update, unaccepted, update_lines
 from pytest_sme2.report.comment import FORMATS
-from pytest_sme2.report.history import write_history
+from pytest_sme2.report.history import project_commit, write_history
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.text import WIDTH
 from pytest_sme2.report.writing import write_case, write_run
@@ -57,7 +57,9 @@ def conclude_run(
             if outcome is Outcome.STORED:
                 stored[folder] = record
             write_record(folder, record)
-            write_case(folder, record, rules=settings.rules, command=command)
+            write_case(
+                folder, record, rules=settings.rules, command=command, commit=project_commit()
+            )
         except (Sme2Error, OSError) as error:
             problems.append(f"{case}: {error}")
             continue
@@ -163,6 +165,6 @@ def _write_reports(
             write_text(written[-1], FORMATS[form](list(records.values())))
     lines = [f"report: {path}" for path in written]
     if settings.history is not None:
-        added = write_history(settings.history.resolve(), list(records.values()))
+        added = write_history(settings.history.resolve(), list(records.values()), project_commit())
         lines += [] if added is None else [f"history: {added}"]
     return lines if verbosity >= 0 else []

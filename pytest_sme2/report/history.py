@@ -30,29 +30,27 @@ from pytest_sme2.timing.stats import centre_interval
 
 # GitHub Actions, GitLab CI.
 _VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA")
-_DIGITS = 12
+DIGITS = 12
 # A report does not wait for long.
 _SECONDS = 10.0
 
 
 @functools.cache
 def project_commit() -> str | None:
-    """Its first digits, with a ``+`` where files are changed; None where there is no commit."""
+    """Its first digits, with a ``+`` where files are changed; None where there is no commit.
+
+    Only for what measures: git runs programs that the configuration of its folder names, and a
+    folder that is merely read may be somebody else's.
+    """
     for name in _VARIABLES:
         value = os.environ.get(name, "")
         if re.fullmatch("[0-9a-f]{40,64}", value):
-            return value[:_DIGITS]
+            return value[:DIGITS]
     commit = _git("rev-parse", "HEAD")
     if commit is None or not re.fullmatch("[0-9a-f]{40,64}", commit):
         return None
     changed = _git("status", "--porcelain", "--untracked-files=no")
-    return commit[:_DIGITS] + ("+" if changed else "")
-
-
-def resolved(revision: str) -> str | None:
-    """The first digits of the commit that a tag or a branch is; None where git knows none."""
-    commit = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
-    return commit and commit[:_DIGITS]
+    return commit[:DIGITS] + ("+" if changed else "")
 
 
 def _git(*words: str) -> str | None:
@@ -214,18 +212,14 @@ _TABLES = {
 }
 
 
-def write_history(
-    folder: Path, records: Sequence[CaseRecord], commit: str | None = None
-) -> Path | None:
+def write_history(folder: Path, records: Sequence[CaseRecord], commit: str | None) -> Path | None:
     """Add this run, or write it anew; it is there whole or not at all. None without any figures.
 
-    What could not be exported has none to compare with later ones. ``commit`` is that of a run
-    that was made elsewhere.
+    What could not be exported has none to compare with later ones. ``commit`` is what was measured.
     """
     made = [record for record in records if record.measured.structures]
     if not made:
         return None
-    commit = commit or project_commit()
     path = folder / FILE
     add_records(path, [history_record(record, commit) for record in made])
     return path

@@ -18,7 +18,6 @@ from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.report.cost import cost_summary, cost_tables
 from pytest_sme2.report.csv_files import csv_text, write_experiment, write_summary
 from pytest_sme2.report.findings import run_findings
-from pytest_sme2.report.history import project_commit
 from pytest_sme2.report.markdown import case_report, pipeline_markdown, run_report, step_summary
 from pytest_sme2.report.perfetto import Track, trace_document
 from pytest_sme2.report.versus_baseline import outcome_of
@@ -46,9 +45,17 @@ def model_stem(record: CaseRecord) -> str:
 
 
 def write_case(
-    folder: Path, record: CaseRecord, *, rules: Sequence[Rule] = (), command: Sequence[str] = ()
+    folder: Path,
+    record: CaseRecord,
+    *,
+    rules: Sequence[Rule] = (),
+    command: Sequence[str] = (),
+    commit: str | None = None,
 ) -> None:
-    """Everything about one case that can be made from its ETDumps and its metrics."""
+    """Everything about one case that can be made from its ETDumps and its metrics.
+
+    Who measured it names the commit; who only reads a run directory names none and asks no git.
+    """
     analyses = {}
     for arm, dump in record.etdumps.items():
         name, census = Path(dump).with_suffix("").as_posix(), record.measured.kernels.get(arm)
@@ -67,7 +74,7 @@ def write_case(
     write_text(folder / REPORT, case_report(record))
     trace = trace_document(record_tracks(folder, record, rules=rules))
     write_text(folder / TRACE, json.dumps(trace, separators=(",", ":")))
-    made = manifest(folder, record, command)
+    made = {**manifest(folder, record, command), "commit": commit}
     write_json(folder / MANIFEST, {**made, **_of_its_making(folder, record)})
 
 
@@ -140,7 +147,6 @@ def manifest(folder: Path, record: CaseRecord, command: Sequence[str] = ()) -> d
     return {
         "schema": MANIFEST_SCHEMA,
         "case": record.id,
-        "commit": project_commit(),
         "model": measured.model,
         "variant": measured.variant,
         "weights": measured.weights,

@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_sme2.cli.options import Arguments, chosen, shared, show
 from pytest_sme2.errors import UsageError
-from pytest_sme2.report.history import HistoryRecord, read_history, resolved
+from pytest_sme2.report.history import DIGITS, HistoryRecord, read_history
 from pytest_sme2.report.history_events import Event, events, only, size_of
 from pytest_sme2.report.history_page import history_page
 from pytest_sme2.report.history_series import (
@@ -47,7 +47,7 @@ ARGUMENTS: Arguments = {
     "--fail-on [step=]PERCENT|gate...": "exit with 1 where a figure got worse by more, all changes "
     "added up, or in one step, or by more than the gate's limits allow; may be repeated",
     "--window N": "for --fail-on PERCENT: only the last runs (default: all)",
-    "--since COMMIT": "only what changed after this one, as a release",
+    "--since COMMIT": 'only what changed after this one, as "$(git rev-parse v1.0)"',
     "--json": "print all changes as JSON",
     **shared("baseline-dir", "limit"),
 }
@@ -119,12 +119,15 @@ def _renamed(records: Sequence[HistoryRecord], texts: Sequence[str]) -> Iterator
 
 
 def _commit(records: Sequence[HistoryRecord], text: str) -> str:
-    """As runs are recorded; a tag or a branch is looked up."""
-    for name in filter(None, (text, resolved(text))):
-        found = (record.commit for record in records if (record.commit or "").startswith(name))
-        if (commit := next(found, None)) is not None:
-            return commit
-    raise UsageError(f"--since: no run is of the commit {text}.")
+    """As runs are recorded."""
+    name = text[:DIGITS] if re.fullmatch("[0-9a-f]{40,64}", text) else text
+    found = (record.commit for record in records if (record.commit or "").startswith(name))
+    if (commit := next(found, None)) is not None:
+        return commit
+    raise UsageError(
+        f"--since: no run is of the commit {text}. git knows what a tag or a branch is: "
+        '--since "$(git rev-parse TAG)".'
+    )
 
 
 def _worse(

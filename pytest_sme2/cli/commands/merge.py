@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         write_text(arguments.junit, junit_text(merged.tests))
     if history is not None:
         commits = {measured_commit(folder) for folder, _ in merged.cases}
-        write_history(history, records, commits.pop() if len(commits) == 1 else None)
+        write_history(history, records, (commits.pop() or None) if len(commits) == 1 else None)
     if arguments.comment is not None:
         write_text(arguments.comment, comment_text(records))
     outcomes = Counter(test.outcome for test in merged.tests.values())

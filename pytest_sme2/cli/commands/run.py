@@ -29,6 +29,7 @@ from pytest_sme2.cli.options import (
 from pytest_sme2.errors import EvidenceError, RunError, UsageError
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.report.case_summary import summarize
+from pytest_sme2.report.history import project_commit
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.text import aligned
 from pytest_sme2.report.writing import write_case
@@ -137,7 +138,7 @@ def run_model(arguments: argparse.Namespace) -> int:
         checks = output_checks(measured, limits)
         folder = session.keep(case, measured, checks)
         record = read_record(folder)
-        write_case(folder, record)
+        write_case(folder, record, commit=project_commit())
         # While the device is still held: asked later, it would be taken again, and kept.
         if arguments.kernels:
             return _show_kernels(session, case, measured, arguments)

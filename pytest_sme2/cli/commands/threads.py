@@ -19,6 +19,7 @@ from pytest_sme2.cli.options import (
     show,
 )
 from pytest_sme2.errors import UsageError
+from pytest_sme2.report.history import project_commit
 from pytest_sme2.report.tables import frontier_lines
 from pytest_sme2.report.writing import write_case
 from pytest_sme2.session.case_timing import device_counts
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = session.frontier(case)
         measured = session.measured(case, timed=False)
         folder = session.keep(case, measured, ())
-        write_case(folder, read_record(folder))
+        write_case(folder, read_record(folder), commit=project_commit())
     decision = decision_text(found, measured.fingerprint.sme1)
     about = {"model": case.model, "variant": case.variant_name, "device": measured.device}
     document = {"schema": 1, **about, "decision": decision, **encode(found)}

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import errno
+import json
 from pathlib import Path
 
 import pytest
 
 from pytest_sme2.cli.commands import report
 from pytest_sme2.cli.main import main
+from pytest_sme2.report.history import project_commit
+from pytest_sme2.session.shard import SCHEMA, Shard, write_shard
 from pytest_sme2.system.files import unwritable
 from tests.support import Command, records
+from tests.support.git import git
 
 
 @pytest.fixture
@@ -35,6 +39,48 @@ def test_a_report_goes_elsewhere(read_only: Path, tmp_path: Path, sme2: Command)
     assert html.is_file()
     assert text.is_file()
     assert sorted(read_only.rglob("*")) == before
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run directory that is a git directory, too, whose configuration names programs to run."""
+    folder = tmp_path / "run"
+    records.toy_run(folder)
+    write_shard(folder, Shard(SCHEMA, 0, {}, ()))
+    git(tmp_path, "init", "-q", "made")
+    git(tmp_path / "made", "commit", "-q", "--allow-empty", "-m", "First")
+    for part in ("HEAD", "objects", "refs"):
+        (tmp_path / "made" / ".git" / part).rename(folder / part)
+    program = f"touch {tmp_path / 'ran'}; false"
+    (folder / "config").write_text(
+        "[core]\nrepositoryformatversion = 0\nbare = false\nworktree = .\n"
+        f'fsmonitor = "{program}"\n[filter "x"]\nclean = "{program}"\n'
+    )
+    (folder / ".gitattributes").write_text("* filter=x\n")
+    for name in ("GITHUB_SHA", "CI_COMMIT_SHA"):
+        monkeypatch.delenv(name, raising=False)
+    project_commit.cache_clear()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_reading_a_run_runs_no_program_that_it_names(
+    repository: Path, tmp_path: Path, sme2: Command
+) -> None:
+    for path in repository.rglob("manifest.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"commit": "feedbeef"}))
+    page = tmp_path / "report.html"
+    sme2("report", ".", "--html", page)
+    history = ("--history", tmp_path / "history")
+    sme2("merge", ".", "--out", tmp_path / "merged", *history)
+    sme2("history", tmp_path / "history")
+    sme2("history", tmp_path / "history", "--since", "HEAD", code=2)
+    sme2("report", "validate", ".")
+    sme2("report", "trace", ".", "--out", tmp_path / "trace.json")
+    assert not (tmp_path / "ran").exists()
+    # git itself would have run it.
+    git(repository, "status", "--porcelain")
+    assert (tmp_path / "ran").exists()
 
 
 @pytest.mark.slow

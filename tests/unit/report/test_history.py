@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.report import history
 from pytest_sme2.report.history import (
     FILE,
     add_records,
@@ -29,15 +28,15 @@ from tests.support.histories import run
 from tests.support.records import toy_run
 
 
-def test_a_run_is_written_and_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "project_commit", lambda: "0123456789ab")
+def test_a_run_is_written_and_read_again(tmp_path: Path) -> None:
     records = [read_record(path) for path in toy_run(tmp_path / "run")[:2]]
-    assert write_history(tmp_path / "history", records) == tmp_path / "history" / FILE
+    folder, commit = tmp_path / "history", "0123456789ab"
+    assert write_history(folder, records, commit) == folder / FILE
     found = read_history(tmp_path / "history")
     assert {record.case for record in found} == {record.id for record in records}
     (first,) = [record for record in found if record.case == records[0].id]
     measured = records[0].measured
-    assert first.commit == "0123456789ab"
+    assert first.commit == commit
     assert first.pte_sha256 == measured.pte_sha256
     assert first.device == measured.fingerprint.key
     assert first.threads == measured.threads
@@ -52,7 +51,7 @@ def test_a_run_is_written_and_read_again(tmp_path: Path, monkeypatch: pytest.Mon
     assert first.figures["operators on SME2"] == (structure.sme2, None, None)
     assert first.figures["matrix operators"] == (structure.matrix, None, None)
     # The same run again replaces itself, here and in a copy, so nothing is counted twice.
-    write_history(tmp_path / "history", records)
+    write_history(folder, records, commit)
     shutil.copy(tmp_path / "history" / FILE, tmp_path / "history" / "copy.sqlite")
     assert read_history(tmp_path / "history") == found
 
