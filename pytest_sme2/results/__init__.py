@@ -15,6 +15,7 @@ from pytest_sme2.results.case import (
     OperatorCount,
     PhaseRatio,
     Sample,
+    Sketch,
     Spread,
     StepCosts,
     Structure,

@@ -98,6 +98,21 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class Sketch:
+    """A tensor in few numbers, by which a changed one is known on any machine."""
+
+    kind: str
+    """Its type and shape: ``float32[1, 10]``."""
+    sha256: str
+    scale: float
+    """The root of the mean square of its finite values."""
+    numbers: tuple[float, ...]
+    """Sums of all values with random signs, over the root of how many there are."""
+    odd: str = ""
+    """A hash of where NaN and infinities stand; empty where all is finite."""
+
+
+@dataclass(frozen=True)
 class Tolerance:
     """The largest difference between two outputs. A limit that is None is not checked."""
 

@@ -44,7 +44,12 @@ _DTYPES = (
 
 
 def read_values(path: Path, dtype: str, shape: Sequence[int]) -> NDArray[np.float64]:
-    """The values of a raw little-endian file, widened; bf16 is read by its bits."""
+    """The values of a raw little-endian file, widened."""
+    return widened(raw_values(path, dtype, shape), dtype)
+
+
+def raw_values(path: Path, dtype: str, shape: Sequence[int]) -> NDArray[np.generic]:
+    """The values of a raw little-endian file as they are; bf16 as its bits."""
     import numpy as np
 
     brain = dtype == "bfloat16"
@@ -54,15 +59,19 @@ def read_values(path: Path, dtype: str, shape: Sequence[int]) -> NDArray[np.floa
             f"Known types: bfloat16, {', '.join(_DTYPES)}."
         )
     kind = np.dtype("uint16" if brain else dtype).newbyteorder("<")
-    data = path.read_bytes()
-    expected = math.prod(shape) * kind.itemsize
-    if len(data) != expected:
+    raw, expected = np.fromfile(path, np.uint8), math.prod(shape) * kind.itemsize
+    if raw.size != expected:
         raise EvidenceError(
-            f"{path}: holds {len(data)} bytes where {dtype} of shape {tuple(shape)} takes "
+            f"{path}: holds {raw.size} bytes where {dtype} of shape {tuple(shape)} takes "
             f"{expected}. The file is not this output, or was cut short: run again."
         )
-    raw = np.frombuffer(data, dtype=kind)
-    if brain:
+    return raw.view(kind)
+
+
+def widened(raw: NDArray[np.generic], dtype: str) -> NDArray[np.float64]:
+    import numpy as np
+
+    if dtype == "bfloat16":
         raw = (raw.astype("<u4") << 16).view("<f4")
     return raw.astype(np.float64)
 
