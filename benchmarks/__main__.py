@@ -84,7 +84,6 @@ BENCHMARKS = (
         quick=("--quick",),
     ),
     Benchmark("attacks", "whole runs of pytest that must not end green", 3),
-    Benchmark("fleet", "300 programs over four shards, then a new machine with a warm store", 16),
     Benchmark(
         "faults",
         "a phone that breaks while it is measured on",

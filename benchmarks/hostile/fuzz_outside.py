@@ -425,7 +425,7 @@ _REASONS = {
     ),
     "reads the kernel's own files": ("targets/labgrid", "targets/local", "timing/selfcheck"),
     "nonsense there is tested in tests/unit/system": (
-        "system/locks", "system/platforms", "system/shared_store",
+        "system/locks", "system/platforms",
     ),
     "what is damaged is made anew": ("report/writing", "targets/census"),
     "unpacks a wheel that pip has checked": ("runners/sdk",),

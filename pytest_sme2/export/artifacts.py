@@ -40,7 +40,6 @@ from pytest_sme2.system.cache import cache_folder, mark_used, put_in_place, work
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.processes import end_group, tie, untie
-from pytest_sme2.system.shared_store import fetch, offer
 
 TIMEOUT_SECONDS = 3600.0
 _HEARTBEAT_SECONDS = 10.0
@@ -73,7 +72,6 @@ def export_model(
     name = f"{artifact_stem(entry.name, variant)}-{key}"
     found = _find(root, name, entry, say)
     if found is not None:
-        offer("exports", name, found.folder, made=False)
         return found
     if entry.file is not None and not is_utf8(entry.file.resolve()):
         raise ModelError(
@@ -88,15 +86,11 @@ def export_model(
         with locked(lock, f"exporting {entry.name} {variant}", say=say):
             # The process that held the lock may have made it.
             found = _find(root, name, entry, say)
-            if found is None and fetch("exports", name, root.parent):
-                found = _find(root, name, entry, say)
             if found is not None:
                 return found
             with working_folder(root / key) as folder:
                 chosen = (entry, variant, weights, seed)
-                made = _Export(*chosen, root, key, folder, say, timeout_seconds).make()
-            offer("exports", name, made.folder, made=True)
-            return made
+                return _Export(*chosen, root, key, folder, say, timeout_seconds).make()
     except OSError as error:
         raise ExportError(
             f"The artifact of {entry.name!r} ({variant}) cannot be written below {root}: {error}. "

@@ -44,7 +44,6 @@ from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM6
 from pytest_sme2.system.processes import answer_of, run_process, whitelisted_environment
 from pytest_sme2.system.provision import Compiler, find_cmake, find_compiler, find_ninja
 from pytest_sme2.system.reading import read_json
-from pytest_sme2.system.shared_store import fetch, offer
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.wording import count
 
@@ -357,17 +356,13 @@ def wheel_runner(
     folder, version, root = runner.folder, runner.executorch, cache or cache_folder()
     if _is_whole(folder, root):
         mark_used(folder)
-        offer("runners", folder.name, folder, made=False)
         return runner
     with keeping("The runner", folder, f"building the runner for {platform}", progress):
-        if not _is_whole(folder, root):
-            fetch("runners", folder.name, root)
         if not _is_whole(folder, root):
             sdk = executorch_sdk(platform, version, cache=cache, progress=progress)
             if progress is not None:
                 progress(f"Building the runner for {platform} with ExecuTorch {version}")
             _build_into(folder, sdk, platform, version, compiler)
-            offer("runners", folder.name, folder, made=True)
     return runner
 
 

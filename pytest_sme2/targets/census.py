@@ -31,7 +31,6 @@ from pytest_sme2.system.platforms import host_platform
 from pytest_sme2.system.processes import run_process
 from pytest_sme2.system.provision import find_compiler
 from pytest_sme2.system.reading import read_json
-from pytest_sme2.system.shared_store import fetch, offer
 from pytest_sme2.targets.base import LOG_NAME, RESULT_NAME, Job, Target, make_place
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.trace.kernel_log import census_from_qemu_log, census_from_xnnpack_log, read_counts
@@ -256,16 +255,9 @@ def remembered_run(
     kept = root / "emulated" / run_key(target, runner, request)
     job = Job(runner, request, folder)
     found = None if fresh else _recall(target, job, kept)
-    # A cache that cannot be written keeps nothing of the store's, either.
-    if found is None and not fresh:
-        with contextlib.suppress(OSError, StorageError), _locked(kept):
-            if fetch("emulated", kept.name, root):
-                found = _recall(target, job, kept)
     made = found or observed_run(target, runner, request, folder)
     if found is None:
         _keep(made, folder, kept)
-    if kept.is_dir():
-        offer("emulated", kept.name, kept, made=found is None)
     return made, found is not None
 
 
