@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import functools
+import importlib.util
 import linecache
 import os
 import re
@@ -160,6 +162,28 @@ def _line_of_node(node: Any, progress: Reporter) -> str | None:
 def _is_library(file: str) -> bool:
     """Whether a file belongs to an installed package that models come from."""
     return "site-packages" in file and not _TOOLS.search(file)
+
+
+def keep_helper_frames() -> None:
+    """Let a node of a graph remember the lines of all functions of the model. Torch keeps those of
+    ``forward`` alone, which places what a helper does at the line that calls it.
+    """
+    from torch.fx.proxy import TracerBase
+
+    found = (importlib.util.find_spec(name) for name in ("torch", "torchao", "pytest_sme2"))
+    tools = tuple(f"{Path(spec.origin).parent}{os.sep}" for spec in found if spec and spec.origin)
+
+    @functools.cache
+    def is_model(file: str) -> bool:
+        return not file.startswith(("<", *tools))
+
+    def filtered(_: Any, stack: traceback.StackSummary) -> traceback.StackSummary:
+        frames = [frame for frame in stack if is_model(frame.filename)]
+        first = next((row for row, frame in enumerate(frames) if frame.name == "forward"), None)
+        return traceback.StackSummary.from_list([] if first is None else frames[first:])
+
+    tracer: Any = TracerBase
+    tracer._filter_traceback_frames = filtered
 
 
 @dataclass

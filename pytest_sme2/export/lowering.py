@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2Error
-from pytest_sme2.export.explain import Reporter, explain, own_line, shorten, target_name
+from pytest_sme2.export.explain import (
+    Reporter,
+    explain,
+    keep_helper_frames,
+    own_line,
+    shorten,
+    target_name,
+)
 from pytest_sme2.export.imports import (
     dependencies,
     import_or_name_extra,
@@ -117,6 +124,7 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     progress.enter("importing torch")
     tools = import_tools()
     lower_quicker()
+    keep_helper_frames()
     torch = sys.modules["torch"]
     before = set(sys.modules) - tools
 

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pytest_sme2.errors import EtdumpError, ProgramError, Sme2Error
-from pytest_sme2.results import FORWARD, Attribution, MethodShapes, OperatorShapes, Origin
+from pytest_sme2.results import (
+    FORWARD,
+    Attribution,
+    Frame,
+    MethodShapes,
+    OperatorShapes,
+    Origin,
+)
 from pytest_sme2.system.files import write_text
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.trace.etrecord import read_attribution
@@ -102,7 +109,8 @@ def keep_origins(
     from_here = functools.cache(_from_here)
 
     def moved(origin: Origin) -> Origin:
-        return replace(origin, file=from_here(origin.file))
+        way = tuple(frame._replace(file=from_here(frame.file)) for frame in origin.way)
+        return replace(origin, file=from_here(origin.file), way=way)
 
     origins = {row: moved(origin) for row, origin in read.origins.items()}
     nodes = {
@@ -150,4 +158,5 @@ def _origin(entry: Mapping[str, Any]) -> Origin:
         str(entry[word]) for word in ("written", "module", "module_type", "file", "code")
     )
     constant = entry["constant"] is True
-    return Origin(written, module, kind, file, int(entry["line"]), code, constant)
+    way = tuple(Frame(str(at), int(line), str(name)) for at, line, name in entry.get("way", ()))
+    return Origin(written, module, kind, file, int(entry["line"]), code, constant, way=way)

@@ -193,8 +193,21 @@ def source_text(origin: Origin) -> str:
     line = f"at {short_file(origin.file)}:{origin.line}" if origin.file else ""
     kind = f" ({origin.module_type})" if origin.module_type else ""
     module = f"{origin.module}{kind}" if origin.module else ""
-    parts = ("near" * origin.near, code, line, "in" * bool(module and line), module)
+    way = f"({_way_text(origin)})" * bool(line and _way_text(origin))
+    parts = ("near" * origin.near, code, line, way, "in" * bool(module and line), module)
     return " ".join(filter(None, parts)) if module or line else ""
+
+
+def _way_text(origin: Origin) -> str:
+    """``forward:45 → scan:35``: the user's own calls from the innermost ``forward`` on."""
+    names = [frame.function for frame in origin.way]
+    first = max((row for row, name in enumerate(names) if name == "forward"), default=0)
+    way = origin.way[first:]
+    if not way or (way[-1].file, way[-1].line) != (origin.file, origin.line):
+        # A line of an installed package.
+        return f"from {short_file(way[-1].file)}:{way[-1].line}" if way else ""
+    calls = " → ".join(f"{frame.function}:{frame.line}" for frame in way)
+    return calls if len(way) > 1 else ""
 
 
 def short_file(file: str) -> str:

@@ -71,6 +71,7 @@ from pytest_sme2.results.run import (
     CoreUse,
     FarmDevice,
     Fingerprint,
+    Frame,
     GenerationPlan,
     MethodOutline,
     MethodShapes,

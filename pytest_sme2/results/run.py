@@ -8,7 +8,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -325,6 +325,20 @@ class Columns:
     """How many inferences there are."""
 
 
+class Frame(NamedTuple):
+    """A line of a source file, and the function that it is in."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def installed(self) -> bool:
+        """Whether it is of a package, and not of the user's own code."""
+        parts = self.file.replace("\\", "/").split("/")
+        return not {"site-packages", "dist-packages"}.isdisjoint(parts)
+
+
 @dataclass(frozen=True)
 class Origin:
     """Where an operator of a program was written in the model."""
@@ -343,6 +357,8 @@ class Origin:
     """Whether no input of the model goes into it: the result is always the same."""
     near: bool = False
     """Whether only an operator beside it is known to be there."""
+    way: tuple[Frame, ...] = ()
+    """The user's own lines that lead to it, the innermost last; not those of installed packages."""
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from __future__ import annotations
 import itertools
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import EtdumpError
-from pytest_sme2.results import FORWARD, Attribution, Origin
+from pytest_sme2.results import FORWARD, Attribution, Frame, Origin
 from pytest_sme2.system.reading import json_value, open_plain
 
 # The graph of a model with 2,000 operators has 8 MB.
@@ -36,6 +36,7 @@ _TORCH_FILES = ("/torch/", "\\torch\\")
 # Of what a node says about itself: a nested history of a hundred operators has 20,000 letters.
 _LONGEST_TEXT = 1_000_000
 _LONGEST_MODULE = 10_000
+_LONGEST_WAY = 20
 # Operators of all calls together: a model with 2,000 of them has as many.
 _MOST_MEMBERS = 1_000_000
 # zipfile raises NotImplementedError and RuntimeError for methods and passwords that it lacks.
@@ -121,8 +122,11 @@ def _origin(name: str, metadata: Mapping[str, Any], constant: bool) -> Origin:
     # The history is nested, its oldest operator innermost and so last.
     _, found, oldest = _text(metadata, "from_node").rpartition(_TARGET)
     written = (oldest.partition('"')[0] if found else name).removeprefix(_TORCH_OPERATORS)
-    file, line, code = _own_frame(_text(metadata, "stack_trace"))
-    return Origin(_plain(written), module, module_type, file, line, code, constant)
+    frames = list(_frames(_text(metadata, "stack_trace")))
+    (file, line, _), code = frames[-1] if frames else (Frame("", 0, ""), "")
+    way = tuple(frame for frame, _ in frames if not frame.installed)[-_LONGEST_WAY:]
+    plain = _plain(written)
+    return Origin(plain, module, module_type, file, line, code, constant, way=way)
 
 
 def _plain(operator: str) -> str:
@@ -130,17 +134,16 @@ def _plain(operator: str) -> str:
     return ".".join(operator.split(".")[:2]).rstrip("_")
 
 
-def _own_frame(trace: str) -> tuple[str, int, str]:
-    """The innermost line outside of torch: the model's own, or its library's."""
+def _frames(trace: str) -> Iterator[tuple[Frame, str]]:
+    """The lines outside of torch, each with its code, the innermost last."""
     lines = trace.split("\n")
-    for place, code in zip(lines[-2::-1], lines[:0:-1], strict=True):
+    for place, code in itertools.pairwise(lines):
         file, _, rest = place.strip().removeprefix('File "').partition('", line ')
-        number = rest.partition(", in ")[0]
+        number, _, function = rest.partition(", in ")
         torch = file.startswith("<") or any(part in file for part in _TORCH_FILES)
         # A number with more digits is not that of a line, and slow to read.
         if file != place.strip() and number.isdecimal() and len(number) < 10 and not torch:
-            return file[:4096], int(number), code.strip()[:200]
-    return "", 0, ""
+            yield Frame(file[:4096], int(number), function[:200]), code.strip()[:200]
 
 
 def _text(metadata: Mapping[str, Any], name: str) -> str:

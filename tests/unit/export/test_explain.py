@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -45,3 +47,32 @@ def test_the_line_of_a_library_is_named_where_the_model_has_none() -> None:
         reporter(captured=captured, own_files=(Path("/x/model.py"),)),
     )
     assert "modeling_gpt2.py:7" in found
+
+
+_HELPER = """
+import torch
+from pytest_sme2.export.explain import keep_helper_frames
+
+keep_helper_frames()
+
+class Network(torch.nn.Module):
+    def scan(self, rows):
+        return torch.cumsum(rows, 1)
+
+    def forward(self, rows):
+        return torch.relu(self.scan(rows))
+
+program = torch.export.export(Network(), (torch.ones(2, 3),)).run_decompositions()
+for node in program.graph.nodes:
+    if node.op == "call_function":
+        lines = node.meta["stack_trace"].splitlines()
+        print(node.target, *(line.rpartition(", in ")[2] for line in lines if " line " in line))
+"""
+
+
+def test_nodes_of_a_graph_remember_the_helpers_of_a_model(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(_HELPER, "utf-8")
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    lines = ["aten.cumsum.default forward scan", "aten.relu.default forward"]
+    assert done.stdout.splitlines() == lines

@@ -16,6 +16,7 @@ from pytest_sme2.profile.matching import match_origins, shapes_text, source_text
 from pytest_sme2.report.findings import profile_findings
 from pytest_sme2.results import (
     Attribution,
+    Frame,
     MethodShapes,
     Operator,
     OperatorShapes,
@@ -211,6 +212,15 @@ def test_a_place_is_told_as_far_as_it_is_known() -> None:
     assert source_text(replace(whole, near=True)).startswith("near `x.flip(-1)` at ")
     assert source_text(Origin("aten.flip", file="a.py", line=3)) == "at a.py:3"
     assert source_text(Origin("aten.flip")) == ""
+
+
+def test_a_place_in_a_helper_names_the_way_to_it() -> None:
+    calls = Frame("a.py", 9, "forward"), Frame("a.py", 45, "forward"), Frame("a.py", 35, "scan")
+    helper = Origin("aten.cumsum", "", "", "a.py", 35, "x.cumsum(1)", way=calls)
+    assert source_text(helper) == "`x.cumsum(1)` at a.py:35 (forward:45 → scan:35)"
+    assert source_text(replace(helper, line=45, way=calls[:2])) == "`x.cumsum(1)` at a.py:45"
+    library = replace(helper, file="/x/site-packages/net/b.py", line=8)
+    assert source_text(library) == "`x.cumsum(1)` at net/b.py:8 (from a.py:35)"
 
 
 @pytest.mark.parametrize(

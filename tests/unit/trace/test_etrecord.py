@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_sme2.errors import EtdumpError
+from pytest_sme2.results import Frame
 from pytest_sme2.session.analysis import analyze_file
 from pytest_sme2.trace import etrecord as reader
 from pytest_sme2.trace.etrecord import read_attribution
@@ -138,6 +139,23 @@ def test_a_document_that_grows_without_end_is_cut_short(
     path = changed(tmp_path / "a.etrecord", program=lambda document: ["x" * (2 << 20)])
     with pytest.raises(EtdumpError, match="has more than 1 MiB"):
         read_attribution(path)
+
+
+def test_a_place_is_the_innermost_line_and_the_way_to_it_is_the_users_own(tmp_path: Path) -> None:
+    lines = ("/u/a.py", 45, "forward"), ("/u/a.py", 35, "scan"), ("/x/site-packages/b.py", 8, "act")
+    inner = ("/x/site-packages/torch/nn/functional.py", 9, "gelu")
+    trace = "\n".join(
+        f'  File "{f}", line {n}, in {name}\n    code{n}' for f, n, name in (*lines, inner)
+    )
+
+    def change(program: Any) -> Any:
+        for node in program["graph_module"]["graph"]["nodes"]:
+            node["metadata"]["stack_trace"] = trace
+        return program
+
+    found = read_attribution(changed(tmp_path / "a.etrecord", program=change)).origins[1]
+    assert (found.file, found.line, found.code) == ("/x/site-packages/b.py", 8, "code8")
+    assert found.way == (Frame(*lines[0]), Frame(*lines[1]))
 
 
 FRAMES = 'File "a", line 1, in ' * 50_000
