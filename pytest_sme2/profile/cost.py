@@ -367,4 +367,5 @@ def stored(cost: InferenceCost) -> StoredCost:
         ),
         toolchain=cost.toolchain,
         system=cost.system,
+        runtime=cost.runtime.instructions,
     )

@@ -281,14 +281,19 @@ class InferenceCost:
 
 @dataclass(frozen=True)
 class StoredOperator:
-    """What one operator executed when the baseline was made."""
+    """One operator of the program as a baseline keeps it, on one short line."""
 
     name: str
     category: Category
-    instructions: int
-    kernel: str
+    instructions: int = 0
+    """0 where it was not counted."""
+    kernel: str = ""
     """The one with most of the instructions."""
     system: int = 0
+    shapes: str = ""
+    """As in ``1x3x64x64 -> 1x32x62x62``; empty where they are unknown."""
+    place: str = ""
+    """In the model's source, as in ``model.py:28`` or ``forward:45 > scan:35``."""
 
 
 @dataclass(frozen=True)
@@ -307,3 +312,5 @@ class StoredCost:
     toolchain: str = ""
     """Empty where it was not stored."""
     system: int = 0
+    runtime: int = 0
+    """Of the total's instructions, those outside of operators."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pytest_sme2.results.case import Agreement, Spread, StepCosts, Structure, Tolerance
-from pytest_sme2.results.evidence import KernelCensus, StoredCost
+from pytest_sme2.results.case import Agreement, Sample, Spread, StepCosts, Structure, Tolerance
+from pytest_sme2.results.evidence import KernelCensus, StoredCost, StoredOperator
 from pytest_sme2.results.profile import Category
 from pytest_sme2.results.run import Arm, Fingerprint
 from pytest_sme2.results.timing import Estimate, Outcome
@@ -76,66 +76,6 @@ class StoredGeneration:
 
 
 @dataclass(frozen=True)
-class Baseline:
-    """What was accepted for one model and variant on one target."""
-
-    model: str
-    variant: str
-    fingerprint: Fingerprint
-    structures: Mapping[Arm, Structure]
-    kernels: Mapping[Arm, KernelCensus] = field(default_factory=dict)
-    sessions: tuple[BaselineSession, ...] = ()
-    """Oldest first."""
-    figures: Mapping[int, BaselineFigures] = field(default_factory=dict)
-    """By thread count."""
-    frontier: StoredFrontier | None = None
-    generation: StoredGeneration | None = None
-    costs: Mapping[Arm, StoredCost] = field(default_factory=dict)
-    """What one inference executes on the emulator; only the arms that were counted."""
-    pte_bytes: int | None = None
-    pte_sha256: str = ""
-    agreements: tuple[Agreement, ...] = ()
-    versions: Mapping[str, str] = field(default_factory=dict)
-    weights: str = "random"
-
-    def current(self, threads: int) -> tuple[BaselineSession, ...]:
-        """The sessions that a new latency is compared with: those of the last epoch."""
-        same = tuple(session for session in self.sessions if session.threads == threads)
-        if not same:
-            return ()
-        return tuple(session for session in same if session.epoch == same[-1].epoch)
-
-    def at(self, threads: int) -> BaselineFigures:
-        """The figures of one thread count; empty where none were stored."""
-        return self.figures.get(threads, BaselineFigures())
-
-    def on_chip(self, chip: Fingerprint) -> Baseline:
-        """The emulator's baseline as a chip without SME2 is compared with it: its ``on`` is SME1.
-
-        Where the third arm was not stored, nothing stands in for it.
-        """
-        if not chip.sme1 or self.fingerprint.sme1:
-            return self
-        places = {Arm.SME1: Arm.ON, Arm.OFF: Arm.OFF}
-        changed: dict[str, Any] = {
-            name: {
-                places[arm]: value for arm, value in getattr(self, name).items() if arm in places
-            }
-            for name in ("structures", "kernels", "costs")
-        }
-        return replace(self, generation=None, **changed)
-
-
-@dataclass(frozen=True)
-class BaselineChange:
-    """One value that an update of a baseline rewrites."""
-
-    what: str
-    old: str
-    new: str
-
-
-@dataclass(frozen=True)
 class Bounds:
     """Where a share must lie, ends included."""
 
@@ -173,6 +113,93 @@ class Limits:
     """By the variant's precision, against the eager reference."""
     on_off_tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
     """By the variant's precision, SME2 on against off."""
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """What an update accepts besides what was measured."""
+
+    figures: Mapping[str, str] = field(default_factory=dict)
+    """What must be compared from then on: by figure, the test that compares it."""
+    limits: Limits | None = None
+    """Those in effect."""
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What was accepted for one model and variant on one target."""
+
+    model: str
+    variant: str
+    fingerprint: Fingerprint
+    structures: Mapping[Arm, Structure]
+    kernels: Mapping[Arm, KernelCensus] = field(default_factory=dict)
+    sessions: tuple[BaselineSession, ...] = ()
+    """Oldest first."""
+    figures: Mapping[int, BaselineFigures] = field(default_factory=dict)
+    """By thread count."""
+    frontier: StoredFrontier | None = None
+    generation: StoredGeneration | None = None
+    costs: Mapping[Arm, StoredCost] = field(default_factory=dict)
+    """What one inference executes on the emulator; only the arms that were counted."""
+    pte_bytes: int | None = None
+    pte_sha256: str = ""
+    agreements: tuple[Agreement, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    weights: str = "random"
+    promised: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """What must be compared: by thread count and figure, the test that compares it."""
+    limits: Limits | None = None
+    """Those it was accepted with; None where an older version did not store them."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What else its figures depend on: ``runner``, ``cpu``."""
+    samples: Mapping[str, Sample] = field(default_factory=dict)
+    """``input 0``, ``output 0`` and so on."""
+    operators: Mapping[Arm, tuple[StoredOperator, ...]] = field(default_factory=dict)
+    """In the order in which they run, of the arms that were not counted; see ``program``."""
+    schema: int = 3
+    """Of the file; below 3 nothing is promised."""
+
+    def program(self, arm: Arm) -> tuple[StoredOperator, ...]:
+        """The operators in the order in which they run; empty where they were not stored."""
+        counted = self.costs.get(arm)
+        return self.operators.get(arm, ()) if counted is None else counted.operators
+
+    def current(self, threads: int) -> tuple[BaselineSession, ...]:
+        """The sessions that a new latency is compared with: those of the last epoch."""
+        same = tuple(session for session in self.sessions if session.threads == threads)
+        if not same:
+            return ()
+        return tuple(session for session in same if session.epoch == same[-1].epoch)
+
+    def at(self, threads: int) -> BaselineFigures:
+        """The figures of one thread count; empty where none were stored."""
+        return self.figures.get(threads, BaselineFigures())
+
+    def on_chip(self, chip: Fingerprint) -> Baseline:
+        """The emulator's baseline as a chip without SME2 is compared with it: its ``on`` is SME1.
+
+        Where the third arm was not stored, nothing stands in for it.
+        """
+        if not chip.sme1 or self.fingerprint.sme1:
+            return self
+        places = {Arm.SME1: Arm.ON, Arm.OFF: Arm.OFF}
+        changed: dict[str, Any] = {
+            name: {
+                places[arm]: value for arm, value in getattr(self, name).items() if arm in places
+            }
+            for name in ("structures", "kernels", "costs")
+        }
+        return replace(self, generation=None, **changed)
+
+
+@dataclass(frozen=True)
+class BaselineChange:
+    """One value that an update of a baseline rewrites."""
+
+    what: str
+    old: str
+    new: str
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.judging import estimate_text
+from pytest_sme2.verdict.promises import limit_facts
 from pytest_sme2.verdict.stored_latency import PROVISIONAL_SESSIONS
 
 
@@ -53,6 +54,11 @@ def _facts(baseline: Baseline) -> Iterator[tuple[str, str]]:
     if baseline.pte_bytes is not None:
         yield "program size", f"{baseline.pte_bytes} bytes"
     yield "weights", baseline.weights
+    yield from sorted(baseline.settings.items())
+    for name, sample in baseline.samples.items():
+        yield name, f"{sample.sha256}: {' '.join(f'{number:.6g}' for number in sample.numbers)}"
+    if baseline.limits is not None:
+        yield from (("limit " + name, said) for name, said in limit_facts(baseline.limits))
     yield from ((f"version of {name}", version) for name, version in baseline.versions.items())
 
 

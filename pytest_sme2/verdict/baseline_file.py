@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,16 @@ from pytest_sme2.results import (
     Kernel,
     KernelCensus,
     KernelFamily,
+    Limits,
     OperatorCount,
+    Sample,
     Spread,
     StoredCost,
     StoredFrontier,
     StoredGeneration,
+    StoredOperator,
     Structure,
+    Tolerance,
 )
 from pytest_sme2.system.files import cattrs_library, has_few_parts
 from pytest_sme2.system.files import converter as plain_converter
@@ -40,9 +44,11 @@ from pytest_sme2.system.reading import json_value
 from pytest_sme2.system.wording import count
 
 # A change of the file's meaning raises the number, and needs what turns the version before into it.
-SCHEMA = 2
+# 2: latencies by process. 3: what must be compared, and the conditions it was accepted with.
+SCHEMA = 3
+_OLDEST = 2
 
-_LONGEST_LINE = 240
+_LONGEST_LINE = 400
 _CONFLICT = re.compile(r"^(<<<<<<< |=======$|>>>>>>> )", re.MULTILINE)
 
 REMEDY = (
@@ -74,7 +80,7 @@ def parse(text: str, path: Path) -> Baseline:
             f"{path}: was written with schema {version}; this pytest-sme2 knows up to {SCHEMA}. "
             "Update pytest-sme2. The baseline was not changed."
         )
-    if version != SCHEMA:
+    if version not in range(_OLDEST, SCHEMA + 1):
         raise _damaged(path, f"its schema is {version!r}, not {SCHEMA}")
     try:
         return _from_file(_structured(document))
@@ -116,6 +122,17 @@ class _Program:
     bytes: int | None
     sha256: str
     weights: str
+    operators: dict[Arm, list[StoredOperator]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Accepted:
+    """The conditions that hold for all figures, and for each thread count the figures."""
+
+    figures: dict[str, dict[str, str]] = field(default_factory=dict)
+    limits: Limits | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+    samples: dict[str, Sample] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -134,13 +151,19 @@ class _File:
     cost: dict[Arm, StoredCost] = field(default_factory=dict)
     frontier: StoredFrontier | None = None
     generation: StoredGeneration | None = None
+    accepted: _Accepted = _Accepted()
 
 
-# What is left out of the file where it says nothing.
+# What is left out of the file where it says nothing; what is inside of another comes first.
 _OPTIONAL = {
     _Operator: ("matrix", "sme2", "sme1"),
+    StoredOperator: ("instructions", "kernel", "system", "shapes", "place"),
     BaselineSession: ("phases_ns", "yardstick_ns", "interference", "conditions"),
-    _File: ("cost", "frontier", "generation"),
+    Tolerance: [entry.name for entry in fields(Tolerance)],
+    # A limit that was not set.
+    Limits: [entry.name for entry in fields(Limits) if not isinstance(entry.default, float)],
+    _Program: ("operators",),
+    _File: ("cost", "frontier", "generation", "accepted"),
 }
 # Infinite ones have no number in JSON.
 _ERRORS = ("max_abs", "max_rel")
@@ -245,17 +268,42 @@ def _from_file(file: _File) -> Baseline:
         weights=file.program.weights,
         frontier=file.frontier,
         generation=file.generation,
-        costs=file.cost,
+        costs={arm: _cost_from(found, arm, file.schema) for arm, found in file.cost.items()},
         agreements=tuple(file.outputs),
         versions=file.versions,
+        promised={int(key): found for key, found in file.accepted.figures.items()},
+        limits=file.accepted.limits,
+        settings=file.accepted.settings,
+        samples=file.accepted.samples,
+        operators={arm: tuple(found) for arm, found in file.program.operators.items()},
+        schema=file.schema,
     )
+
+
+def _cost_from(found: StoredCost, arm: Arm, schema: int) -> StoredCost:
+    """The cost, whose total is the sum of its parts."""
+    total, operators = found.total.instructions, found.operators
+    rest = total - sum(entry.instructions for entry in operators)
+    system = found.system - sum(entry.system for entry in operators)
+    # Before schema 3 a file did not say what was executed outside of operators.
+    if rest < 0 or rest != (rest if schema < 3 else found.runtime) or not 0 <= system <= rest:
+        raise ValueError(
+            f"the total of cost.{arm} does not add up to its operators and runtime "
+            "(edited by hand?)"
+        )
+    if any(entry.system > entry.instructions for entry in operators):
+        raise ValueError(f"cost.{arm}: an operator has more system instructions than instructions")
+    if found.sme2_macs > found.macs:
+        raise ValueError(f"cost.{arm}: sme2_macs is more than macs")
+    return replace(found, runtime=rest)
 
 
 def _refuse_impossible(file: _File) -> None:
     """ValueError for what has the right type, and was never measured."""
-    for key, figures in file.threads.items():
+    for key in {*file.threads, *file.accepted.figures}:
         if not re.fullmatch(r"[1-9][0-9]{0,3}", key):
             raise ValueError(f"threads: {key!r} is not a thread count")
+    for key, figures in file.threads.items():
         # An interval of too few pairs begins at 0.
         low, speedup, high = (1, 1, 1) if figures.speedup is None else _ends(figures.speedup)
         if not 0 <= low <= speedup <= high or speedup == 0:
@@ -346,12 +394,27 @@ def _to_document(baseline: Baseline) -> dict[str, Any]:
         kernels={arm: _kernels_to(census) for arm, census in baseline.kernels.items()},
         sessions=list(baseline.sessions),
         threads={str(threads): figures for threads, figures in baseline.figures.items()},
-        program=_Program(baseline.pte_bytes, baseline.pte_sha256, baseline.weights),
+        program=_Program(
+            baseline.pte_bytes,
+            baseline.pte_sha256,
+            baseline.weights,
+            {
+                arm: list(found)
+                for arm, found in baseline.operators.items()
+                if arm not in baseline.costs
+            },
+        ),
         outputs=list(baseline.agreements),
         versions=dict(baseline.versions),
         cost=dict(baseline.costs),
         frontier=baseline.frontier,
         generation=baseline.generation,
+        accepted=_Accepted(
+            {str(threads): dict(found) for threads, found in baseline.promised.items()},
+            baseline.limits,
+            dict(baseline.settings),
+            dict(baseline.samples),
+        ),
     )
     document: dict[str, Any] = _converter().unstructure(file)
     return document

@@ -10,12 +10,13 @@ import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pytest_sme2.errors import BaselineError, BusyError
 from pytest_sme2.export.variant import file_part
 from pytest_sme2.results import (
     RUNTIME,
+    Accepted,
     Agreement,
     Arm,
     Baseline,
@@ -26,16 +27,18 @@ from pytest_sme2.results import (
     Category,
     Fingerprint,
     Profile,
+    Sample,
     Spread,
 )
 from pytest_sme2.system.files import remove_leftovers, replacing, safe_name
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.reading import read_text_if_there
 from pytest_sme2.verdict.baseline_changes import changes
-from pytest_sme2.verdict.baseline_file import REMEDY, census_of_names, parse, render
+from pytest_sme2.verdict.baseline_file import REMEDY, SCHEMA, census_of_names, parse, render
 from pytest_sme2.verdict.cost import steady_costs
 from pytest_sme2.verdict.generation import stored_generation
 from pytest_sme2.verdict.judging import too_hot
+from pytest_sme2.verdict.promises import DIGEST, SHARES, limits_for, same_sample, settings_of
 from pytest_sme2.verdict.stored_latency import (
     same_work,
     session_interval,
@@ -164,7 +167,11 @@ def differing_facts(theirs: Fingerprint, ours: Fingerprint) -> tuple[str, ...]:
 
 
 def update(
-    baseline: Baseline | None, measured: CaseResult, *, force: bool = False
+    baseline: Baseline | None,
+    measured: CaseResult,
+    *,
+    force: bool = False,
+    accepted: Accepted | None = None,
 ) -> tuple[Baseline, tuple[BaselineChange, ...]]:
     """The baseline that accepts what was measured, and what that changes. Pure.
 
@@ -192,8 +199,37 @@ def update(
         agreements=agreements if measured.agreements else old.agreements,
         versions=measured.versions or old.versions,
         weights=measured.weights,
+        settings=settings_of(measured),
+        samples=_steady_samples(old.samples, measured),
+        schema=SCHEMA,
+        **({} if accepted is None else _accepted(old, measured, accepted)),
     )
     return new, changes(baseline, new)
+
+
+def _accepted(old: Baseline, measured: CaseResult, accepted: Accepted) -> dict[str, Any]:
+    """The fields that hold what must be compared from now on; what was promised before stays."""
+    found: dict[str, Any] = {}
+    if accepted.limits is not None:
+        found["limits"] = limits_for(measured.variant, accepted.limits)
+    if accepted.figures:
+        before = old.promised.get(measured.threads, {})
+        # Which categories a program has changes with the program.
+        if any(name.startswith(SHARES) for name in accepted.figures):
+            before = {name: test for name, test in before.items() if not name.startswith(SHARES)}
+        figures = {**before, **accepted.figures}
+        found["promised"] = {**old.promised, measured.threads: figures}
+    return found
+
+
+def _steady_samples(old: Mapping[str, Sample], measured: CaseResult) -> dict[str, Sample]:
+    """The old ones where only the last digits differ, as they do from host to host."""
+    return {
+        name: old[name]
+        if name in old and same_sample(name, old[name], sample, measured.variant)
+        else _short(sample)
+        for name, sample in measured.samples.items()
+    }
 
 
 def _with_figures(old: Baseline, measured: CaseResult) -> dict[int, BaselineFigures]:
@@ -213,6 +249,16 @@ def _with_figures(old: Baseline, measured: CaseResult) -> dict[int, BaselineFigu
         peak_bytes=_by_arm(before.peak_bytes, measured.peak_bytes or {}, _steady_size),
     )
     return dict(old.figures) if now == before else {**old.figures, measured.threads: now}
+
+
+def _short(sample: Sample) -> Sample:
+    """Few digits; of what is infinite only the digest, as JSON has no such number."""
+    numbers = sample.numbers if math.isfinite(sample.peak) else ()
+    return Sample(
+        sample.sha256[:DIGEST],
+        tuple(significant(number, 6) for number in numbers),
+        significant(sample.peak, 6) if numbers else 0.0,
+    )
 
 
 _Figure = TypeVar("_Figure")
@@ -401,6 +447,7 @@ def store(
     measured: CaseResult,
     *,
     force: bool = False,
+    accepted: Accepted | None = None,
     accept: Callable[[tuple[BaselineChange, ...]], bool] = bool,
     timeout_seconds: float = LOCK_SECONDS,
 ) -> tuple[Path, tuple[BaselineChange, ...]]:
@@ -421,7 +468,7 @@ def store(
                 ignored.write_text(f"/{LOCK_NAME}\n", encoding="utf-8")
             remove_leftovers(path)
             old = load(root, measured.model, measured.variant, measured.fingerprint)
-            new, changed = update(old, measured, force=force)
+            new, changed = update(old, measured, force=force, accepted=accepted)
             if new != old and (not changed or accept(changed)):
                 with replacing(path, durable=True) as file:
                     file.write(render(new).encode())

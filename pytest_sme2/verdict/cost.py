@@ -166,7 +166,8 @@ def _less(cost: StoredCost, parts: Sequence[int]) -> StoredCost:
         for entry, part in zip(cost.operators, parts[:-1], strict=True)
     )
     total = replace(cost.total, instructions=cost.total.instructions - sum(parts))
-    return replace(cost, total=total, operators=operators, system=cost.system - sum(parts))
+    system, runtime = cost.system - sum(parts), cost.runtime - parts[-1]
+    return replace(cost, total=total, operators=operators, system=system, runtime=runtime)
 
 
 def _same_operators(before: StoredCost, now: StoredCost) -> bool:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from pytest_sme2.profile.operators import sort_structure
 from pytest_sme2.results import (
     PAIR,
     SME1_ONLY,
+    Accepted,
     Agreement,
     Arm,
     Baseline,
@@ -31,14 +33,20 @@ from pytest_sme2.results import (
     BaselineSession,
     CaseResult,
     Category,
+    Counts,
     Estimate,
     Executor,
     Fingerprint,
     Kernel,
     KernelCensus,
     KernelFamily,
+    Limits,
     OperatorCount,
+    Sample,
     Spread,
+    StoredCost,
+    StoredOperator,
+    Tolerance,
 )
 from pytest_sme2.verdict import baselines
 from pytest_sme2.verdict.baseline_file import census_of_names, parse, render
@@ -47,6 +55,7 @@ from tests.support.gate_examples import (
     EMULATED,
     EVIDENCE,
     KERNELS,
+    LIMITS,
     LINUX,
     STRUCTURES,
     TRANSPOSE,
@@ -101,10 +110,84 @@ def test_example_survives_the_file() -> None:
     assert parse(render(known), PATH) == known
 
 
+COST = StoredCost(
+    cpu="max",
+    total=Counts(instructions=120),
+    macs=8,
+    sme2_macs=8,
+    tile_use=None,
+    packing_share=0.0,
+    operators=(
+        StoredOperator("Conv", Category.CONV, 90, "kai_run", 5, "1x3 -> 1x4", "model.py:28"),
+        StoredOperator("Add", Category.ELEMENTWISE, 10, "libm"),
+    ),
+    system=7,
+    runtime=20,
+)
+
+
+def test_an_operator_is_one_line_with_its_place() -> None:
+    counted = baseline(costs={Arm.ON: COST})
+    text = render(counted)
+    assert parse(text, PATH).costs == counted.costs
+    assert parse(text, PATH).program(Arm.ON) == COST.operators
+    line = next(line for line in text.splitlines() if '"model.py:28"' in line)
+    assert '"instructions": 90' in line
+    assert '"shapes": "1x3 -> 1x4"' in line
+    assert sum('"shapes"' in line for line in text.splitlines()) == 1
+    # On a device nothing is counted; the program is known all the same.
+    timed = (StoredOperator("Conv", Category.CONV, place="model.py:28"),)
+    known = parse(render(baseline(operators={Arm.ON: timed})), PATH)
+    assert known.program(Arm.ON) == timed
+    assert known.program(Arm.OFF) == ()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"total": Counts(instructions=180)},
+        {"runtime": 80},
+        {"system": 4},
+        {"system": 40},
+        {"macs": 7},
+        {"operators": (replace(COST.operators[0], instructions=1), COST.operators[1])},
+    ],
+)
+def test_a_cost_that_is_not_the_sum_of_its_parts_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(BaselineError, match=r"cost\.on"):
+        parse(render(baseline(costs={Arm.ON: replace(COST, **changes)})), PATH)
+
+
+def test_a_file_of_the_schema_before_is_read_and_promises_nothing(tmp_path: Path) -> None:
+    document = json.loads(render(baseline(costs={Arm.ON: COST})))
+    del document["cost"]["on"]["runtime"]
+    document["schema"] = 2
+    old = parse(json.dumps(document), PATH)
+    assert (old.schema, dict(old.promised), old.limits) == (2, {}, None)
+    assert old.costs == {Arm.ON: COST}
+    accepted = Accepted({"latency (on)": "test_it"}, LIMITS)
+    new, changed = baselines.update(old, measured(), accepted=accepted)
+    assert json.loads(render(new))["schema"] == 3
+    assert new.promised == {1: {"latency (on)": "test_it"}}
+    assert new.limits is not None
+    assert {*new.limits.tolerances} == {"fp16"}
+    assert "limit max_regression" in {change.what for change in changed}
+    # What another run compares is added; the categories of a changed program replace the old ones.
+    for figures, promised in (
+        ({"share of FC (on)": "test_it"}, {"latency (on)", "share of FC (on)"}),
+        ({"share of CONV (on)": "test_it"}, {"latency (on)", "share of CONV (on)"}),
+    ):
+        new, _ = baselines.update(new, measured(), accepted=Accepted(figures))
+        assert {*new.promised[1]} == promised
+    document["cost"]["on"]["total"]["instructions"] = 99
+    with pytest.raises(BaselineError, match=r"cost\.on does not add up"):
+        parse(json.dumps(document), PATH)
+
+
 def test_the_file_is_made_for_diffs() -> None:
     text = render(baseline())
     assert text.endswith("}\n")
-    assert text.startswith('{\n  "schema": 2,\n')
+    assert text.startswith('{\n  "schema": 3,\n')
     fewer = {**STRUCTURES, Arm.ON: structure({CONV_ON: 4, TRANSPOSE: 1})}
     other = render(baseline(structures=fewer))
     changed = [
@@ -175,6 +258,14 @@ any_baselines = st.builds(
     ).map(lambda found: (found,)),
     versions=tables(names, names),
     weights=names,
+    promised=tables(st.integers(1, 64), tables(names, names)),
+    limits=st.none() | st.builds(Limits, min_speedup=reals, tolerances=tables(names, st.just(
+        Tolerance(max_rel=0.1)))),
+    settings=tables(names, names),
+    samples=tables(names, st.builds(Sample, names, st.lists(reals, max_size=3).map(tuple), reals)),
+    operators=tables(arms, st.lists(
+        st.builds(StoredOperator, names, categories, shapes=names, place=names), max_size=3
+    ).map(tuple)),
 )  # fmt: skip
 
 
@@ -255,7 +346,7 @@ def test_another_model_target_or_schema_is_refused_and_kept(tmp_path: Path) -> N
         ('"toy_cnn"', '"other"', "baseline of model 'other', not of 'toy_cnn'"),
         ('"fp16"', '"fp32"', "baseline of variant 'fp32'"),
         ("Neoverse-V3", "Cortex-X5", "cpu 'Cortex-X5' there, 'Neoverse-V3' here"),
-        ('"schema": 2', '"schema": 3', "schema 3; this pytest-sme2 knows up to 2"),
+        ('"schema": 3', '"schema": 4', "schema 4; this pytest-sme2 knows up to 3"),
     ):
         path.write_text(text.replace(old, new))
         with pytest.raises(BaselineError, match=message):
