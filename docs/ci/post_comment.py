@@ -1,10 +1,12 @@
-"""Check a comment about a pull request and post it, or replace the one of the last run.
+"""Make a comment about a pull request of what a run found, and post it, or replace the last one.
 
-It runs on the default branch's code, with a token. The comment was written by code that nobody has
-looked at yet, so it is only text here: no link, no mention, no command. Needs only Python.
+It runs on the default branch's code, with a token. The JSON was written by code that nobody has
+looked at yet, so each of its words goes into a code span, where Markdown knows no link, mention,
+reference or command; every other character of the comment is from this file. Needs only Python.
 
 GitHub: GH_TOKEN, COMMENTS (…/repos/OWNER/NAME/issues), NUMBER and HEAD, as in comment-github.yml;
 the argument is the file. GitLab: as in comment-gitlab.yml; the file is that of the pipeline's job.
+Without their variables it prints the comment.
 """
 
 import json
@@ -15,38 +17,129 @@ import urllib.request
 from pathlib import Path
 
 MARK = "<!-- pytest-sme2 -->"
+SCHEMA = 1
 LARGEST = 60_000
-# Each would be more than text without the character of no width that goes after it.
-ALIVE = (
-    r"@(?=\w)", r":(?=//)", r"(?i:www|mailto|javascript)(?=[.:])", r"\](?=[(\[:])", r"[#!&](?=\d)",
-    # A line that begins so is a command to GitLab.
-    r"(?m:^)[^\S\n]*(?=/\w)",
-)  # fmt: skip
-TAG = re.compile(r"<(?!!-- pytest-sme2 -->|/?details>|details open>|/?summary>)")
-# Nothing in a block of code is alive. No line of it may end it earlier in Markdown.
-DIFF = re.compile(r"(?<=\n\n)```diff\n((?:(?! {0,3}```)[^\n]*\n)*)```\n")
+LONGEST = 300
+MOST = 20
+SIGNS = {"failed": "❌", "warned": "⚠️", "passed": "✅"}
+COUNTED = (*SIGNS, "not checked")
+FIGURE = re.compile(
+    r"[-+]?[0-9]{1,6}([.,][0-9]{1,6})*( ?(%|x|ns|us|ms|s|B|kB|MB|GB|Minst|dB))?", re.ASCII
+)
+COLUMNS = ("check", "baseline", "now", "change", "interval", "limit")
+WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,99}", re.ASCII)
+# It would end the block, or be a command to a service that does not see the block.
+NOT_IN_A_BLOCK = re.compile(r"```|~~~|^[ +-]?\s*/\w", re.ASCII)
 
 
-def checked(data: bytes) -> str:
-    """The comment as text that does nothing; what is none of ours is refused."""
+def span(value: str, longest: int = LONGEST) -> str:
+    """A code span: nothing in it is alive, and nothing in it ends it, or a table's cell."""
+    shown = value if len(value) <= longest else value[:longest] + " ..."
+    plain = "".join(each if each.isprintable() else "\ufffd" for each in shown)
+    plain = plain.replace("`", "'").replace("|", "¦").strip()
+    return f"`{plain}`" if plain else "-"
+
+
+def cell(value: str) -> str:
+    return value if FIGURE.fullmatch(value) or value == "-" else span(value)
+
+
+def number(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 10**6:
+        raise ValueError(value)
+    return value
+
+
+def rendered(found: dict) -> str:
+    """The comment; what is not as ``--sme2-report FILE.json`` writes it raises an error."""
+    if found["schema"] != SCHEMA:
+        raise ValueError(found["schema"])
+    counts = {word: number(found["counts"][word]) for word in COUNTED}
+    rows, failures = found["rows"][:MOST], found["failures"][:MOST]
+    lines = [MARK, f"**SME2: {verdict(found, counts)}**", ""]
+    if rows:
+        lines += ["| case | check | baseline | now | change | interval | limit | verdict |"]
+        lines += ["| --- | --- | ---: | ---: | ---: | --- | ---: | --- |"]
+    for row in rows:
+        cells = [span(row["case"]), *(cell(row[name]) for name in COLUMNS)]
+        lines.append(f"| {' | '.join(cells)} | {sign(row['state'])} {cell(row['verdict'])} |")
+    left = sum(counts.values()) - len(rows)
+    if left > 0:
+        lines += ["", f"{left} more in report.md."]
+    if failures:
+        lines += ["", "<details><summary>What failed</summary>", ""]
+        for each in failures:
+            parts = [span(each[name]) for name in ("case", "check", "place", "message")]
+            lines.append(f"- {' '.join(part for part in parts if part != '-')}")
+        more = number(found["more_failures"])
+        lines += [f"- {more} more in report.md", "", "</details>"] if more else ["", "</details>"]
+    devices = [span(name) for name in found["devices"][:MOST]]
+    if devices:
+        lines += ["", f"Device: {', '.join(devices)}."]
+    if found["emulated"]:
+        lines += ["Emulated: cost is executed instructions (Minst: a million), no time."]
+    return "\n".join([*lines, *(fix(found["fix"]) if found.get("fix") else ())]) + "\n"
+
+
+def verdict(found: dict, counts: dict[str, int]) -> str:
+    """``❌ 28x more instructions: `x.flip(-1) at net.py:8`, `toy-fp16` (1 failed, 2 passed)``."""
+    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    state = next((word for word in SIGNS if counts[word]), "")
+    if not told:
+        return "nothing was measured"
+    if not found["worst"]:
+        return f"{sign(state)} {told}"
+    parts = [span(found["worst"][name]) for name in ("effect", "place", "case")]
+    return f"{sign(state)} {', '.join(part for part in parts if part != '-')} ({told})"
+
+
+def sign(state: str) -> str:
+    return SIGNS.get(state, "❔")
+
+
+def fix(found: dict) -> list[str]:
+    names = [name for name in found["rewrites"] if WORD.fullmatch(name)]
+    lines = ["", "<details open><summary>A tested fix</summary>", ""]
+    lines += [f"{span(found['case'])}: {span(found['effect'])}", ""]
+    lines += [f"- {span(each)}" for each in found["why"][:MOST]]
+    diff = block(found["diff"])
+    if diff:
+        lines += ["", "```diff", *diff, "```", "", "To apply it: `git apply`."]
+    else:
+        lines += ["", "Its lines are not shown here, or not in the model's own file."]
+    if names and WORD.fullmatch(found["model"]):
+        lines += [f"To see it: `sme2 advise {found['model']} --try {','.join(names)}`"]
+    return [*lines, "", "</details>"]
+
+
+def block(diff: str) -> list[str]:
+    """The lines of a change that can stand in a block of code; all of them or none."""
+    lines = diff[:LARGEST].splitlines()
+    fine = len(lines) <= 10 * MOST and all(
+        len(line) <= LONGEST
+        and line[:1] in (" ", "+", "-", "@", "")
+        and line.replace("\t", " ").isprintable()
+        and not NOT_IN_A_BLOCK.search(line)
+        for line in lines
+    )
+    return lines if fine else []
+
+
+def comment(data: bytes) -> tuple[str, list[str]]:
+    """The comment, and the lines of a change that it offers."""
     if len(data) > LARGEST:
-        sys.exit(f"The comment has {len(data)} bytes, and {LARGEST} is the most.")
-    text = data.decode(errors="replace")
-    if not re.match(rf"{MARK}\n\*\*SME2: [^\n]+\*\*\n", text):
-        sys.exit("The file is not a comment that --sme2-report wrote.")
-    text = re.sub(r"[^\n\t -\ud7ff\ue000-\U0010ffff]", "\ufffd", text)
-    blocks = [found.group() for found in DIFF.finditer(text)]
-    parts = DIFF.split(text)[::2]
-    for pattern in ALIVE:
-        parts = [re.sub(pattern, "\\g<0>\u200b", part) for part in parts]
-    parts = [TAG.sub("&lt;", part) for part in parts]
-    return "".join(part for pair in zip(parts, [*blocks, ""], strict=True) for part in pair)
+        sys.exit(f"The file has {len(data)} bytes, and {LARGEST} is the most.")
+    try:
+        found = json.loads(data)
+        return rendered(found), block(found["fix"]["diff"]) if found.get("fix") else []
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        sys.exit(f"The file is not what --sme2-report FILE.json of this version writes: {error!r}")
 
 
-def replaced(diff: str) -> list[tuple[str, int, str]]:
+def replaced(diff: list[str]) -> list[tuple[str, int, str]]:
     """File, number and new text of each changed line; empty where lines are added or removed."""
     path, row, found, gone = "", 0, [], []
-    for line in diff.splitlines():
+    for line in diff:
         if line.startswith(("--- ", "+++ ")):
             path = line[6:]
         elif line.startswith("@@"):
@@ -76,9 +169,9 @@ def changed(patch: str) -> set[int]:
     return rows
 
 
-def suggest(text: str, pull: str, header: dict[str, str]) -> None:
+def suggest(diff: list[str], pull: str, header: dict[str, str]) -> None:
     """Offer each line of a tested fix where the pull request has it, once."""
-    lines = [entry for diff in DIFF.findall(text) for entry in replaced(diff)]
+    lines = replaced(diff)
     if not lines:
         return
     patches = {
@@ -88,7 +181,7 @@ def suggest(text: str, pull: str, header: dict[str, str]) -> None:
     for path, row, line in lines:
         body = f"{MARK}\n```suggestion\n{line}\n```"
         place = {"path": path, "line": row, "side": "RIGHT", "commit_id": os.environ["HEAD"]}
-        if "```" not in line and row in changed(patches.get(path, "")) and (path, body) not in said:
+        if row in changed(patches.get(path, "")) and (path, body) not in said:
             send(f"{pull}/comments", header, "POST", {"body": body, **place})
 
 
@@ -100,7 +193,7 @@ def main() -> None:
         one, change = f"{issues}/comments", "PATCH"
         me, author = os.environ.get("AUTHOR", "github-actions[bot]"), ("user", "login")
         data = Path(sys.argv[1]).read_bytes()
-    else:
+    elif "SME2_COMMENT_TOKEN" in os.environ:
         header = {"PRIVATE-TOKEN": os.environ["SME2_COMMENT_TOKEN"]}
         project = f"{os.environ['CI_API_V4_URL']}/projects/{os.environ['CI_PROJECT_ID']}"
         comments = f"{project}/merge_requests/{int(os.environ['SME2_MERGE_REQUEST'])}/notes"
@@ -108,8 +201,11 @@ def main() -> None:
         me, author = send(f"{os.environ['CI_API_V4_URL']}/user", header)["id"], ("author", "id")
         jobs = every(f"{project}/pipelines/{int(os.environ['SME2_PIPELINE'])}/jobs", header)
         made = [job["id"] for job in jobs if job["name"] == "performance measure"]
-        data = fetch(f"{project}/jobs/{int(made[0])}/artifacts/comment.md", header)
-    text = checked(data)
+        data = fetch(f"{project}/jobs/{int(made[0])}/artifacts/comment.json", header)
+    else:
+        sys.stdout.write(comment(Path(sys.argv[1]).read_bytes())[0])
+        return
+    text, diff = comment(data)
     # Somebody else may begin a comment with our mark.
     mine = [
         entry["id"]
@@ -122,7 +218,7 @@ def main() -> None:
         send(comments, header, "POST", {"body": text})
     if "GH_TOKEN" in os.environ:
         pull = f"{issues.removesuffix('issues')}pulls/{int(os.environ['NUMBER'])}"
-        suggest(text, pull, header)
+        suggest(diff, pull, header)
 
 
 def every(address: str, header: dict[str, str]) -> list[dict]:

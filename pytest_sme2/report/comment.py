@@ -1,12 +1,11 @@
-"""A comment for a pull request: the verdict in one line, and a small table. Pure.
+"""What a run says to other programs: the comment on a pull request, and JSON of services. Pure.
 
-The Markdown is what GitHub and GitLab share. The first line is a hidden mark, by which a
-workflow finds the comment again and replaces it.
+The comment is JSON, not Markdown: who posts it has a token, and trusts nothing that a branch wrote.
+``docs/ci/post_comment.py`` makes the Markdown of it.
 """
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 from pytest_sme2.export.rewrites import REWRITES
 from pytest_sme2.export.variant import precision_of
 from pytest_sme2.report.findings import trial_text
-from pytest_sme2.report.text import NOTHING, code, document, json_text, prose, table
+from pytest_sme2.report.text import json_text
 from pytest_sme2.report.versus_baseline import (
     check_cells,
     count_cases,
@@ -24,115 +23,88 @@ from pytest_sme2.report.versus_baseline import (
     worst_first,
 )
 from pytest_sme2.results import Arm, CaseResult, Check, Executor, Outcome
-from pytest_sme2.session.reproduce import advise_command
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.session.trials import Edit, Trial
-from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.judging import FAILING, PASSING, WARNING
 
-MARK = "<!-- pytest-sme2 -->"
-# A character of no width after it makes it plain text.
-_ALIVE = re.compile(r"@(?=\w)|:(?=//)|www(?=\.)|#(?=\d)", re.IGNORECASE)
+# As post_comment.py has it.
+COMMENT_SCHEMA = 1
 MOST_CASES = 20
 MOST_FAILURES = 5
-_SIGNS = dict.fromkeys(FAILING, "❌") | dict.fromkeys(WARNING, "⚠️") | dict.fromkeys(PASSING, "✅")
+_STATES = {"failed": FAILING, "warned": WARNING, "passed": PASSING}
 
 
-def comment_text(records: Sequence[CaseRecord]) -> str:
+def comment_json(records: Sequence[CaseRecord]) -> str:
     """What to post about a run; failing cases first."""
     ranked = worst_first(records)
-    lines = [MARK, f"**SME2: {_verdict(ranked)}**", ""]
-    lines += table(
-        ["case", "check", "baseline", "now", "change", "limit", "verdict"],
-        [_row(record) for record in ranked[:MOST_CASES]],
-    )
-    left = len(ranked) - MOST_CASES
-    if left > 0:
-        lines += ["", f"{count(left, 'more case')} in report.md."]
-    failed = [
-        (record, check) for record in ranked for check in record.checks if check.verdict in FAILING
-    ]
-    if failed:
-        lines += ["", "<details><summary>What failed</summary>", ""]
-        # What is wrong on both arms is said once.
-        told = list(dict.fromkeys(_failure(record, check) for record, check in failed))
-        lines += told[:MOST_FAILURES]
-        more = len(told) - MOST_FAILURES
-        if more > 0:
-            lines.append(f"- {count(more, 'more check')} in report.md")
-        lines += ["", "</details>"]
-    devices = dict.fromkeys(record.measured.fingerprint.target for record in records)
-    if devices:
-        notes = [f"Device: {', '.join(map(code, devices))}."]
-        if any(record.measured.emulated for record in records):
-            notes.append("Emulated: cost is executed instructions (Minst: a million), no time.")
-        lines += ["", " ".join(notes)]
-    return document(lines)
+    # What is wrong on both arms is said once.
+    told = {
+        tuple(failure.items()): failure
+        for record in ranked
+        for check in record.checks
+        if check.verdict in FAILING
+        for failure in [_failure(record, check)]
+    }
+    document = {
+        "schema": COMMENT_SCHEMA,
+        "counts": count_cases(records),
+        "worst": _worst(ranked[0]) if ranked else None,
+        "rows": [_row(record) for record in ranked[:MOST_CASES]],
+        "failures": [*told.values()][:MOST_FAILURES],
+        "more_failures": max(len(told) - MOST_FAILURES, 0),
+        "devices": [*dict.fromkeys(record.measured.fingerprint.target for record in records)],
+        "emulated": any(record.measured.emulated for record in records),
+    }
+    return json_text(document)
 
 
-def fix_text(record: CaseRecord, best: Trial, edit: Edit | None) -> str:
+def fix_of(record: CaseRecord, best: Trial, edit: Edit | None) -> dict[str, Any]:
     """What to add to the comment: the best tested rewrite, as a change of the model's file."""
     trial = best if edit is None else edit.trial
-    names = " and ".join(trial.rewrites)
-    head = f"A tested fix for {record.id}: {names} {trial_text(trial)}"
-    lines = ["", f"<details open><summary>{_words(head)}</summary>", ""]
-    for name in trial.rewrites:
-        rewrite = next(known for known in REWRITES if known.name == name)
-        lines.append(f"- {rewrite.what}: {rewrite.why}; {rewrite.remedy}.")
-    again = advise_command(record, ",".join(trial.rewrites))
-    if edit is None:
-        lines += ["", f"What calls it is not in the model's own file. To see it: {code(again)}"]
-    else:
-        lines += ["", "```diff", *edit.diff.splitlines(), "```"]
-        lines += ["", f"To apply it: {code('git apply')}. To try it again: {code(again)}"]
-    return document([*lines, "", "</details>"])
+    known = {rewrite.name: rewrite for rewrite in REWRITES}
+    chosen = [known[name] for name in trial.rewrites]
+    return {
+        "case": record.id,
+        "model": record.measured.model,
+        "rewrites": [*trial.rewrites],
+        "effect": f"{' and '.join(trial.rewrites)} {trial_text(trial)}",
+        "why": [f"{each.what}: {each.why}; {each.remedy}." for each in chosen],
+        "diff": "" if edit is None else edit.diff,
+    }
 
 
-def _words(sentence: str) -> str:
-    """A sentence without mentions and links: names come from outside."""
-    return _ALIVE.sub("\\g<0>\u200b", prose(sentence))
+def _worst(record: CaseRecord) -> dict[str, str] | None:
+    """``28x more instructions``, where, and in which case; None where all is well."""
+    if _state(outcome_of(record.checks)) not in ("failed", "warned"):
+        return None
+    effect, where = headline(record.checks)
+    return {"effect": effect, "place": where.replace("`", ""), "case": record.id}
 
 
-def _verdict(ranked: Sequence[CaseRecord]) -> str:
-    """``❌ 28x more instructions: `x.flip(-1)` at net.py:8 in toy-fp16 (1 failed, 2 passed)``."""
-    if not ranked:
-        return "nothing was measured"
-    worst = ranked[0]
-    outcome = outcome_of(worst.checks)
-    if outcome not in (*FAILING, *WARNING):
-        return f"{_sign(outcome)} {_counted(ranked)}"
-    effect, where = headline(worst.checks)
-    place = f": {_place(where)}" if where else ""
-    return f"{_sign(outcome)} {_words(effect)}{place}, {code(worst.id)} ({_counted(ranked)})"
+def _state(outcome: Outcome | None) -> str:
+    return next((state for state, members in _STATES.items() if outcome in members), "unknown")
 
 
-def _counted(records: Sequence[CaseRecord]) -> str:
-    """``1 failed, 2 passed``."""
-    return ", ".join(f"{number} {word}" for word, number in count_cases(records).items() if number)
-
-
-def _place(where: str) -> str:
-    return code(where.replace("`", ""))
-
-
-def _sign(outcome: Outcome | None) -> str:
-    return "❔" if outcome is None else _SIGNS.get(outcome, "❔")
-
-
-def _row(record: CaseRecord) -> list[str]:
+def _row(record: CaseRecord) -> dict[str, str]:
     check = deciding(record.checks)
-    if check is None:
-        return [code(record.id), *[NOTHING] * 6]
-    old, new, change, interval, limit = check_cells(check)
-    change = _words(change if interval == NOTHING else f"{change} {interval}")
-    verdict = f"{_sign(check.verdict)} {check.verdict}"
-    return [code(record.id), _words(check.metric), old, new, change, limit, verdict]
+    names = ("baseline", "now", "change", "interval", "limit")
+    cells = ("-",) * len(names) if check is None else check_cells(check)
+    return {
+        "case": record.id,
+        "check": "-" if check is None else check.metric,
+        **dict(zip(names, cells, strict=True)),
+        "verdict": "-" if check is None else str(check.verdict),
+        "state": _state(None if check is None else check.verdict),
+    }
 
 
-def _failure(record: CaseRecord, check: Check) -> str:
-    metric = check.metric.removesuffix(" (on)").removesuffix(" (off)")
-    place = f" {_place(check.where)}" if check.where else ""
-    return f"- {code(record.id)}: **{_words(metric)}**:{place} {_words(check.message)}"
+def _failure(record: CaseRecord, check: Check) -> dict[str, str]:
+    return {
+        "case": record.id,
+        "check": check.metric.removesuffix(" (on)").removesuffix(" (off)"),
+        "place": check.where.replace("`", ""),
+        "message": check.message,
+    }
 
 
 class Metric(NamedTuple):
@@ -242,7 +214,7 @@ def pytorch_benchmark(records: Sequence[CaseRecord]) -> str:
 
 
 FORMATS: Mapping[str, Callable[[Sequence[CaseRecord]], str]] = {
-    "comment": comment_text,
+    "comment": comment_json,
     "github": github_action_benchmark,
     "bencher": bencher_metric_format,
     "pytorch": pytorch_benchmark,

@@ -100,8 +100,8 @@ OPTIONS: tuple[Option, ...] = (
            "only the cases whose changes all match one: ='+1 Transpose*,instructions*'. May be "
            "repeated.", ini=False, repeats=True, bare=True),
     Option("--sme2-report", "", "FILE", "session.settings:parse_reports",
-           "write a report: FILE.html has all results and needs no network; FILE.md is a comment "
-           "for a pull request; github=FILE and bencher=FILE are JSON for "
+           "write a report: FILE.html has all results and needs no network; FILE.json is what "
+           "a comment on a pull request says; github=FILE and bencher=FILE are JSON for "
            "github-action-benchmark and Bencher. May be repeated.", repeats=True),
     Option("--against", "against", "REF", "session.reference:parse_against",
            "compare with REF in the same run, in interleaved pairs: a bundle (`sme2 bundle`), a "

@@ -62,7 +62,7 @@ class Settings:
     limits: Mapping[str, object] = field(default_factory=dict)
     """Limits given on the command line, by the names of limits.SCALARS."""
     comment: Path | None = None
-    """The Markdown file for a pull request to write at the end; None means none."""
+    """The file of a pull request's comment to write at the end, as JSON; None means none."""
     history: Path | None = None
     """The folder of the history to add this run to; None means none."""
     github_benchmark_json: Path | None = None
@@ -176,11 +176,11 @@ _REPORTS = {
     "github": "github_benchmark_json",
     "bencher": "bencher_json",
 }
-_BY_SUFFIX = {".html": "html", ".htm": "html", ".md": "comment"}
+_BY_SUFFIX = {".html": "html", ".htm": "html", ".json": "comment"}
 
 
 def parse_reports(texts: Iterable[str]) -> dict[str, Path]:
-    """``FILE.html``, ``FILE.md``, or ``FORMAT=FILE``."""
+    """``FILE.html``, ``FILE.json``, or ``FORMAT=FILE``."""
     found = {}
     for text in texts:
         kind, equals, file = text.partition("=")
@@ -188,7 +188,8 @@ def parse_reports(texts: Iterable[str]) -> dict[str, Path]:
             kind, file = _BY_SUFFIX.get(Path(text).suffix.lower(), ""), text
         if not kind or not file:
             raise UsageError(
-                f"{text!r} is not a report. Give FILE.html, FILE.md, github=FILE or bencher=FILE."
+                f"{text!r} is not a report. Give FILE.html, FILE.json (a comment on a pull "
+                "request; post_comment.py makes Markdown of it), github=FILE or bencher=FILE."
             )
         found[_REPORTS[kind]] = parse_report(file) if kind == "html" else Path(file)
     return found

@@ -102,7 +102,7 @@ def test_the_first_line_names_the_source_line_and_the_largest_effect(
         (path,) = root.glob(f"baselines/*/{good}.json")
         known = {**json.loads(path.read_text("utf-8")), "model": name}
         (path.parent / f"{name}-{good[-4:]}.json").write_text(json.dumps(known), "utf-8")
-    options = ["--sme2-models", ",".join(WAYS), "--sme2-report=c.md", "--sme2-report=r.html"]
+    options = ["--sme2-models", ",".join(WAYS), "--sme2-report=c.json", "--sme2-report=r.html"]
     result = pytester.runpytest_subprocess(*options)
     result.assert_outcomes(failed=len(WAYS))
     printed = result.stdout.str().replace("`", "")
@@ -118,7 +118,7 @@ def test_the_first_line_names_the_source_line_and_the_largest_effect(
         for text in (failure, first, ": ".join(told)):
             assert effect in text
             assert line in text
-    comment = (root / "c.md").read_text("utf-8").splitlines()[1]
+    comment = json.loads((root / "c.json").read_text("utf-8"))["worst"]
     worst = next(iter(cases))
-    assert place(root, worst, WAYS[worst][1]) in comment
-    assert WAYS[worst][2] in comment
+    assert place(root, worst, WAYS[worst][1]) in comment["place"]
+    assert WAYS[worst][2] in comment["effect"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.cli.main import main
-from pytest_sme2.report.comment import comment_text
+from pytest_sme2.report.comment import comment_json
 from pytest_sme2.results import Check, Outcome
 from pytest_sme2.session.run_directory import find_records, read_record, write_record
 
@@ -60,17 +61,18 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_comment_carries_a_change_that_was_run(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    comment = run / "comment.md"
+    comment = run / "comment.json"
     assert main(["advise", "--run", "sme2-out", "--comment", str(comment)]) == 2
-    assert "is not a comment that --sme2-report FILE.md wrote" in capsys.readouterr().err
+    assert "is not what --sme2-report FILE.json wrote" in capsys.readouterr().err
     (folder,) = find_records(run / "sme2-out")
-    comment.write_text(comment_text([read_record(folder)]), encoding="utf-8")
+    comment.write_text(comment_json([read_record(folder)]), encoding="utf-8")
     assert main(["advise", "--run", "sme2-out", "--comment", str(comment)]) == 0
 
     text = comment.read_text("utf-8")
-    said = re.search(r"fix for net-fp16: silu saves ([\d,]+) of ([\d,]+) instructions", text)
-    (diff,) = re.findall(r"^```diff\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    (run / "fix.diff").write_text(diff, encoding="utf-8")
+    fix = json.loads(text)["fix"]
+    assert (fix["case"], fix["model"]) == ("net-fp16", "net")
+    said = re.match(r"silu saves ([\d,]+) of ([\d,]+) instructions", fix["effect"])
+    (run / "fix.diff").write_text(fix["diff"], encoding="utf-8")
     subprocess.run(["git", "apply", "fix.diff"], cwd=run, check=True)
     source = (run / "models" / "net" / "model.py").read_text("utf-8")
     assert source == MODEL.replace("F.silu(x)", "x * torch.sigmoid(x)")

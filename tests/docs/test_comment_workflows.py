@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
-from pytest_sme2.report.comment import MARK, comment_text
+from pytest_sme2.report.comment import comment_json
 from pytest_sme2.results import Check, Outcome
 from pytest_sme2.session.options import OPTIONS
 from pytest_sme2.session.run_directory import read_record
@@ -26,8 +32,10 @@ from tests.support.records import stored_dumps, write_case
 
 CI = Path(__file__).parents[2] / "docs" / "ci"
 POST = CI / "post_comment.py"
-TEXT = comment_text([])
-
+post_comment: Any = SimpleNamespace(**runpy.run_path(str(POST)))
+MARK = post_comment.MARK
+EMPTY: Any = json.loads(comment_json([]))
+COUNTS: Any = {"failed": 0, "warned": 0, "passed": 2, "not checked": 0}
 
 ME = {"user": {"login": "github-actions[bot]"}, "author": {"id": "me"}}
 THEM = {"user": {"login": "mallory"}, "author": {"id": "them"}}
@@ -46,7 +54,7 @@ class Forge(BaseHTTPRequestHandler):
         token = self.headers.get("Authorization") or self.headers.get("PRIVATE-TOKEN")
         server.calls.append((self.command, path.path, token))
         reply: Any = {}
-        if path.path.endswith("/artifacts/comment.md"):
+        if path.path.endswith("/artifacts/comment.json"):
             reply = None
         elif path.path == "/user":
             reply = {"id": "me"}
@@ -108,7 +116,7 @@ def environment(kind: str, forge: Any) -> dict[str, str]:
 
 
 def post(kind: str, forge: Any, data: bytes, folder: Path) -> subprocess.CompletedProcess[str]:
-    comment = folder / "comment.md"
+    comment = folder / "comment.json"
     comment.write_bytes(data)
     forge.made = data
     return subprocess.run(
@@ -130,34 +138,97 @@ def post(kind: str, forge: Any, data: bytes, folder: Path) -> subprocess.Complet
 def test_a_comment_is_posted_and_replaced_by_the_next(
     kind: str, token: str, change: tuple[str, str], forge: Any, tmp_path: Path
 ) -> None:
-    for text in (TEXT, f"{TEXT}\nAgain.\n"):
-        done = post(kind, forge, text.encode(), tmp_path)
+    for found in (EMPTY, {**EMPTY, "counts": COUNTS}):
+        done = post(kind, forge, json.dumps(found).encode(), tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
-        assert [entry["body"] for entry in forge.comments[2:]] == [text]
+        assert [entry["body"] for entry in forge.comments[2:]] == [post_comment.rendered(found)]
+    assert forge.comments[2]["body"].startswith(f"{MARK}\n**SME2: ✅ 2 passed**\n")
     # Also the one that begins with our mark and is somebody else's.
     assert forge.comments[:2] == list(OTHERS)
     assert {call[2] for call in forge.calls} == {token}
     assert forge.calls[-1][:2] == change
 
 
-HOSTILE = (
-    "Ask @everyone, see https://evil.example or www.evil.example, [here](x), [a]: x, [b][c], fixes "
-    "#12, !7, <img src=x>, <b>\n/merge\n  /assign @you\njavascript:x \x1b[31m\n"
+def document(words: Sequence[str], diff: str = "") -> Any:
+    """What a branch could write: each field holds one of these words."""
+    given = itertools.cycle(words)
+    row = ("case", *post_comment.COLUMNS, "verdict", "state")
+    failure = ("case", "check", "place", "message")
+    return {
+        **EMPTY,
+        "counts": {**COUNTS, "failed": 1},
+        "worst": {name: next(given) for name in ("effect", "place", "case")},
+        "rows": [{name: next(given) for name in row} for _ in range(2)],
+        "failures": [{name: next(given) for name in failure}],
+        "devices": [next(given)],
+        "fix": {
+            **{name: next(given) for name in ("case", "model", "effect")},
+            "rewrites": [next(given)],
+            "why": [next(given), next(given)],
+            "diff": diff,
+        },
+    }
+
+
+def parts(text: str) -> list[tuple[str, str]]:
+    """Kind and text of all that CommonMark makes of it; what a code span holds is left out."""
+    return [
+        (part.type, "" if part.type == "code_inline" else part.content)
+        for token in MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
+        for part in (token.children or [token])
+    ]
+
+
+def harmless(word: str) -> str:
+    """A word that is shown in the same way, and has nothing in it that could be alive."""
+    shown = post_comment.span(word) == "-" or word == "-" or post_comment.FIGURE.fullmatch(word)
+    return word if shown or post_comment.WORD.fullmatch(word) else "x y"
+
+
+ALIVE = [
+    "@you", "&commat;you", "&#64;you", "https://evil.example", "www.evil.example", "a@b.example",
+    "[here](https://x)", "![x](https://x/y.png)", "[a]: x", "[[wiki]]", "<img src=x>", "</details>",
+    "<!--", "-->", "#12", "!7", "~label", "$`x`$", "/merge", "\n/merge\n", "\r/approve",
+    "\n\n~~~\n", "```", "\n```\n@you", "`", "``", "`@you`", "\\`", "|", "\\|", "\n\n# Title\n\n",
+    "\u202e@you", "\u2028/merge", "\x1b[31m", "\x00", "\ud800", "**", "\\", ":tada:", "x" * 5000,
+    "1.5 ms", " ", "",
+]  # fmt: skip
+WORDS = st.lists(st.sampled_from(ALIVE) | st.text(), max_size=4).map("".join)
+
+
+@settings(max_examples=100, deadline=None)
+@given(words=st.lists(WORDS, min_size=1, max_size=30))
+@example(words=ALIVE)
+@example(words=[f"x {each} x" for each in ALIVE])
+def test_no_word_of_a_branch_is_markdown(words: list[str]) -> None:
+    text = post_comment.rendered(document(words))
+    assert parts(text) == parts(post_comment.rendered(document([*map(harmless, words)])))
+    # GitLab's commands are lines, and need no Markdown around them.
+    assert not re.search(r"(?m:^)\s*/", text)
+    assert all(each.isprintable() for each in text.replace("\n", ""))
+    assert all(len(line) < 10_000 for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "+```",
+        " ~~~",
+        "+/merge",
+        " /merge",
+        "/merge",
+        "@you\n/merge",
+        "+a\u202eb",
+        "+a\x1b",
+        "\n\n# x",
+        "+" * 301,
+    ],
 )
-
-
-@pytest.mark.parametrize("kind", ["github", "gitlab"])
-def test_a_hostile_comment_is_only_text(kind: str, forge: Any, tmp_path: Path) -> None:
-    assert post(kind, forge, f"{TEXT}{HOSTILE}".encode() + b"\xff", tmp_path).returncode == 0
-    text = forge.comments[2]["body"]
-    alive = (
-        r"@\w|://|www\.|javascript:|\][(\[:]|[#!]\d|<(?!!--|/?details|/?summary)|(?m:^\s*/)|\x1b"
-    )
-    assert not re.search(alive, text)
-    assert text.replace("\u200b", "").startswith(f"{TEXT}Ask @everyone, see https://evil.example")
-    # Once more changes nothing: what is plain already stays.
-    assert post(kind, forge, text.encode(), tmp_path).returncode == 0
-    assert forge.comments[2]["body"] == text
+def test_a_change_that_could_leave_its_block_is_not_shown(line: str) -> None:
+    diff = f"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n{line}\n"
+    text = post_comment.rendered(document(["x y"], diff))
+    assert text == post_comment.rendered(document(["x y"]))
+    assert "Its lines are not shown here" in text
 
 
 PATCH = """\
@@ -189,36 +260,34 @@ LONGER = DIFF.replace("         return x", "+        y = x\n         return x")
 def test_a_fix_is_offered_where_the_pull_request_has_the_line(
     diff: str, offered: bool, forge: Any, tmp_path: Path
 ) -> None:
-    block = f"```diff\n{diff}```\n"
+    data = json.dumps(document(["x y"], diff)).encode()
     for _ in range(2):
-        assert post("github", forge, f"{TEXT}\n{block}".encode(), tmp_path).returncode == 0
+        assert post("github", forge, data, tmp_path).returncode == 0
     # Code is as it was: it can be copied.
-    assert block in forge.comments[2]["body"]
+    assert f"```diff\n{diff}```\n" in forge.comments[2]["body"]
     body = f"{MARK}\n```suggestion\n        x = x * torch.sigmoid(x)\n```"
     place = {"path": "models/net/model.py", "line": 8, "side": "RIGHT", "commit_id": "abc"}
     assert forge.suggested == ([{"body": body, **place}] if offered else [])
-
-
-@pytest.mark.parametrize(
-    "block",
-    ["```diff\n  ```\n@you\n```\n", "```diff\n````\n@you\n```\n", "<b>\n```diff\n@you\n```\n"],
-)
-def test_a_block_that_ends_early_hides_nothing(block: str, forge: Any, tmp_path: Path) -> None:
-    assert post("github", forge, f"{TEXT}\n{block}".encode(), tmp_path).returncode == 0
-    assert "@you" not in forge.comments[2]["body"]
 
 
 @pytest.mark.parametrize("kind", ["github", "gitlab"])
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (TEXT.encode() + b"x" * 60_000, "60000 is the most"),
-        (b"", "not a comment"),
-        (b"Hello\n" + TEXT.encode(), "not a comment"),
-        (f"{MARK}\nHello\n".encode(), "not a comment"),
+        (b" " * 60_001, "60000 is the most"),
+        (b"", "is not what"),
+        (b"\xff", "is not what"),
+        (b"[" * 50_000, "is not what"),
+        (b"[]", "is not what"),
+        (json.dumps({**EMPTY, "schema": 2}).encode(), "is not what"),
+        (json.dumps({**EMPTY, "counts": {**COUNTS, "failed": "@you"}}).encode(), "is not what"),
+        (json.dumps({**EMPTY, "counts": {**COUNTS, "failed": True}}).encode(), "is not what"),
+        (json.dumps({**EMPTY, "devices": [["@you"], 1]}).encode(), "is not what"),
+        (json.dumps({**EMPTY, "rows": [{}]}).encode(), "is not what"),
+        (json.dumps({**EMPTY, "failures": "@you"}).encode(), "is not what"),
     ],
 )
-def test_what_is_not_a_comment_of_ours_is_not_posted(
+def test_what_is_not_of_ours_is_not_posted(
     kind: str, data: bytes, said: str, forge: Any, tmp_path: Path
 ) -> None:
     done = post(kind, forge, data, tmp_path)
@@ -227,13 +296,14 @@ def test_what_is_not_a_comment_of_ours_is_not_posted(
     assert forge.comments == list(OTHERS)
 
 
-def test_names_mention_nobody(tmp_path: Path) -> None:
-    sentence = "https://evil.example by @you, www.x, #1."
-    checks = (Check(f"see {sentence}", Outcome.REGRESSED, sentence),)
-    folder = write_case(tmp_path, "toy", "fp16", stored_dumps("toy_fp16"), checks=checks)
-    text = comment_text([read_record(folder)])
-    assert "by @\u200byou" in text
-    assert not re.search(r"@\w|://|www\.|#\d", text)
+def test_a_comment_can_be_looked_at_without_a_service(tmp_path: Path) -> None:
+    check = Check("see @you", Outcome.REGRESSED, "https://evil.example")
+    case = write_case(tmp_path / "run", "toy", "fp16", stored_dumps("toy_fp16"), checks=(check,))
+    (tmp_path / "comment.json").write_text(comment_json([read_record(case)]), "utf-8")
+    words = [sys.executable, str(POST), str(tmp_path / "comment.json")]
+    printed = subprocess.run(words, env={}, capture_output=True, check=True).stdout.decode()
+    assert "| `toy-fp16` | `see @you` | - | - | - | - | - | ❌ `REGRESSED` |" in printed
+    assert "- `toy-fp16` `see @you` `https://evil.example`" in printed
 
 
 def jobs(name: str) -> Any:
@@ -255,7 +325,7 @@ def test_no_job_has_both_a_token_and_code_of_the_branch() -> None:
     )
     assert post["steps"][0]["with"]["ref"] == "${{ github.event.repository.default_branch }}"
     assert [step["run"] for step in post["steps"] if "run" in step] == [
-        'python3 .github/workflows/post_comment.py "$RUNNER_TEMP/comment/comment.md"'
+        'python3 .github/workflows/post_comment.py "$RUNNER_TEMP/comment/comment.json"'
     ]
     gitlab = jobs("comment-gitlab.yml")
     assert gitlab["performance comment"]["trigger"]["branch"] == "$CI_DEFAULT_BRANCH"

@@ -39,7 +39,7 @@ def test_a_model_that_cannot_be_exported_is_exported_once(
     asked = {"one": "artifact", "two": "artifact", "three": "profile"}
     tests = (f"def test_{name}(sme2_{value}): pass" for name, value in asked.items())
     pytester.makepyfile("\n".join(tests))
-    reports = ("--sme2-report=report.html", "--sme2-report=comment.md", "--junitxml=junit.xml")
+    reports = ("--sme2-report=report.html", "--sme2-report=comment.json", "--junitxml=junit.xml")
     with at_home():
         result = pytester.runpytest_inprocess("--device=linux", *reports, "--sme2-history=history")
     result.assert_outcomes(errors=1, skipped=2)
@@ -50,7 +50,7 @@ def test_a_model_that_cannot_be_exported_is_exported_once(
         ["case *verdict", "*fp32*FAILED", "*- hopeless-fp32: Model 'hopeless'*"]
     )
     assert "no weights for this" in result.stdout.str().partition("= sme2 =")[2]
-    for report in ("report.html", "junit.xml", "comment.md", "sme2-out/report.md"):
+    for report in ("report.html", "junit.xml", "comment.json", "sme2-out/report.md"):
         text = (pytester.path / report).read_text("utf-8")
         assert "there are no weights for this" in text, report
     page = (pytester.path / "report.html").read_text("utf-8")

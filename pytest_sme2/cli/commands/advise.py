@@ -48,7 +48,8 @@ from pytest_sme2.session.trials import (
     try_edit,
     try_rewrites,
 )
-from pytest_sme2.system.files import write_text
+from pytest_sme2.system.files import write_json
+from pytest_sme2.system.reading import read_members
 from pytest_sme2.system.wording import one_of
 from pytest_sme2.verdict.judging import FAILING, combine
 
@@ -179,14 +180,14 @@ def _now(
 
 def _comment(arguments: argparse.Namespace) -> int:
     """Exit code 0 also where there is nothing to add: the run itself has failed already."""
-    from pytest_sme2.report.comment import MARK, fix_text
+    from pytest_sme2.report.comment import COMMENT_SCHEMA, fix_of
 
     comment: Path = arguments.comment
     if arguments.run_ is None:
         raise UsageError("--comment needs --run DIR: the run whose failure is to be mended.")
-    written = comment.read_text("utf-8") if comment.is_file() else ""
-    if not written.startswith(MARK):
-        raise UsageError(f"{str(comment)!r} is not a comment that --sme2-report FILE.md wrote.")
+    written = read_members(comment) if comment.is_file() else {}
+    if written.get("schema") != COMMENT_SCHEMA:
+        raise UsageError(f"{str(comment)!r} is not what --sme2-report FILE.json wrote.")
     ranked = worst_first(_records(arguments.run_))
     if not ranked or combine(ranked[0].checks) not in FAILING:
         print(f"No case of {arguments.run_} failed, so {comment} stays as it is.")
@@ -210,8 +211,7 @@ def _comment(arguments: argparse.Namespace) -> int:
     if not helping:
         print(f"No rewrite is known that saves anything in {record.id}: {comment} stays as it is.")
         return 0
-    told = fix_text(record, helping[0], edit)
-    write_text(comment, written + told)
+    write_json(comment, {**written, "fix": fix_of(record, helping[0], edit)})
     print(f"{comment}: added {', '.join((edit.trial if edit else helping[0]).rewrites)}")
     return 0
 

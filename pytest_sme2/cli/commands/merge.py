@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 from pytest_sme2.cli.options import Arguments, chosen, shared, show
 from pytest_sme2.errors import UsageError, plain
-from pytest_sme2.report.comment import comment_text
+from pytest_sme2.report.comment import comment_json
 from pytest_sme2.report.history import write_history
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.writing import measured_commit, write_case, write_run
@@ -70,7 +70,7 @@ ARGUMENTS: Arguments = {
     "--out DIR!": "the new run directory",
     "--html FILE": "write the HTML report to this file",
     "--junit FILE": "write one JUnit file",
-    "--comment FILE": "write a comment for a pull request",
+    "--comment FILE": "write what a comment on a pull request says, as JSON",
     **shared("baseline-dir", "history"),
 }
 
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         commits = {measured_commit(folder) for folder, _ in merged.cases}
         write_history(history, records, (commits.pop() or None) if len(commits) == 1 else None)
     if arguments.comment is not None:
-        write_text(arguments.comment, comment_text(records))
+        write_text(arguments.comment, comment_json(records))
     outcomes = Counter(test.outcome for test in merged.tests.values())
     told = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items()))
     counts = (

@@ -55,7 +55,7 @@ def test_two_shards_become_one_run(tmp_path: Path, merged: Command) -> None:
     second = shard(tmp_path / "2", "fp32", number=2, of=2)
     out = tmp_path / "out"
     files = ("--junit", tmp_path / "junit.xml", "--html", tmp_path / "report.html")
-    more = ("--history", tmp_path / "history", "--comment", tmp_path / "comment.md")
+    more = ("--history", tmp_path / "history", "--comment", tmp_path / "comment.json")
     printed = merged(first, second, "--out", out, *files, *more)
     assert "2 shards, 2 cases, 2 tests: 2 passed" in printed.out
     assert printed.err == ""
@@ -66,7 +66,7 @@ def test_two_shards_become_one_run(tmp_path: Path, merged: Command) -> None:
     assert (suite.get("tests"), suite.get("failures"), suite.get("time")) == ("2", "0", "3.000")
     assert (tmp_path / "report.html").is_file()
     assert len(read_history(tmp_path / "history")) == 2
-    assert "2 passed" in (tmp_path / "comment.md").read_text()
+    assert json.loads((tmp_path / "comment.json").read_text())["counts"]["passed"] == 2
     # What was merged can be merged again.
     merged(out, "--out", tmp_path / "again")
 

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.report.comment import (
-    MARK,
     MOST_CASES,
     bencher_metric_format,
-    comment_text,
-    fix_text,
+    comment_json,
+    fix_of,
     github_action_benchmark,
     metrics,
     pytorch_benchmark,
@@ -31,7 +30,7 @@ from pytest_sme2.results import (
 from pytest_sme2.session.run_directory import CaseRecord, read_record
 from pytest_sme2.session.trials import Edit, Ran, Trial
 from tests.support.gate_examples import CONV_OFF, CONV_ON, PORTABLE, emulated, measured, structure
-from tests.support.records import HOSTILE, stored_dumps, toy_run, write_case
+from tests.support.records import stored_dumps, toy_run, write_case
 
 SLOWER = Check(
     "latency (on)", Outcome.REGRESSED, "11.5 % slower.", 10e6, 11.15e6, "ns", (1.102, 1.129), 0.02,
@@ -40,29 +39,37 @@ SLOWER = Check(
 SAME = Check("latency (on)", Outcome.PASS, "The same.", 10e6, 10e6, "ns", (0.99, 1.01), 0.02)
 
 
-def test_the_verdict_is_one_line_and_the_table_small(tmp_path: Path) -> None:
+def told(records: Sequence[CaseRecord]) -> Any:
+    return json.loads(comment_json(records))
+
+
+def test_the_worst_case_comes_first(tmp_path: Path) -> None:
     found = [read_record(folder) for folder in toy_run(tmp_path)]
     found = [replace(found[0], checks=(SAME,)), replace(found[1], checks=(SLOWER,)), found[2]]
-    lines = comment_text(found).splitlines()
-    assert lines[0] == MARK
-    assert lines[1] == (
-        "**SME2: ❌ 11.5 % slower, limit 2 %: `x.flip(-1) at net.py:8`, `toy-fp32` "
-        "(1 failed, 1 passed, 1 not checked)**"
-    )
-    assert lines[3].startswith("| case | check | baseline | now | change | limit | verdict |")
-    assert lines[5] == (
-        "| `toy-fp32` | latency (on) | 10.000 ms | 11.150 ms | +11.5 % \\[+10.2, +12.9\\] | 2 % "
-        "| ❌ REGRESSED |"
-    )
-    assert lines[6].endswith("| ✅ PASS |")
-    assert "- `toy-fp32`: **latency**: `x.flip(-1) at net.py:8` 11.5 % slower." in lines
+    document = told(found)
+    assert document["counts"] == {"failed": 1, "warned": 0, "passed": 1, "not checked": 1}
+    assert document["worst"] == {
+        "effect": "11.5 % slower, limit 2 %", "place": "x.flip(-1) at net.py:8", "case": "toy-fp32"
+    }  # fmt: skip
+    assert document["rows"][0] == {
+        "case": "toy-fp32", "check": "latency (on)", "baseline": "10.000 ms", "now": "11.150 ms",
+        "change": "+11.5 %", "interval": "[+10.2, +12.9]", "limit": "2 %", "verdict": "REGRESSED",
+        "state": "failed",
+    }  # fmt: skip
+    assert [row["state"] for row in document["rows"][1:]] == ["passed", "unknown"]
+    assert document["failures"] == [
+        {
+            "case": "toy-fp32", "check": "latency", "place": "x.flip(-1) at net.py:8",
+            "message": "11.5 % slower.",
+        }
+    ]  # fmt: skip
 
 
 def test_what_passed_needs_no_more_words(tmp_path: Path) -> None:
     found = [replace(read_record(folder), checks=(SAME,)) for folder in toy_run(tmp_path)]
-    text = comment_text(found)
-    assert "**SME2: ✅ 3 passed**" in text
-    assert "<details>" not in text
+    document = told(found)
+    assert document["counts"]["passed"] == len(found)
+    assert (document["worst"], document["failures"]) == (None, [])
 
 
 def test_an_emulated_run_speaks_of_cost_and_not_of_time(tmp_path: Path) -> None:
@@ -70,21 +77,24 @@ def test_an_emulated_run_speaks_of_cost_and_not_of_time(tmp_path: Path) -> None:
     found = [
         replace(read_record(folder), checks=(cost,)) for folder in toy_run(tmp_path, emulated=True)
     ]
-    text = comment_text(found)
-    assert "| 0.742 Minst | 0.742 Minst | 0.00 % | 0.05 % |" in text
-    assert " ms" not in text
-    assert "no time" in text
+    document = told(found)
+    row = document["rows"][0]
+    assert (row["baseline"], row["change"], row["limit"]) == ("0.742 Minst", "0.00 %", "0.05 %")
+    assert " ms" not in json.dumps(document)
+    assert document["emulated"] is True
 
 
-def test_many_cases_and_hostile_names_stay_a_small_table(tmp_path: Path) -> None:
-    evil = read_record(write_case(tmp_path, HOSTILE, "fp16", stored_dumps("toy_fp16")))
-    evil = replace(evil, checks=(replace(SLOWER, metric=HOSTILE, message=HOSTILE),))
-    text = comment_text([evil] * 30)
-    rows = [line for line in text.splitlines() if line.startswith("| `")]
-    assert len(rows) == MOST_CASES
-    assert "10 more cases in report.md." in text
-    assert "<img" not in text.replace("`<img", "").replace("`` <img", "")
-    assert comment_text([]).splitlines()[1] == "**SME2: nothing was measured**"
+def test_many_cases_stay_a_small_document(tmp_path: Path) -> None:
+    one = read_record(write_case(tmp_path, "net", "fp16", stored_dumps("toy_fp16")))
+    document = told(
+        [
+            replace(one, checks=(replace(SLOWER, metric=f"latency {number}"),))
+            for number in range(30)
+        ]
+    )
+    assert len(document["rows"]) == MOST_CASES
+    assert (len(document["failures"]), document["more_failures"]) == (5, 25)
+    assert told([])["rows"] == []
 
 
 def read(form: Callable[[Sequence[CaseRecord]], str], *results: CaseResult) -> Any:
@@ -169,7 +179,7 @@ def test_hostile_names_stay_names() -> None:
     assert read(github_action_benchmark) == []
 
 
-def test_a_fix_is_told_with_the_change_or_with_the_command_that_shows_it(tmp_path: Path) -> None:
+def test_a_fix_is_told_with_the_change_where_there_is_one(tmp_path: Path) -> None:
     record = read_record(toy_run(tmp_path, emulated=True)[0])
     profile = next(iter(record.measured.profiles.values()))
     before, after = (
@@ -178,12 +188,12 @@ def test_a_fix_is_told_with_the_change_or_with_the_command_that_shows_it(tmp_pat
     )
     best = Trial(("silu",), before, after)
     edit = Edit(Trial(("silu", "gelu"), before, after), "--- a\n+++ b\n-x\n+y\n")
-    told = fix_text(record, best, edit)
-    assert f"A tested fix for {record.id}: silu and gelu saves 400 of 1,000" in told
-    assert "```diff\n--- a\n+++ b\n-x\n+y\n```" in told
-    assert "- GELU: " in told
-    assert "`git apply`" in told
-    told = fix_text(record, best, None)
-    assert "What calls it is not in the model's own file." in told
-    assert "--try silu" in told
-    assert "diff" not in told
+    fix = fix_of(record, best, edit)
+    assert (fix["case"], fix["model"], fix["diff"]) == (record.id, record.measured.model, edit.diff)
+    assert fix["rewrites"] == ["silu", "gelu"]
+    assert fix["effect"].startswith("silu and gelu saves 400 of 1,000")
+    assert fix["why"][1].startswith("GELU: ")
+    assert (fix_of(record, best, None)["rewrites"], fix_of(record, best, None)["diff"]) == (
+        ["silu"],
+        "",
+    )
