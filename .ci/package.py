@@ -1,10 +1,14 @@
 """Builds the wheel and the sdist into dist/, and refuses what a second build does not repeat.
 
     python .ci/package.py [v1.2.3]
+    python .ci/package.py --published
 
 Only what is committed is built. The bytes depend on nothing else: hatchling writes a fixed time
 unless SOURCE_DATE_EPOCH names one. A tag has to be that of the version, and the changelog and
 CITATION.cff have to know it.
+
+Until a registry has the package, pages, workflows and messages install it from git. --published
+takes that out of all of them, and a tag is refused before.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+FROM_GIT = re.compile(r" @ git\+https://github\.com/pytest-sme2/pytest-sme2\b")
 
 
 def build(source: Path) -> dict[str, bytes]:
@@ -53,7 +58,22 @@ def unready(version: str, changelog: str, citation: str) -> list[str]:
     return found
 
 
+def install_from_git(root: Path = ROOT) -> list[Path]:
+    """The committed files that say so."""
+    command = ["git", "grep", "-lE", FROM_GIT.pattern.replace(r"\b", "")]
+    done = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True, check=False)
+    return [root / name for name in done.stdout.splitlines()]
+
+
+def install_as_published(root: Path = ROOT) -> None:
+    for path in install_from_git(root):
+        path.write_text(FROM_GIT.sub("", path.read_text("utf-8")), "utf-8")
+
+
 def main(tags: Sequence[str]) -> int:
+    if [*tags] == ["--published"]:
+        install_as_published()
+        return 0
     with tempfile.TemporaryDirectory() as folder:
         first, second = (build(Path(folder) / name) for name in ("one", "another"))
     changed = sorted(name for name in {*first, *second} if first.get(name) != second.get(name))
@@ -62,6 +82,8 @@ def main(tags: Sequence[str]) -> int:
     problems += [f"The tag {tag} is not v{version}." for tag in tags if tag != f"v{version}"]
     texts = [(ROOT / name).read_text("utf-8") for name in ("CHANGELOG.md", "CITATION.cff")]
     problems += unready(version, *texts)
+    if tags and install_from_git():
+        problems.append("Pages install from git: python .ci/package.py --published")
     (wheel,) = [content for name, content in first.items() if name.endswith(".whl")]
     problems += [f"The README's link {link} is relative." for link in relative_links(wheel)]
     if problems:

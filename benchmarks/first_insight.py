@@ -3,12 +3,12 @@
     python -m benchmarks.first_insight [--json FILE]
 
 An empty folder, a new virtual environment, no cache of ours. The package is installed from a wheel
-of this checkout, the way a release would be, with uv as README.md says. What it downloads is in its
+of this checkout, in place of the repository that README.md names. What it downloads is in pip's
 cache: how fast a network is says nothing about this project. So it installs twice, and only the
 second time counts. What counts is CPU time, which other work on the machine hardly changes, and how
-many commands there are to type. The model is torchvision's MobileNet V2; the test and the commands
-are those of README.md. The first insight is what the first run of pytest prints: how much of the
-model runs on SME2, and what keeps the rest from it.
+many commands there are to type. The model is torchvision's MobileNet V2; the commands are those of
+README.md, and the test is the one that they write. The first insight is what the first run of
+pytest prints: how much of the model runs on SME2, and what keeps the rest from it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pytest_sme2 import register_model
 from torchvision.models import mobilenet_v2
 
 
-@register_model("mobilenet_v2", variants=("fp32", "fp16", "int8"))
+@register_model("mobilenet_v2", variants=("fp32",))
 class MobileNet:
     def get_eager_model(self):
         return mobilenet_v2(weights=None)
@@ -52,12 +52,6 @@ def readme_block(pattern: str) -> str:
     return str(found)
 
 
-def _found_links() -> tuple[str, ...]:
-    """A folder of wheels for machines that cannot reach the CPU build of torch."""
-    folder = os.environ.get("PIP_FIND_LINKS")
-    return ("--find-links", folder) if folder else ("--torch-backend=cpu",)
-
-
 def stages(root: Path) -> tuple[Newcomer, int, dict[str, str]]:
     """Who has typed it all, how many lines until the insight, and what was found out."""
     project = root / "project"
@@ -72,19 +66,15 @@ def stages(root: Path) -> tuple[Newcomer, int, dict[str, str]]:
         venv = root / ("venv" if typist is newcomer else "filled")
         programs = venv / "bin"
         typist.types("install", sys.executable, "-m", "venv", venv)
-        typist.types("install", programs / "pip", "install", "--quiet", "uv")
-        uv = (programs / "uv", "pip", "install", "--quiet", "--python", programs / "python")
         package = f"pytest-sme2[export] @ {wheel.as_uri()}"
-        typist.types("install", *uv, *_found_links(), package, "torchvision")
+        install = (programs / "pip", "install", "--quiet", package, "torchvision>=0.28,<0.29")
+        typist.types("install", *install)
     model = project / "models" / "mobilenet_v2" / "model.py"
     model.parent.mkdir(parents=True)
     model.write_text(MODEL, encoding="utf-8")
-    (project / "test_my_models.py").write_text(
-        readme_block("python file=test_my_models.py"), encoding="utf-8"
-    )
     printed = ""
     told = [line for line in readme_block("bash run").splitlines() if line]
-    for stage, line in zip(("provision", "insight", "compare"), told, strict=True):
+    for stage, line in zip(("init", "insight", "store"), told, strict=True):
         program, *words = shlex.split(line)
         output = newcomer.types(stage, programs / program, *words)
         printed = output if stage == "insight" else printed
@@ -97,10 +87,10 @@ def stages(root: Path) -> tuple[Newcomer, int, dict[str, str]]:
 
 
 NAMES = {
-    "install": "virtual environment, and installing with packages that uv has at hand",
-    "provision": "`sme2 provision`: the emulator",
-    "insight": "the first `pytest`: export, runner, both runs, counted instructions, the baseline",
-    "compare": "afterwards: the second `pytest`, which compares with the baseline",
+    "install": "virtual environment, and installing with packages that pip has at hand",
+    "init": "`sme2 init`: a test and a workflow",
+    "insight": "the first `pytest`: the emulator, export, runner, both runs, counted instructions",
+    "store": "afterwards: `pytest --update-baselines`",
 }
 
 
@@ -108,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser_of(__doc__).parse_args(argv)
     with tempfile.TemporaryDirectory() as name:
         newcomer, commands, found = stages(Path(name))
-    used = sum(seconds for stage, seconds in newcomer.cpu.items() if stage != "compare")
+    used = sum(seconds for stage, seconds in newcomer.cpu.items() if stage != "store")
     what = "from an empty folder to the first insight about a MobileNet V2 in fp32"
     claims = [
         Claim("total", f"{what}: CPU time", used, "s", limit=MOST_CPU_SECONDS),

@@ -126,9 +126,7 @@ def stages(root: Path) -> tuple[Newcomer, dict[str, Any]]:
     clone = root / "pytest-sme2"
     newcomer = Newcomer(root, clone)
     newcomer.types("clone", "git", "clone", "--quiet", "--no-local", ROOT, clone, cwd=root)
-    newcomer.types("install", sys.executable, "-m", "venv", ".venv")
-    newcomer.types("install", ".venv/bin/pip", "install", "--quiet", "tox-uv")
-    newcomer.types("install", ".venv/bin/tox", "run", "-q", "-e", "suite", "--notest")
+    newcomer.types("install", sys.executable, "start.py", "suite", "--notest")
     sme2 = clone / ".tox" / "suite" / "bin" / "sme2"
     provided = json.loads(newcomer.types("provision", sme2, "provision", "--json", "--require"))
     suite = (".venv/bin/tox", "run", "-q", "--skip-pkg-install", "-e", "suite")

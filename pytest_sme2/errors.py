@@ -5,6 +5,13 @@ from __future__ import annotations
 import json
 
 LONGEST_MESSAGE = 4000
+SOURCE = " @ git+https://github.com/pytest-sme2/pytest-sme2"
+"""Where pip gets the package; empty once a registry has it (`.ci/package.py --published`)."""
+
+
+def install(extra: str = "") -> str:
+    """The command that installs the package: pages and workflows say the same."""
+    return f"pip install 'pytest-sme2{extra and f'[{extra}]'}{SOURCE}'"
 
 
 def plain(text: str) -> str:
@@ -52,11 +59,9 @@ class MissingExtraError(Sme2Error):
     """A stage needs a package of an optional extra."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        # As in README.md: torch's usual build is larger by several GB.
-        pip = "pip install uv && uv pip install --torch-backend=cpu"
         super().__init__(
             f"{purpose} needs the package {package!r}, which is not installed. "
-            f"Install it with: {pip} 'pytest-sme2[{extra}]'"
+            f"Install it with: {install(extra)}"
         )
         self.package = package
         self.extra = extra

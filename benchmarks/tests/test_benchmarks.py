@@ -296,12 +296,12 @@ def test_kept_results_are_full_ones_and_their_headlines_complete():
     assert not [line for line in command.headlines(kept) if "{" in line]
 
 
-def test_the_commands_and_the_test_are_the_readme_s() -> None:
+def test_the_commands_are_the_readme_s() -> None:
     commands = readme_block("bash run").splitlines()
     assert [line.split()[0] for line in commands] == ["sme2", "pytest", "pytest"]
-    assert "--update-baselines" in commands[1]
-    assert "--update-baselines" not in commands[2]
-    assert "sme2_gate.check_evidence()" in readme_block("python file=test_my_models.py")
+    assert commands[0] == "sme2 init"
+    assert "--update-baselines" not in commands[1]
+    assert "--update-baselines" in commands[2]
 
 
 def test_the_insight_is_the_coverage_in_the_terminal_s_table(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_sme2.errors import install
 from pytest_sme2.report.history import FIGURES, YARDSTICK, Figure, HistoryRecord, Interval
 from pytest_sme2.system.wording import count
 from pytest_sme2.timing.stats import robust_spread
@@ -38,7 +39,7 @@ _LIKELIHOOD = 7.35
 
 MISSING = (
     "Change points of latency, speedup and memory were not looked for: that needs ruptures. "
-    "Install it with `pip install 'pytest-sme2[history]'` (Python 3.13 or older)."
+    f"Install it with `{install('history')}` (Python 3.13 or older)."
 )
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from pytest_sme2.errors import BuildError, Sme2Error, TargetError
+from pytest_sme2.errors import BuildError, Sme2Error, TargetError, install
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.debian_packages import (
     MAIN,
@@ -58,8 +58,7 @@ def find_cmake() -> str:
         seen.append(f"{candidate} is {match[1] if match else 'unknown'}")
     raise BuildError(
         f"Building the runner needs CMake {LEAST_CMAKE} or newer; "
-        f"{'; '.join(seen) or 'none was found'}. "
-        "Install it with: pip install 'pytest-sme2[build]'"
+        f"{'; '.join(seen) or 'none was found'}. Install it with: {install('build')}"
     )
 
 
@@ -68,7 +67,7 @@ def find_ninja() -> str:
     if found is None:
         raise BuildError(
             "Building the runner needs Ninja, which was not found. "
-            "Install it with: pip install 'pytest-sme2[build]'"
+            f"Install it with: {install('build')}"
         )
     return found
 

@@ -47,6 +47,8 @@ class Shell:
         }
         environment["PATH"] = f"{self.programs}{os.pathsep}{environment['PATH']}"
         environment["SME2_CACHE_DIR"] = str(cache_folder())
+        for who in ("AUTHOR", "COMMITTER"):
+            environment |= {f"GIT_{who}_NAME": "reader", f"GIT_{who}_EMAIL": "reader@example.org"}
         process = subprocess.Popen(
             ["bash", "-euo", "pipefail", "-c", text],
             cwd=self.folder,
@@ -97,8 +99,8 @@ def put_results(folder: Path) -> None:
 def make_project(folder: Path) -> Path:
     """What a reader starts from: nothing of their own yet but what a device left."""
     folder.mkdir()
+    subprocess.run(["git", "init", "-q", folder], check=True)
     put_results(folder)
-    (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     return folder
 
 

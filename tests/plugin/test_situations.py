@@ -6,7 +6,6 @@ product's own, and pytest runs them.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -203,18 +202,11 @@ def test_a_changed_machine_is_told_everywhere(
     assert "program that never changes took" in summary
 
 
-def readme_example() -> str:
-    readme = (DOCS.parents[1] / "README.md").read_text("utf-8")
-    (example,) = re.findall(r"```python file=test_my_models.py\n(.*?)```", readme, re.DOTALL)
-    return str(example)
-
-
-@pytest.mark.parametrize("example", [readme_example(), init.TEST], ids=["README", "sme2 init"])
-def test_an_example_to_start_from_measures_against_a_reference(
-    example: str, project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+def test_the_test_that_init_writes_measures_against_a_reference(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What this device cannot measure (kernels) or compare (no baseline) does not skip the test."""
-    project.makepyfile(example)
+    project.makepyfile(init.TEST)
     path = project.mkdir("old") / "toy_xnnpack_fp32.pte"
     path.write_bytes(b"the old program")
     before = {file_sha256(path): nanoseconds(1.0)}

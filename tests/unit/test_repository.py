@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import plistlib
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import yaml
 from packaging.requirements import Requirement
 
 import pytest_sme2
+from pytest_sme2.errors import SOURCE, install
 from tests.unit.test_ci import METADATA, ROOT, load, pins, tox_settings
 
 GITHUB = ROOT / ".github"
@@ -20,6 +22,7 @@ TEMPLATES = ROOT / "docs" / "ci"
 WORKFLOWS = sorted(GITHUB.glob("workflows/*.yml"))
 ACTIONS = sorted(GITHUB.glob("actions/*/action.yml"))
 PINNED = re.compile(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
+INSTALLS = re.compile(r"pip install '?pytest-sme2(?![-\w{])(\[\w+\])?(.*)")
 # Who may do more than read, and what for.
 RIGHTS: dict[tuple[str, str | None], dict[str, str]] = {
     ("ci", None): {"contents": "read"},
@@ -141,6 +144,37 @@ def test_the_version_has_one_place() -> None:
     headings = re.findall(r"^## (.+)$", changelog, re.MULTILINE)
     assert headings[:2] == ["Unreleased", pytest_sme2.__version__]
     assert all(len(part.splitlines()) <= 60 for part in changelog.split("\n## "))
+
+
+def committed(*folders: str) -> Iterator[Path]:
+    command = ["git", "ls-files", "--", *folders]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for path in map(ROOT.joinpath, listed.splitlines()):
+        if path.suffix in {".md", ".py", ".yml"} and path.is_file():
+            yield path
+
+
+def test_every_place_installs_in_the_words_of_one_function() -> None:
+    known = {f"[{extra}]" for extra in METADATA["optional-dependencies"]}
+    for path in committed("README.md", "docs", "skills", "pytest_sme2"):
+        for extra, rest in INSTALLS.findall(path.read_text("utf-8")):
+            assert {extra} <= known | {""}, path
+            assert rest.startswith(f"{SOURCE}'"), f"{path}: not as errors.install says"
+    for page in ("README.md", "docs/index.md", "docs/mac.md", "docs/ci/github-actions.yml"):
+        assert install("export") in text_of(page)
+
+
+def test_a_release_installs_from_the_registry(tmp_path: Path) -> None:
+    package = load("package")
+    (tmp_path / "page.md").write_text(f"```bash\n{install('export')}\n```\n")
+    (tmp_path / "errors.py").write_text(f'SOURCE = "{SOURCE}"\n')
+    for words in (["init", "-q"], ["add", "."]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    assert bool(package.install_from_git(tmp_path)) == bool(SOURCE)
+    package.install_as_published(tmp_path)
+    assert package.install_from_git(tmp_path) == []
+    assert "\npip install 'pytest-sme2[export]'\n" in (tmp_path / "page.md").read_text()
+    assert (tmp_path / "errors.py").read_text() == 'SOURCE = ""\n'
 
 
 def test_who_made_it_and_where_it_lives_is_said_once() -> None:

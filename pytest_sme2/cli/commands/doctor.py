@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from pytest_sme2 import __version__
 from pytest_sme2.cli.options import Arguments, chosen, shared
-from pytest_sme2.errors import Sme2Error, plain
+from pytest_sme2.errors import Sme2Error, install, plain
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE
 from pytest_sme2.session.bench import Bench, sme_word
 from pytest_sme2.session.device import choose_target
@@ -68,7 +68,7 @@ def _package(name: str, extra: str) -> Fact:
     try:
         return Fact(name, True, importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
-        return Fact(name, False, f"not installed; pip install 'pytest-sme2[{extra}]'")
+        return Fact(name, False, f"not installed; {install(extra)}")
 
 
 def _confined() -> str:

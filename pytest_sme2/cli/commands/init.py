@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import argparse
 import importlib.resources
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from pytest_sme2.cli.options import Arguments, show
-from pytest_sme2.errors import UsageError
-from pytest_sme2.system.files import write_text
-from pytest_sme2.targets.local import LocalTarget
+from pytest_sme2.errors import StorageError, UsageError
+from pytest_sme2.system.files import replacing
 
 EXAMPLE = "sme2 init"
 ARGUMENTS: Arguments = {"folder DIR?": ("the repository (default: the current folder)", Path())}
 
+MODEL = Path("models/toy_cnn/model.py")
 TEST = """\
 def test_model(sme2_gate):
     sme2_gate.check_evidence()  # SME2 kernels ran with SME2 on, and none with SME2 off
     sme2_gate.check_coverage()  # no matrix operator left SME2, compared with the baseline
     sme2_gate.check_operators()  # the same operators as in the baseline
     sme2_gate.check_cost()  # not more instructions than in the baseline; counted on an emulator
+    sme2_gate.check_outputs()  # the model in PyTorch computes the same
     sme2_gate.check_latency()  # measured only where times mean something: not on an emulator
     sme2_gate.check_against()  # what --against names, if it is given
 """
@@ -35,10 +38,11 @@ _SETTINGS = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cf
 def run(arguments: argparse.Namespace) -> int:
     folder: Path = arguments.folder
     files = {
-        Path("models/toy_cnn/model.py"): example("toy_cnn/model.py"),
         Path("tests/test_performance.py"): TEST,
         Path(".github/workflows/performance.yml"): example("github-actions.yml"),
     }
+    if not _has_models(folder):
+        files[MODEL] = example("toy_cnn/model.py")
     # What a killed `sme2 init` wrote is as it would be written now.
     there = [str(path) for path, text in files.items() if _holds_other(folder / path, text)]
     if there:
@@ -50,33 +54,55 @@ def run(arguments: argparse.Namespace) -> int:
     if ".gitignore" not in kept:
         files[Path(".gitignore")] = IGNORED
     settings = {*kept} & {*_SETTINGS}
-    device = "auto" if LocalTarget().capabilities().sme2 else "emulated"
+    # The workflow's device, so that its baselines are those that are stored here.
+    device = "emulated" if sys.platform == "linux" else "auto"
     if not settings:
         files[Path("pytest.ini")] = f"[pytest]\ntestpaths = tests\nsme2_device = {device}\n"
-    for path, text in files.items():
-        write_text(folder / path, text)
+    _write(folder, files)
     # The long name: the project, or a plugin of it, may have a --device of its own.
-    option = f" --sme2-device {device}" if settings else ""
+    typed = f"pytest tests/test_performance.py --sme2-device {device}" if settings else "pytest"
+    added = " ".join(sorted({path.parts[0] for path in files} | {"baselines"}))
     lines = [
         *(f"wrote  {path}" for path in files),
         *(f"kept   {name}, as it was" for name in kept),
         "",
         "Next:",
-        f"  pytest{option}{'':22}does it run on SME2? (the first run builds a runner)",
-        f"  pytest{option} --update-baselines   store what was found; commit baselines/",
-        "Then put your own model beside models/toy_cnn: one folder, one model.py.",
+        f"  {typed}",
+        "      does it run on SME2? (the first run builds a runner)",
+        f"  {typed} --update-baselines",
+        f"  git add {added} && git commit",
+        "      store what was found: the workflow compares with it",
     ]
+    if MODEL in files:
+        lines.append("Then put your own model beside models/toy_cnn: one folder, one model.py.")
+    if device != "emulated":
+        lines.append("The workflow compares on Linux: store its baselines there as well.")
     return show(arguments, {"written": [str(path) for path in files], "kept": kept}, lines)
+
+
+def _has_models(folder: Path) -> bool:
+    """Whether there are models besides the one that is written here."""
+    return any(path != folder / MODEL for path in folder.glob("models/*/model.py"))
 
 
 def _holds_other(path: Path, text: str) -> bool:
     return path.exists() and (not path.is_file() or path.read_bytes() != text.encode())
 
 
+def _write(folder: Path, files: Mapping[Path, str]) -> None:
+    for path, text in files.items():
+        try:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            with replacing(folder / path) as file:
+                file.write(text.encode())
+        except OSError as error:
+            raise StorageError(
+                f"{folder / path}: cannot be written: {error.strerror}. Name a folder that you may "
+                "write to: sme2 init DIR"
+            ) from error
+
+
 def example(name: str) -> str:
-    """A file to start from: in the installed package, else in the project's source."""
-    installed = importlib.resources.files("pytest_sme2") / "examples" / name
-    if installed.is_file():
-        return installed.read_text(encoding="utf-8")
-    folder = "docs/ci" if name.endswith(".yml") else "models"
-    return (Path(__file__).parents[3] / folder / name).read_text(encoding="utf-8")
+    """A file to start from, which comes with the package."""
+    files = importlib.resources.files("pytest_sme2")
+    return (files / "examples" / name).read_text(encoding="utf-8")

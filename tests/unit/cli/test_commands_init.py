@@ -22,8 +22,7 @@ def test_an_empty_repository_gets_all_it_needs(tmp_path: Path, sme2: Command) ->
     model = tmp_path / "models" / "toy_cnn" / "model.py"
     assert model.read_bytes() == (ROOT / "models" / "toy_cnn" / "model.py").read_bytes()
     workflow = (tmp_path / ".github" / "workflows" / "performance.yml").read_text()
-    assert "--pyargs pytest_sme2.suite" in workflow
-    assert "tests/performance" not in workflow
+    assert "pytest tests/test_performance.py --sme2-device=emulated" in workflow
 
 
 def test_nothing_is_overwritten(tmp_path: Path, sme2: Command) -> None:
@@ -41,7 +40,7 @@ def test_settings_of_others_stay(tmp_path: Path, sme2: Command) -> None:
     printed = sme2("init", tmp_path).out
     assert "kept   .gitignore, as it was" in printed
     assert "kept   pyproject.toml, as it was" in printed
-    assert "pytest --sme2-device " in printed
+    assert "pytest tests/test_performance.py --sme2-device " in printed
     assert not (tmp_path / "pytest.ini").exists()
 
 
@@ -52,3 +51,20 @@ def test_a_killed_one_can_be_repeated(tmp_path: Path, sme2: Command) -> None:
         (tmp_path / name).unlink()
     sme2("init", tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == whole
+
+
+def test_models_that_are_there_are_enough(tmp_path: Path, sme2: Command) -> None:
+    model = tmp_path / "models" / "mine" / "model.py"
+    model.parent.mkdir(parents=True)
+    model.write_text("mine")
+    sme2("init", tmp_path)
+    assert [*tmp_path.glob("models/*/*")] == [model]
+
+
+def test_a_folder_that_may_not_be_written_is_named_with_what_to_type(
+    tmp_path: Path, sme2: Command
+) -> None:
+    (tmp_path / "file").write_text("")
+    told = sme2("init", tmp_path / "file" / "folder", code=3).err
+    assert "cannot be written: Not a directory. Name a folder that you may write to" in told
+    assert "--sme2-out" not in told
