@@ -47,8 +47,10 @@ error: Failed to fetch: http://127.0.0.1:9/simple/nosuchpackage/
 
 
 @pytest.mark.slow
-def test_without_an_index_it_says_what_is_missing(start: ModuleType, tmp_path: Path) -> None:
-    start.LOG = tmp_path / "start.log"
+def test_without_an_index_it_says_what_is_missing(
+    start: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "LOG", tmp_path / "start.log")
     # Nobody listens on port 9 of this machine.
     index = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": os.devnull}
     pip = (sys.executable, "-m", "pip", "install", "--retries=0", "no-such-package-of-ours")
@@ -59,8 +61,10 @@ def test_without_an_index_it_says_what_is_missing(start: ModuleType, tmp_path: P
         assert str(ended.value) == start.NO_INDEX
 
 
-def test_any_other_reason_is_shown_as_it_is(start: ModuleType, tmp_path: Path) -> None:
-    start.LOG = tmp_path / "start.log"
+def test_any_other_reason_is_shown_as_it_is(
+    start: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "LOG", tmp_path / "start.log")
     failing = [sys.executable, "-c", "raise SystemExit('no space left')"]
     with pytest.raises(SystemExit, match=r"^no space left\n$"):
         start.install(*failing, environment=os.environ)
@@ -68,7 +72,7 @@ def test_any_other_reason_is_shown_as_it_is(start: ModuleType, tmp_path: Path) -
 
 @pytest.mark.parametrize("words", [[], ["dance"]])
 def test_it_says_which_words_it_knows(words: list[str]) -> None:
-    command = [sys.executable, ROOT / "start.py", *words]
+    command = [sys.executable, str(ROOT / "start.py"), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "python3 start.py suite" in done.stderr
