@@ -232,13 +232,11 @@ def test_a_workflow_is_whole_and_its_commands_exist(workflow: Path) -> None:
     yaml = pytest.importorskip("yaml")
     document = yaml.safe_load(workflow.read_text(encoding="utf-8"))
     # YAML takes the key `on` for a boolean.
-    assert set(document) == {"name", True, "jobs"}
+    assert set(document) == {"name", True, "permissions", "jobs"}
     programs = []
     for job in document["jobs"].values():
         assert job["runs-on"]
-        versioned = [step["uses"] for step in job["steps"] if "uses" in step]
-        assert all(re.fullmatch(r"actions/[a-z-]+@v[4-9]", name) for name in versioned)
-        uses = [name.partition("@")[0] for name in versioned]
+        uses = [step["uses"].partition("@")[0] for step in job["steps"] if "uses" in step]
         assert {"actions/checkout", "actions/upload-artifact"} <= set(uses)
         for step in job["steps"]:
             assert ("uses" in step) != ("run" in step)
@@ -247,10 +245,6 @@ def test_a_workflow_is_whole_and_its_commands_exist(workflow: Path) -> None:
                 assert problem_of(words) is None, words
     assert {"pip", "sme2", "pytest"} <= set(programs)
     assert "--junit-xml=junit.xml" in workflow.read_text()
-    if workflow == WORKFLOW:
-        structure = document["jobs"]["structure"]
-        (cache,) = (step for step in structure["steps"] if "actions/cache@" in str(step))
-        assert structure["env"]["SME2_CACHE_DIR"].endswith(cache["with"]["path"])
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")

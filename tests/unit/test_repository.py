@@ -15,14 +15,16 @@ from packaging.requirements import Requirement
 
 import pytest_sme2
 from pytest_sme2.errors import SOURCE, install
-from tests.unit.test_ci import METADATA, ROOT, load, pins, tox_settings
+from tests.unit.test_ci import METADATA, ROOT, here, load, pins, tox_settings
 
 GITHUB = ROOT / ".github"
 TEMPLATES = ROOT / "docs" / "ci"
 WORKFLOWS = sorted(GITHUB.glob("workflows/*.yml"))
 ACTIONS = sorted(GITHUB.glob("actions/*/action.yml"))
-PINNED = re.compile(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
+PINNED = re.compile(r"([\w-]+/[\w-]+)(?:/[\w-]+)?(@[0-9a-f]{40} # v\d+\.\d+\.\d+)")
 INSTALLS = re.compile(r"pip install '?pytest-sme2(?![-\w{])(\[\w+\])?(.*)")
+# What users copy.
+COPIED = [path for path in sorted(TEMPLATES.glob("*.yml")) if "gitlab" not in path.name]
 # Who may do more than read, and what for.
 RIGHTS: dict[tuple[str, str | None], dict[str, str]] = {
     ("ci", None): {"contents": "read"},
@@ -65,7 +67,7 @@ def test_every_file_of_its_kind_is_held_to_a_schema() -> None:
     assert ours - held == {ROOT / ".pre-commit-config.yaml"}
 
 
-@pytest.mark.parametrize("path", [*WORKFLOWS, *ACTIONS], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*WORKFLOWS, *ACTIONS, *COPIED], ids=lambda path: path.name)
 def test_every_action_is_pinned(path: Path) -> None:
     used = re.findall(r"\buses: *(.+)", path.read_text("utf-8"))
     assert used
@@ -75,8 +77,34 @@ def test_every_action_is_pinned(path: Path) -> None:
 
 
 def test_one_action_has_one_version() -> None:
-    used = {*PINNED.findall("\n".join(path.read_text("utf-8") for path in (*WORKFLOWS, *ACTIONS)))}
-    assert len(used) == len({action.partition("@")[0] for action in used})
+    texts = (path.read_text("utf-8") for path in (*WORKFLOWS, *ACTIONS, *COPIED))
+    used = {*PINNED.findall("\n".join(texts))}
+    assert len(used) == len({action for action, _ in used})
+
+
+def test_what_users_copy_is_linted() -> None:
+    lines = tox_settings()["testenv:lint"]["commands"].replace("{/}", "/").split("\n")
+    (words,) = ({*line.split()} for line in lines if line.startswith("zizmor"))
+    assert {"--persona=auditor", "--min-severity=medium"} < words
+    assert {str(path.relative_to(ROOT)) for path in COPIED} < words
+    # `sme2 init` names a version of our own package.
+    split = here("requirements.txt")["pytest-split"]
+    assert f" pytest-split=={split}\n" in text_of("docs", "ci", "shards.yml")
+
+
+def test_only_main_makes_a_cache() -> None:
+    """What is in the cache is believed: what a pull request wrote there would be, too."""
+    for path in (*WORKFLOWS, *COPIED):
+        steps = [step for job in read(path)["jobs"].values() for step in job["steps"]]
+        kinds = [step["uses"].partition("@")[0] for step in steps if "actions/cache" in str(step)]
+        assert not {*kinds} - {"actions/cache/restore", "actions/cache/save"}
+        assert kinds.count("actions/cache/restore") == kinds.count("actions/cache/save")
+        for step in steps:
+            if "actions/cache/" in str(step):
+                # Not in the workspace, where a branch could commit it.
+                assert step["with"]["path"] == "~/.cache/pytest-sme2"
+                saved = "cache/save" in step["uses"]
+                assert step.get("if") == ("github.ref == 'refs/heads/main'" if saved else None)
 
 
 def test_the_workflows_run_the_environments_of_tox() -> None:
@@ -102,6 +130,13 @@ def test_every_python_that_is_promised_is_tried() -> None:
 
 def test_the_rights_are_the_least() -> None:
     given: dict[tuple[str, str | None], Any] = {}
+    for path in COPIED:
+        # A pull request's code runs there.
+        assert read(path)["permissions"] in ({}, {"contents": "read"})
+        steps = [step for job in read(path)["jobs"].values() for step in job["steps"]]
+        checkouts = [step for step in steps if "actions/checkout" in step.get("uses", "")]
+        assert checkouts
+        assert all(step["with"]["persist-credentials"] is False for step in checkouts)
     for path in WORKFLOWS:
         given[path.stem, None] = read(path)["permissions"]
         assert "pull_request_target" not in path.read_text("utf-8")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import importlib.resources
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from pytest_sme2 import __version__
 from pytest_sme2.cli.options import Arguments, show
-from pytest_sme2.errors import StorageError, UsageError
+from pytest_sme2.errors import SOURCE, StorageError, UsageError
 from pytest_sme2.system.files import replacing
 
 EXAMPLE = "sme2 init"
@@ -39,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder: Path = arguments.folder
     files = {
         Path("tests/test_performance.py"): TEST,
-        Path(".github/workflows/performance.yml"): example("github-actions.yml"),
+        Path(".github/workflows/performance.yml"): pinned(example("github-actions.yml")),
     }
     if not _has_models(folder):
         files[MODEL] = example("toy_cnn/model.py")
@@ -106,3 +109,13 @@ def example(name: str) -> str:
     """A file to start from, which comes with the package."""
     files = importlib.resources.files("pytest_sme2")
     return (files / "examples" / name).read_text(encoding="utf-8")
+
+
+def pinned(workflow: str) -> str:
+    """It installs what is installed here, so that CI changes when somebody changes it."""
+    version = f"=={__version__}"
+    if SOURCE:
+        told = importlib.metadata.distribution("pytest-sme2").read_text("direct_url.json")
+        commit = json.loads(told or "{}").get("vcs_info", {}).get("commit_id")
+        version = f"{SOURCE}@{commit}" if commit else SOURCE
+    return workflow.replace(f"pytest-sme2[export]{SOURCE}'", f"pytest-sme2[export]{version}'")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
+
+from pytest_sme2 import __version__
+from pytest_sme2.cli.commands import init
 from tests.support import Command
 
 ROOT = Path(__file__).parents[3]
@@ -68,3 +74,27 @@ def test_a_folder_that_may_not_be_written_is_named_with_what_to_type(
     told = sme2("init", tmp_path / "file" / "folder", code=3).err
     assert "cannot be written: Not a directory. Name a folder that you may write to" in told
     assert "--sme2-out" not in told
+
+
+@pytest.mark.parametrize(
+    ("source", "told", "version"),
+    [
+        ("", None, f"=={__version__}"),
+        (
+            " @ git+https://x",
+            '{"url": "https://x", "vcs_info": {"commit_id": "1f"}}',
+            " @ git+https://x@1f",
+        ),
+        (" @ git+https://x", '{"url": "file:///x", "dir_info": {}}', " @ git+https://x"),
+        (" @ git+https://x", None, " @ git+https://x"),
+    ],
+    ids=["released", "from a repository", "from a folder", "from a wheel"],
+)
+def test_the_workflow_installs_what_is_installed_here(
+    source: str, told: str | None, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(init, "SOURCE", source)
+    known = SimpleNamespace(read_text=lambda name: {"direct_url.json": told}[name])
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: known)
+    before = f"pip install 'pytest-sme2[export]{source}'"
+    assert init.pinned(before) == f"pip install 'pytest-sme2[export]{version}'"
