@@ -34,7 +34,7 @@ def lower_quicker() -> None:
         replay_changed_graphs,
         check_types_once,
         remember_results,
-        decompose_when_needed,
+        decompose_once,
     ):
         with contextlib.suppress(ImportError, AttributeError):
             change()
@@ -316,15 +316,20 @@ def remember_results() -> None:
     _ExportPassBase._fx = execute_new
 
 
-def decompose_when_needed() -> None:
-    """Decompose a program that was decomposed before only if it has an operator to decompose.
+def decompose_once() -> None:
+    """Trace a program once to decompose it, and again only if it has an operator to decompose.
 
-    Torch traces it anew each time. ExecuTorch asks three times; the third mostly finds nothing.
+    ExecuTorch asks three times: with no operators, with all but those that the partitioner keeps,
+    and with all. The first gets what the second asks for; then these two find nothing, mostly.
     """
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir.graph_module import contains_any_call_fn_target_op
+    from executorch.exir.program import _program
     from torch.export import ExportedProgram
 
     decompose: Any = ExportedProgram.run_decompositions
+    make_table = _program._default_decomposition_table
+    keepable = _program._remove_invalid_ops_for_not_decompose
 
     def run_decompositions(self: Any, table: Any = None, **options: Any) -> Any:
         again = vars(self).get(_DECOMPOSED) is self.graph_module and table is not None
@@ -334,4 +339,11 @@ def decompose_when_needed() -> None:
         vars(result)[_DECOMPOSED] = result.graph_module
         return result
 
+    def decompose_all_but_kept(self: Any, program: Any) -> Any:
+        table = make_table()
+        for kept in keepable(self.ops_to_not_decompose(program)[0]):
+            table.pop(kept, None)
+        return program.run_decompositions(table)
+
     ExportedProgram.run_decompositions = run_decompositions
+    XnnpackPartitioner.transform_for_pre_decomposition = decompose_all_but_kept

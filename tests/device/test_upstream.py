@@ -75,6 +75,7 @@ def test_exports_repeat_work(observed: dict[str, Any]) -> None:
     # Twice as many layers, more than three times as many entries of maps.
     assert work["20"]["inputs"] > 3 * work["10"]["inputs"]
     assert work["10"]["lists"] > 100
+    assert work["10"]["traces"] == 2
 
 
 def test_fp16_convolutions_have_fp32_weights(observed: dict[str, Any]) -> None:
