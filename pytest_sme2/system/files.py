@@ -245,14 +245,23 @@ def decode(
 ) -> Any:
     """A value from JSON types, or an error that names the field.
 
-    Of a document with very many parts the first error alone is told: each takes a kilobyte.
+    Nearly every document is sound: which fields of one are not is looked for only if it is not.
     """
-    few = has_few_parts(document)
     try:
-        return converter(names_fields=few).structure(document, kind)
-    except Exception as reason:  # cattrs puts the errors of all fields into a group
-        reasons = cattrs_library().transform_error(reason) if few else [str(reason)]
+        return converter(names_fields=False).structure(document, kind)
+    except Exception as reason:
+        reasons = _reasons(document, kind) or [str(reason)]
         raise error(f"{where} is damaged: {'; '.join(reasons[:3])}. {remedy}") from reason
+
+
+def _reasons(document: Any, kind: Any) -> list[str]:
+    """What is wrong with each field; of very many parts nothing, since each takes a kilobyte."""
+    if has_few_parts(document):
+        try:
+            converter().structure(document, kind)
+        except Exception as reason:  # cattrs puts the errors of all fields into a group
+            return list(cattrs_library().transform_error(reason))
+    return []
 
 
 def has_few_parts(document: Any) -> bool:
