@@ -45,6 +45,11 @@ ALL_ON = (
 )  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def no_other_plugins() -> None:
+    """Here they all stay."""
+
+
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pytest_sme2.system.cache import cache_folder
 from tests.docs.pages import ROOT, Block, shell_lines
+from tests.support.nested import without_other_plugins
 
 # Only for a command that hangs: on a busy machine minutes become many.
 TIMEOUT_SECONDS = 3600
@@ -46,6 +47,7 @@ class Shell:
             name: value for name, value in os.environ.items() if not name.startswith(_OURS)
         }
         environment["PATH"] = f"{self.programs}{os.pathsep}{environment['PATH']}"
+        environment["PYTEST_ADDOPTS"] = without_other_plugins()
         environment["SME2_CACHE_DIR"] = str(cache_folder())
         for who in ("AUTHOR", "COMMITTER"):
             environment |= {f"GIT_{who}_NAME": "reader", f"GIT_{who}_EMAIL": "reader@example.org"}

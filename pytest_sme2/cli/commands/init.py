@@ -34,8 +34,18 @@ __pycache__/
 .pytest_cache/
 .benchmarks/
 """
+# Plugins of pytest that ExecuTorch's dependencies bring: with them it takes twice as long to begin.
+STRANGERS = ("hydra_pytest", "hypothesispytest")
+WITHOUT_STRANGERS = " ".join(f"-p no:{name}" for name in STRANGERS)
+INI = f"""\
+[pytest]
+testpaths = tests
+sme2_device = {{device}}
+# Plugins that ExecuTorch's dependencies bring: with them pytest takes twice as long to begin.
+addopts = {WITHOUT_STRANGERS}
+"""
 # Where pytest looks for its settings; a pytest.ini would silence those of the others.
-_SETTINGS = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
+SETTINGS = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -53,14 +63,14 @@ def run(arguments: argparse.Namespace) -> int:
             f"{', '.join(there)}: there already. Nothing was written: `sme2 init` overwrites no "
             "file. Move what is there away, or name another folder."
         )
-    kept = [name for name in (".gitignore", *_SETTINGS) if (folder / name).exists()]
+    kept = [name for name in (".gitignore", *SETTINGS) if (folder / name).exists()]
     if ".gitignore" not in kept:
         files[Path(".gitignore")] = IGNORED
-    settings = {*kept} & {*_SETTINGS}
+    settings = {*kept} & {*SETTINGS}
     # The workflow's device, so that its baselines are those that are stored here.
     device = "emulated" if sys.platform == "linux" else "auto"
     if not settings:
-        files[Path("pytest.ini")] = f"[pytest]\ntestpaths = tests\nsme2_device = {device}\n"
+        files[Path("pytest.ini")] = INI.format(device=device)
     _write(folder, files)
     # The long name: the project, or a plugin of it, may have a --device of its own.
     typed = f"pytest tests/test_performance.py --sme2-device {device}" if settings else "pytest"

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
+from pytest_sme2.cli.commands import doctor
 from pytest_sme2.cli.commands.doctor import format_check
 from pytest_sme2.errors import BuildError
 from pytest_sme2.session import machine_check
@@ -39,6 +41,35 @@ def test_everything_that_was_found_is_printed() -> None:
         "      evidence: 10 of 10 matrix operators ran on SME2 kernels.",
         "  no  It runs on battery.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("installed", "settings", "told"),
+    [
+        (
+            ("sme2", "hydra_pytest", "hypothesispytest"),
+            "",
+            " with addopts = -p no:hydra_pytest -p ",
+        ),
+        (("sme2", "hypothesispytest"), "", " with addopts = -p no:hypothesispytest in "),
+        (("sme2", "hydra_pytest"), "addopts = -v -p no:hydra_pytest", ""),
+        (("sme2", "xdist"), "", ""),
+    ],
+)
+def test_plugins_that_slow_each_start_are_named_until_they_are_off(
+    installed: tuple[str, ...],
+    settings: str,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entries = [EntryPoint(name, "module", "pytest11") for name in installed]
+    monkeypatch.setattr(doctor.importlib.metadata, "entry_points", lambda **_: entries)
+    monkeypatch.chdir(tmp_path)
+    Path("pytest.ini").write_text(f"[pytest]\n{settings}\n")
+    found = doctor.start_of_pytest()
+    assert found.startswith(pytest.__version__)
+    assert told in found if told else found == pytest.__version__
 
 
 def test_a_machine_on_which_it_fails_leaves_its_file(

@@ -27,6 +27,10 @@ def test_an_empty_repository_gets_all_it_needs(tmp_path: Path, sme2: Command) ->
     ]
     model = tmp_path / "models" / "toy_cnn" / "model.py"
     assert model.read_bytes() == (ROOT / "models" / "toy_cnn" / "model.py").read_bytes()
+    assert (
+        "\naddopts = -p no:hydra_pytest -p no:hypothesispytest\n"
+        in (tmp_path / "pytest.ini").read_text()
+    )
     workflow = (tmp_path / ".github" / "workflows" / "performance.yml").read_text()
     assert "pytest tests/test_performance.py --sme2-device=emulated" in workflow
 
