@@ -64,7 +64,7 @@ def test_plugins_that_slow_each_start_are_named_until_they_are_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     entries = [EntryPoint(name, "module", "pytest11") for name in installed]
-    monkeypatch.setattr(doctor.importlib.metadata, "entry_points", lambda **_: entries)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: entries)
     monkeypatch.chdir(tmp_path)
     Path("pytest.ini").write_text(f"[pytest]\n{settings}\n")
     found = doctor.start_of_pytest()
