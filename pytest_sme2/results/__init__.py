@@ -15,7 +15,6 @@ from pytest_sme2.results.case import (
     OperatorCount,
     PhaseRatio,
     Sample,
-    Sketch,
     Spread,
     StepCosts,
     Structure,

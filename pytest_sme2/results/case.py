@@ -92,22 +92,13 @@ class Sample:
     """A tensor in few numbers, by which a changed one is known on any machine."""
 
     sha256: str
-    numbers: tuple[float, ...]
-    """The root of the mean square, then values that lie evenly apart."""
-    peak: float
-
-
-@dataclass(frozen=True)
-class Sketch:
-    """A tensor in few numbers, by which a changed one is known on any machine."""
-
-    kind: str
-    """Its type and shape: ``float32[1, 10]``."""
-    sha256: str
-    scale: float
-    """The root of the mean square of its finite values."""
+    """Its first characters."""
     numbers: tuple[float, ...]
     """Sums of all values with random signs, over the root of how many there are."""
+    kind: str = ""
+    """Its type and shape: ``float32[1, 10]``; empty in records that did not keep it."""
+    scale: float = 0.0
+    """The root of the mean square of its finite values."""
     odd: str = ""
     """A hash of where NaN and infinities stand; empty where all is finite."""
 
@@ -255,7 +246,7 @@ class CaseResult:
     inputs: str = ""
     """The SHA-256 of all that the program was given."""
     samples: Mapping[str, Sample] = field(default_factory=dict)
-    """``input 0`` and so on, and ``output 0`` of the arm that speaks for the program."""
+    """``input 0``, ``reference 0`` and so on, and ``output 0`` of the arm that speaks for all."""
     agreements: tuple[Agreement, ...] = ()
     nan_arms: tuple[Arm, ...] = ()
     evidence: Evidence | None = None

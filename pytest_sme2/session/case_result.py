@@ -6,7 +6,8 @@ import datetime
 import hashlib
 import secrets
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import TargetError
@@ -23,6 +24,7 @@ from pytest_sme2.results import (
     Frontier,
     Generated,
     InferenceCost,
+    Output,
     Pair,
     PairedTiming,
     Profile,
@@ -30,11 +32,13 @@ from pytest_sme2.results import (
     RunRequest,
     Sample,
     Spread,
+    TensorSpec,
 )
 from pytest_sme2.session.case_timing import Timing
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.timing.processes import interference
 from pytest_sme2.verdict import numerics
+from pytest_sme2.verdict.samples import sample
 
 
 def new_session() -> tuple[str, str]:
@@ -217,12 +221,18 @@ def _kept(runs: Mapping[Arm, Sequence[Run]]) -> dict[Arm, Run]:
 
 
 def _samples(artifact: Artifact, kept: Mapping[Arm, Run]) -> dict[str, Sample]:
-    found = {
-        f"input {index}": numerics.sample(file, spec.dtype, spec.shape)
-        for index, (file, spec) in enumerate(zip(artifact.input_files, artifact.inputs))  # noqa: B905
-    }
+    """What went in, what the eager model answers, and what the program answered."""
     run = kept.get(Arm.ON) or kept.get(Arm.OFF)
-    for index, output in enumerate(() if run is None else run.outputs):
-        if output.file is not None:
-            found[f"output {index}"] = numerics.sample(output.file, output.dtype, output.shape)
-    return found
+    tensors: dict[str, Iterable[tuple[Path | None, TensorSpec | Output]]] = {
+        "input": zip(artifact.input_files, artifact.inputs),  # noqa: B905 - there may be no files
+        "reference": zip(artifact.reference_files, artifact.outputs),  # noqa: B905
+        "output": ((output.file, output) for output in (() if run is None else run.outputs)),
+    }
+    return {
+        f"{kind} {index}": sample(
+            file, spec.dtype, spec.shape, f"{artifact.model}-{artifact.variant}, {kind} {index}"
+        )
+        for kind, found in tensors.items()
+        for index, (file, spec) in enumerate(found)
+        if file is not None
+    }

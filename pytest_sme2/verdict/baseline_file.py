@@ -158,6 +158,7 @@ class _File:
 _OPTIONAL = {
     _Operator: ("matrix", "sme2", "sme1"),
     StoredOperator: ("instructions", "kernel", "system", "shapes", "place"),
+    Sample: ("odd",),
     BaselineSession: ("phases_ns", "yardstick_ns", "interference", "conditions"),
     Tolerance: [entry.name for entry in fields(Tolerance)],
     # A limit that was not set.

@@ -38,7 +38,7 @@ from pytest_sme2.verdict.baseline_file import REMEDY, SCHEMA, census_of_names, p
 from pytest_sme2.verdict.cost import steady_costs
 from pytest_sme2.verdict.generation import stored_generation
 from pytest_sme2.verdict.judging import too_hot
-from pytest_sme2.verdict.promises import DIGEST, SHARES, limits_for, same_sample, settings_of
+from pytest_sme2.verdict.promises import SHARES, limits_for, same_sample, settings_of
 from pytest_sme2.verdict.stored_latency import (
     same_work,
     session_interval,
@@ -227,7 +227,7 @@ def _steady_samples(old: Mapping[str, Sample], measured: CaseResult) -> dict[str
     return {
         name: old[name]
         if name in old and same_sample(name, old[name], sample, measured.variant)
-        else _short(sample)
+        else sample
         for name, sample in measured.samples.items()
     }
 
@@ -249,16 +249,6 @@ def _with_figures(old: Baseline, measured: CaseResult) -> dict[int, BaselineFigu
         peak_bytes=_by_arm(before.peak_bytes, measured.peak_bytes or {}, _steady_size),
     )
     return dict(old.figures) if now == before else {**old.figures, measured.threads: now}
-
-
-def _short(sample: Sample) -> Sample:
-    """Few digits; of what is infinite only the digest, as JSON has no such number."""
-    numbers = sample.numbers if math.isfinite(sample.peak) else ()
-    return Sample(
-        sample.sha256[:DIGEST],
-        tuple(significant(number, 6) for number in numbers),
-        significant(sample.peak, 6) if numbers else 0.0,
-    )
 
 
 _Figure = TypeVar("_Figure")

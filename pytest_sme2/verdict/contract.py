@@ -12,14 +12,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_sme2.errors import BaselineError
-from pytest_sme2.export.variant import precision_of
 from pytest_sme2.results import PAIR, Arm, CaseResult, Check, Fingerprint, Outcome
 from pytest_sme2.system.files import replacing, safe_name
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.reading import read_text_if_there
 from pytest_sme2.verdict.baselines import LOCK_NAME, LOCK_SECONDS, SYSTEM_FACTS
 from pytest_sme2.verdict.judging import UNCHECKED, UPDATE_HINT, reference_of
-from pytest_sme2.verdict.limits import TOLERANCES
+from pytest_sme2.verdict.promises import tolerance_of_sample
 
 FILE_NAME = "contract.txt"
 HEADER = """\
@@ -28,10 +27,6 @@ HEADER = """\
 """
 REMEDY = "Restore it from version control, or remove it and run with --update-baselines."
 
-_SAME_INPUT = 1e-4
-"""Of the largest value: random numbers differ in their last digits from host to host."""
-_SAME_OUTPUT = 0.1
-"""The same where the precision has no tolerance of its own."""
 _SHARES = "share of "
 _NOT_PROMISED = (Outcome.INVALID, Outcome.NOT_STORED, *UNCHECKED)
 
@@ -43,7 +38,7 @@ DESELECTED = "DESELECTED"
 """The reason of a run that was asked for less: it passes for its part."""
 
 # Each may have changed since it was accepted (INPUT_CHANGED); what changed first explains the rest.
-_FACTS = ("input", "weights", "settings", "output")
+_FACTS = ("input", "weights", "settings", "reference", "output")
 
 
 @dataclass(frozen=True)
@@ -117,12 +112,10 @@ def facts_of(measured: CaseResult) -> dict[str, str]:
     cpu = dict(measured.fingerprint.facts).get("cpu", "") if measured.emulated else ""
     settings = [f"threads {measured.threads}", f"runner {measured.runner}", cpu and f"cpu {cpu}"]
     facts = {"settings": ", ".join(filter(None, settings)), "weights": measured.weights}
-    tolerance = TOLERANCES.get(precision_of(measured.variant) or "")
-    output = (tolerance and tolerance.max_rel) or _SAME_OUTPUT
     for name, sample in measured.samples.items():
-        near = (_SAME_INPUT if name.startswith("input") else output) * sample.peak
+        near = tolerance_of_sample(name, measured.variant) * sample.scale
         numbers = " ".join(f"{number:.6g}" for number in sample.numbers)
-        facts[name] = f"{sample.sha256[:12]}: {numbers} ± {near:.3g}"
+        facts[name] = f"{sample.sha256}: {numbers} ± {near:.3g}"
     return facts
 
 

@@ -25,17 +25,14 @@ from pytest_sme2.results import (
     OperatorProfile,
     Outcome,
     Output,
-    Sample,
     Tolerance,
 )
-from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.wording import count
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_SAMPLED = 5
 # As the exporter, the runner and NumPy name them; bfloat16, which it does not know, is read apart.
 _DTYPES = (
     "float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
@@ -74,18 +71,6 @@ def widened(raw: NDArray[np.generic], dtype: str) -> NDArray[np.float64]:
     if dtype == "bfloat16":
         raw = (raw.astype("<u4") << 16).view("<f4")
     return raw.astype(np.float64)
-
-
-def sample(path: Path, dtype: str, shape: Sequence[int]) -> Sample:
-    """The file in few numbers."""
-    import numpy as np
-
-    values = read_values(path, dtype, shape)
-    if not values.size:
-        return Sample(file_sha256(path), (), 0.0)
-    places = np.linspace(0, values.size - 1, min(_SAMPLED, values.size)).round().astype(int)
-    numbers = (float(np.sqrt(np.mean(values**2))), *map(float, values[places]))
-    return Sample(file_sha256(path), numbers, float(np.abs(values).max()))
 
 
 def agreement(

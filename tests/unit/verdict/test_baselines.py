@@ -262,7 +262,9 @@ any_baselines = st.builds(
     limits=st.none() | st.builds(Limits, min_speedup=reals, tolerances=tables(names, st.just(
         Tolerance(max_rel=0.1)))),
     settings=tables(names, names),
-    samples=tables(names, st.builds(Sample, names, st.lists(reals, max_size=3).map(tuple), reals)),
+    samples=tables(names, st.builds(
+        Sample, names, st.lists(reals, max_size=3).map(tuple), names, reals, names
+    )),
     operators=tables(arms, st.lists(
         st.builds(StoredOperator, names, categories, shapes=names, place=names), max_size=3
     ).map(tuple)),

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_sme2.results import Sketch
+from pytest_sme2.results import Sample
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.verdict.numerics import raw_values, widened
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _SUMS = 32
 _DIGITS = 6
+_DIGEST = 12
 # Longer tensors are folded to this width first, each value with a sign of its own. It is prime, so
 # that no plane or row of a tensor lies exactly on the next.
 _WIDTH = 65521
@@ -32,7 +33,7 @@ _NAMES = ("bool", "int32", "uint32", "int64", "uint64")
 """These name or count things: the next number is as wrong as any other."""
 
 
-def sketch(path: Path, dtype: str, shape: Sequence[int], seed: str) -> Sketch:
+def sample(path: Path, dtype: str, shape: Sequence[int], seed: str) -> Sample:
     """The file in few numbers; ``seed`` says which tensor it is, so that each has its own signs."""
     import numpy as np
 
@@ -48,19 +49,20 @@ def sketch(path: Path, dtype: str, shape: Sequence[int], seed: str) -> Sketch:
         squares += float(np.square(values).sum())
         folded[: values.size] += values * signs
     length = math.sqrt(max(raw.size, 1))
-    return Sketch(
+    return Sample(
         kind=f"{dtype}{list(shape)}",
-        sha256=file_sha256(path),
+        sha256=file_sha256(path)[:_DIGEST],
         scale=_rounded(math.sqrt(squares) / length),
         numbers=tuple(_rounded(number / length) for number in _sums(folded, seed)),
-        odd=odd.hexdigest()[:12] if is_odd else "",
+        odd=odd.hexdigest()[:_DIGEST] if is_odd else "",
     )
 
 
-def changed(stored: Sketch, new: Sketch, tolerance: float) -> str:
+def changed(stored: Sample, new: Sample, tolerance: float) -> str:
     """What differs, in words; empty where the two are the same.
 
-    ``tolerance`` is a share of the stored root mean square.
+    ``tolerance`` is a share of the stored root mean square. Of names it is the share that may be
+    others: where values are off by so much, so many fall to the other side of a tie.
     """
     if stored.kind != new.kind:
         return f"it was {stored.kind}, and is {new.kind}"
@@ -68,6 +70,7 @@ def changed(stored: Sketch, new: Sketch, tolerance: float) -> str:
         return ""
     if stored.odd != new.odd:
         return "NaN or infinity stands where it did not, or no longer where it did"
+    tolerance = math.sqrt(2 * tolerance) if _is_name(stored.kind) else tolerance
     distance = math.dist(stored.numbers, new.numbers) / math.sqrt(_SUMS)
     if distance <= tolerance * stored.scale:
         return ""
@@ -75,8 +78,12 @@ def changed(stored: Sketch, new: Sketch, tolerance: float) -> str:
         return "it was zero, and is not"
     return (
         f"it differs by {distance / stored.scale:.2g} of its root mean square, "
-        f"and {tolerance:g} is allowed"
+        f"and {tolerance:.3g} is allowed"
     )
+
+
+def _is_name(kind: str) -> bool:
+    return kind.partition("[")[0] in _NAMES
 
 
 def _rows(
