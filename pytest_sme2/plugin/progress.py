@@ -27,6 +27,8 @@ from pytest_sme2.system.wording import count
 
 EVERY_SECONDS = 30.0
 _WAKE_SECONDS = 1.0
+# An estimate from less than this part of the work, or this long, is off by a multiple.
+ENOUGH_SHARE, ENOUGH_SECONDS = 0.1, 120.0
 
 
 class HowFar:
@@ -40,15 +42,16 @@ class HowFar:
     ) -> None:
         """``weights`` compares how long the cases take.
 
-        Where most tests are of no case, as in a project's own, all of them count instead.
+        Where most tests are of no case, as in a project's own, all of them count instead, and
+        nothing is known of how long they take.
         """
         all_tests = {test: scope_of(test, weights) for test in tests}
         of_cases = {test: case for test, case in all_tests.items() if case in weights}
         known = [weight for weight in weights.values() if weight]
         usual = statistics.median(known) if known else 1.0
-        by_case = len(of_cases) * 2 > len(all_tests)
-        self._noun = "case" if by_case else "test"
-        self._case_of = of_cases if by_case else {test: test for test in all_tests}
+        self._by_case = len(of_cases) * 2 > len(all_tests)
+        self._noun = "case" if self._by_case else "test"
+        self._case_of = of_cases if self._by_case else {test: test for test in all_tests}
         self._left = Counter(self._case_of.values())
         self._weights = {case: weights.get(case) or usual for case in self._left}
         self._whole = sum(self._weights.values())
@@ -68,10 +71,12 @@ class HowFar:
 
     def __str__(self) -> str:
         said = f"{self._done} of {count(len(self._left), self._noun)} done"
-        if self._done in (0, len(self._left)):
+        if not self._by_case or self._done in (0, len(self._left)):
             return said
-        left = self._whole - self._done_weight
-        seconds = (self._clock() - self._begun) * left / self._done_weight
+        elapsed = self._clock() - self._begun
+        if self._done_weight < ENOUGH_SHARE * self._whole and elapsed < ENOUGH_SECONDS:
+            return said
+        seconds = elapsed * (self._whole - self._done_weight) / self._done_weight
         about = f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.0f} min"
         return f"{said}, about {about} left"
 

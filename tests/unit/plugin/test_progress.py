@@ -164,4 +164,24 @@ def test_where_most_are_of_no_case_tests_are_counted(weights: dict[str, int]) ->
     tests = ["t.py::one", "t.py::two[toy-fp32]"]
     far = HowFar(tests, weights, lambda: 0.0)
     far.finished("t.py::one")
-    assert str(far) == "1 of 2 tests done, about 0 s left"
+    assert str(far) == "1 of 2 tests done"
+
+
+@pytest.mark.parametrize(
+    ("weight", "seconds", "said"),
+    [
+        (9, 119.0, "1 of 2 cases done"),
+        (9, 120.0, "1 of 2 cases done, about 20 min left"),
+        (10, 6.0, "1 of 2 cases done, about 54 s left"),
+    ],
+)
+def test_what_is_left_is_said_after_a_tenth_or_two_minutes(
+    weight: int, seconds: float, said: str
+) -> None:
+    now = [0.0]
+    far = HowFar(
+        ["t.py::a[small]", "t.py::a[big]"], {"small": weight, "big": 100 - weight}, lambda: now[0]
+    )
+    now[0] = seconds
+    far.finished("t.py::a[small]")
+    assert str(far) == said
