@@ -218,15 +218,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Generator[No
     other = yield
     if not options.anything_chosen(config):
         return other
-    from pytest_sme2.plugin.scheduling import MODES, CaseScheduling, weights_of
+    from pytest_sme2.plugin.scheduling import CaseScheduling
 
-    mode = config.getvalue("dist")
-    if mode not in MODES:
+    if config.getvalue("dist") == "each":
         raise pytest.UsageError(
-            f"--dist={mode} would measure a case in two workers at once. Use one of: "
-            f"{', '.join(MODES)}."
+            "--dist=each would measure a case in two workers at once. Use --dist=loadgroup."
         )
-    return CaseScheduling(config, log, weights_of(session_of(config)))
+    return CaseScheduling(config, log, [case.id for case in session_of(config).cases()], other)
 
 
 # First, as xdist's own answer would else come before it.
@@ -358,11 +356,12 @@ class Collector:
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str) -> None:
         """A case whose test ended its worker has not passed, whatever its other tests found."""
-        from pytest_sme2.plugin.scheduling import scope_of
+        from pytest_sme2.plugin.scheduling import case_in
         from pytest_sme2.results import Check, Outcome
         from pytest_sme2.system.files import encode
 
-        case = scope_of(crashitem, [case.id for case in session_of(self.config).cases()])
+        cases = [case.id for case in session_of(self.config).cases()]
+        case = case_in(crashitem, cases) or crashitem
         died = Check("worker", Outcome.INVALID, f"The worker died in {crashitem}.")
         self.checks.setdefault(case, []).append(encode(died))
 

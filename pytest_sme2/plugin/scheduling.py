@@ -1,4 +1,4 @@
-"""How pytest-xdist deals out tests: all tests of one case go to one worker, whatever ``--dist`` is.
+"""How pytest-xdist deals out tests: all tests of one case are one group, whatever ``--dist`` is.
 
 Its runs are then made once, and never compete with each other for a folder or for the machine.
 """
@@ -7,39 +7,17 @@ from __future__ import annotations
 
 import functools
 import re
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
-from xdist.scheduler import LoadScopeScheduling
-
-from pytest_sme2.session.cases import Case
-from pytest_sme2.session.session import Session
-from pytest_sme2.verdict.baselines import file_name
-
-# The ways to deal out tests that keep some of them together; each says which.
-_SCOPES: Mapping[str, Callable[[str], str]] = {
-    "loadscope": lambda nodeid: nodeid.rsplit("::", 1)[0],
-    "loadfile": lambda nodeid: nodeid.split("::", 1)[0],
-    "loadgroup": lambda nodeid: _group(nodeid) or nodeid,
-}
-_Unit = TypeVar("_Unit")
-MODES = ("load", "worksteal", *_SCOPES)
+from xdist.scheduler import LoadGroupScheduling, LoadScopeScheduling
 
 
-def _group(nodeid: str) -> str:
-    """What ``@pytest.mark.xdist_group`` put after the last bracket, if anything."""
-    return nodeid.rpartition("@")[2] if nodeid.rfind("@") > nodeid.rfind("]") else ""
-
-
-def scope_of(nodeid: str, cases: Iterable[str]) -> str:
-    """The case a test is about, by the id in its brackets; a test of no case stands alone."""
+def case_in(nodeid: str, cases: Iterable[str]) -> str | None:
+    """The case a test is about, by the id in its brackets; None if it is of no case."""
     _, bracket, parameters = nodeid.partition("[")
-    if bracket:
-        found = _pattern(tuple(cases)).search(parameters[: parameters.rfind("]") + 1])
-        if found is not None:
-            return found[1]
-    return nodeid
+    found = bracket and _pattern(tuple(cases)).search(parameters[: parameters.rfind("]") + 1])
+    return found[1] if found else None
 
 
 @functools.lru_cache(maxsize=1)
@@ -49,53 +27,17 @@ def _pattern(cases: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(rf"(?:^|-)({names})(?:-|\]$)")
 
 
-def scopes(nodeids: Iterable[str], cases: Iterable[str], mode: str) -> Mapping[str, str]:
-    """For each test the name of those that it stays with: its case's, else its mode's."""
-    known, of_mode = tuple(cases), _SCOPES.get(mode, str)
-    of_case = {nodeid: scope_of(nodeid, known) for nodeid in nodeids}
-    return {nodeid: of_mode(nodeid) if case == nodeid else case for nodeid, case in of_case.items()}
+class CaseScheduling(LoadGroupScheduling):  # type: ignore[misc]
+    """``--dist loadgroup`` with a group for each case; other tests stay as the mode says."""
 
-
-def weights_of(session: Session) -> dict[str, int]:
-    """About how long each case of the run takes, compared with the others.
-
-    The size of a baseline's file grows with the operators of the program. Without one, a case
-    counts as short.
-    """
-    root = session.settings.baseline_folder
-
-    def weight(case: Case) -> int:
-        if case.problem is not None:
-            return 0
-        found = root.glob(f"*/{file_name(case.model, case.variant_name)}")
-        return max((file.stat().st_size for file in found), default=0)
-
-    return {case.id: weight(case) for case in session.cases()}
-
-
-def in_order(
-    units: Mapping[str, _Unit], weights: Mapping[str, int], workers: int
-) -> list[tuple[str, _Unit]]:
-    """A short one for each worker, so that something is soon to be seen; then the long ones first.
-
-    A long one at the end would keep one worker busy while the others wait.
-    """
-    by_weight = sorted(units.items(), key=lambda unit: weights.get(unit[0], 0))
-    return [*by_weight[:workers], *reversed(by_weight[workers:])]
-
-
-class CaseScheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """One unit of work for each case; other tests are kept together as the chosen mode says."""
-
-    def __init__(self, config: Any, log: Any, weights: Mapping[str, int]) -> None:
-        """``weights`` says of each case about how long it takes, compared with the others."""
+    def __init__(self, config: Any, log: Any, cases: Iterable[str], other: object) -> None:
+        """``other`` deals out tests where this plugin is not."""
         super().__init__(config, log)
-        self._cases = tuple(weights)
-        self._weights = weights
-        self._ordered = False
-        self.workqueue: OrderedDict[str, dict[str, bool]]
-        self._mode = str(config.getvalue("dist"))
-        self._scopes: Mapping[str, str] | None = None
+        self._cases = tuple(cases)
+        self._others: Any = other if isinstance(other, LoadScopeScheduling) else super()
+
+    def _split_scope(self, nodeid: str) -> str:
+        return case_in(nodeid, self._cases) or str(self._others._split_scope(nodeid))
 
     def remove_node(self, node: Any) -> str | None:
         """A test that ended its worker is not run again: it would end the next one, too."""
@@ -108,14 +50,7 @@ class CaseScheduling(LoadScopeScheduling):  # type: ignore[misc]
         super().remove_node(node)
         return crashed
 
-    def _assign_work_unit(self, node: Any) -> None:
-        if not self._ordered:
-            self._ordered = True
-            units = in_order(self.workqueue, self._weights, len(self.nodes))
-            self.workqueue = OrderedDict(units)
-        super()._assign_work_unit(node)
-
-    def _split_scope(self, nodeid: str) -> str:
-        if self._scopes is None:
-            self._scopes = scopes(self.collection, self._cases, self._mode)
-        return self._scopes[nodeid]
+    def _reschedule(self, node: Any) -> None:
+        # One that replaces a lost worker has not collected yet; it asks again when it has.
+        if node in self.registered_collections:
+            super()._reschedule(node)

@@ -62,18 +62,17 @@ def session_of(config: pytest.Config) -> Session:
     """The run's session, made when it is first asked for."""
     if SESSION not in config.stash:
         from pytest_sme2.plugin.progress import progress_of
-        from pytest_sme2.plugin.scheduling import weights_of
         from pytest_sme2.session.session import Session
 
-        def weights() -> dict[str, int]:
+        def cases() -> list[str]:
             # The tests that need cases say what is wrong with them.
             with contextlib.suppress(Sme2Error):
-                return weights_of(config.stash[SESSION])
-            return {}
+                return [case.id for case in config.stash[SESSION].cases()]
+            return []
 
         worker: dict[str, Any] = getattr(config, "workerinput", {})
         settings = options.read_settings(config)
-        say = progress_of(config, weights)
+        say = progress_of(config, cases)
         farm: Farm = _HookFarm(config)
         if settings.lab is not None:
             from pytest_sme2.targets.labgrid import Lab

@@ -309,14 +309,17 @@ pretend(SimpleNamespace(setattr=builtins.setattr), device, toy)
 DIES = """
 import os
 
-def test_dies(sme2_gate):
+import pytest
+
+@pytest.mark.parametrize("way", "abc")
+def test_dies(sme2_gate, way):
     with open("ran.txt", "a") as file:
-        file.write("once ")
+        file.write(way)
     os._exit(3)
 """
 
 
-def test_a_test_that_ends_its_worker_runs_once_and_its_case_does_not_pass(
+def test_tests_that_end_their_workers_run_once_and_their_case_does_not_pass(
     run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
@@ -324,7 +327,7 @@ def test_a_test_that_ends_its_worker_runs_once_and_its_case_does_not_pass(
     pytester.makepyfile(test_suite=SUITE + DIES)
     result = pytester.runpytest_subprocess("-n", "2", "--sme2-variants=fp32")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert (pytester.path / "ran.txt").read_text() == "once "
+    assert sorted((pytester.path / "ran.txt").read_text()) == ["a", "b", "c"]
     result.stdout.fnmatch_lines(["toy-fp32*INVALID*", "toy-fp32 *worker *"])
 
 

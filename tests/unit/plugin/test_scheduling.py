@@ -1,33 +1,65 @@
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling, LoadScheduling, LoadScopeScheduling
 
-from pytest_sme2.plugin.scheduling import in_order, scope_of, scopes
+from pytest_sme2.plugin.scheduling import CaseScheduling, case_in
 
 CASES = ["toy-fp16", "toy-fp16-t2", "a[b]-fp32@256", "toy"]
 
 
 @pytest.mark.parametrize(
-    ("nodeid", "scope"),
+    ("nodeid", "case"),
     [
         ("t.py::test[toy-fp16]", "toy-fp16"),
         ("t.py::test[toy-fp16-t2]", "toy-fp16-t2"),
         ("t.py::test[toy-fp16-3]", "toy-fp16"),
         ("t.py::test[3-toy-fp16]", "toy-fp16"),
         ("t.py::test[a[b]-fp32@256]", "a[b]-fp32@256"),
-        ("t.py::test[nottoy-fp16]", "t.py::test[nottoy-fp16]"),
-        ("t.py::test", "t.py::test"),
+        ("t.py::test[toy-fp16]@g", "toy-fp16"),
+        ("t.py::test[nottoy-fp16]", None),
+        ("t.py::test", None),
     ],
 )
-def test_a_test_belongs_to_the_case_in_its_brackets(nodeid: str, scope: str) -> None:
-    assert scope_of(nodeid, CASES) == scope
+def test_a_test_belongs_to_the_case_in_its_brackets(nodeid: str, case: str | None) -> None:
+    assert case_in(nodeid, CASES) == case
 
 
-A, B = "toy-fp16", "toy-fp32"
+class Worker:
+    """What the scheduler sees of a worker: what it was told to run."""
+
+    shutting_down = False
+
+    def __init__(self) -> None:
+        self.gateway = SimpleNamespace(id="gw")
+        self.told: list[int] = []
+
+    def send_runtest_some(self, indices: list[int]) -> None:
+        self.told += indices
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+class Config:
+    option = SimpleNamespace(loadscopereorder=True)
+
+    def getvalue(self, name: str) -> Any:
+        return {"tx": ["2*popen"], "px": []}.get(name)
+
+    getoption = getvalue
+
+
+def scheduling(kind: type = LoadScheduling) -> CaseScheduling:
+    config = Config()
+    return CaseScheduling(config, None, ["toy-fp16", "toy-fp32"], kind(config))
+
+
 TESTS = (
-    f"one.py::test_a[{A}]",
-    f"one.py::test_a[{B}]",
-    f"two.py::TestX::test_b[{A}]@g",
+    "one.py::test_a[toy-fp16]",
+    "one.py::test_a[toy-fp32]",
+    "two.py::TestX::test_b[toy-fp16]@g",
     "two.py::TestX::test_c@g",
     "two.py::test_d",
     "three.py::test_e",
@@ -35,31 +67,46 @@ TESTS = (
 
 
 @pytest.mark.parametrize(
-    ("mode", "groups"),
+    ("kind", "groups"),
     [
-        ("load", [{0, 2}, {1}, {3}, {4}, {5}]),
-        ("worksteal", [{0, 2}, {1}, {3}, {4}, {5}]),
-        ("loadgroup", [{0, 2}, {1}, {3}, {4}, {5}]),
-        ("loadfile", [{0, 2}, {1}, {3, 4}, {5}]),
-        ("loadscope", [{0, 2}, {1}, {3}, {4}, {5}]),
+        (LoadScheduling, [{0, 2}, {1}, {3}, {4}, {5}]),
+        (LoadFileScheduling, [{0, 2}, {1}, {3, 4}, {5}]),
+        (LoadScopeScheduling, [{0, 2}, {1}, {3}, {4}, {5}]),
     ],
 )
 def test_a_case_stays_together_and_other_tests_as_their_mode_says(
-    mode: str, groups: list[set[int]]
+    kind: type, groups: list[set[int]]
 ) -> None:
     found: dict[str, set[int]] = {}
-    for number, scope in enumerate(scopes(TESTS, [A, B], mode).values()):
-        found.setdefault(scope, set()).add(number)
+    dealt = scheduling(kind)
+    for number, test in enumerate(TESTS):
+        found.setdefault(dealt._split_scope(test), set()).add(number)
     assert sorted(found.values(), key=min) == groups
 
 
 def test_ten_thousand_tests_are_dealt_out_at_once() -> None:
     tests = [f"t{number % 100}.py::test_{number}[toy-{number % 200}]" for number in range(10_000)]
     cases = [f"toy-{number}" for number in range(200)]
-    assert set(scopes(tests, cases, "load").values()) == set(cases)
+    assert {case_in(test, cases) for test in tests} == set(cases)
 
 
-def test_each_worker_begins_with_a_short_case_and_goes_on_with_the_longest() -> None:
-    weights = {"a": 5, "b": 900, "c": 40, "d": 7, "e": 300}
-    units: dict[str, Any] = {name: {} for name in (*weights, "no case")}
-    assert [name for name, _ in in_order(units, weights, 2)] == ["no case", "a", "b", "e", "c", "d"]
+def test_a_test_that_ends_its_worker_is_not_run_again_and_a_new_worker_collects_first() -> None:
+    dealt, workers = scheduling(), [Worker(), Worker()]
+    tests = [f"t.py::test_{name}[toy-{case}]" for case in ("fp16", "fp32") for name in "abc"]
+    for worker in workers:
+        dealt.add_node(worker)
+        dealt.add_node_collection(worker, tests)
+    dealt.schedule()
+    assert [worker.told for worker in workers] == [[0, 1, 2], [3, 4, 5]]
+    dealt.mark_test_complete(workers[0], 0)
+    dealt.mark_test_complete(workers[1], 3)
+    new = Worker()
+    dealt.add_node(new)
+    # The second is lost while the first's replacement still collects.
+    assert dealt.remove_node(workers[0]) == tests[1]
+    assert dealt.remove_node(workers[1]) == tests[4]
+    assert new.told == []
+    dealt.add_node_collection(new, tests)
+    dealt.schedule()
+    dealt.schedule()
+    assert sorted(new.told) == [2, 5]
