@@ -29,9 +29,9 @@ from pytest_sme2.results import DECODE, PREFILL, Arm, Artifact, Outcome
 from pytest_sme2.runners.base import LOADER, started
 from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner, wheel_runner
 from pytest_sme2.session.bench import Bench
-from pytest_sme2.session.reference import OpenReference, Reference
+from pytest_sme2.session.reference import CANDIDATE, OpenReference, Reference
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.session.versus import CANDIDATE, Versus
+from pytest_sme2.session.versus import Versus
 from pytest_sme2.system.platforms import host_platform
 from pytest_sme2.system.processes import run_process
 from pytest_sme2.system.provision import find_compiler

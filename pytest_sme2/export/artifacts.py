@@ -39,7 +39,7 @@ from pytest_sme2.results import Artifact
 from pytest_sme2.system.cache import cache_folder, mark_used, put_in_place, working_folder
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
-from pytest_sme2.system.processes import end_group, tie, untie
+from pytest_sme2.system.processes import end_descendants, end_group, tie, untie
 
 TIMEOUT_SECONDS = 3600.0
 _HEARTBEAT_SECONDS = 10.0
@@ -215,7 +215,9 @@ class _Export:
         """Start the child, report its progress, and return its answer or raise its error."""
         chosen = (self.entry, self.variant, self.seed, self.weights, self.folder)
         request = LoweringRequest(*chosen, self.circumstances.sys_path)
-        request_file = self.folder / "request.json"
+        # Where the model runs: whatever it leaves there is no part of the artifact.
+        request_file = self.folder / "work" / "request.json"
+        request_file.parent.mkdir()
         request_file.write_text(request.to_json(), "utf-8")
         with self.log.open("wb") as log, contextlib.ExitStack() as held:
             forked = self._forked(request_file, log, held)
@@ -228,11 +230,12 @@ class _Export:
                 with contextlib.suppress(TimeoutError):
                     process.stdin.close()
                     process.wait(timeout=0.5)
+                end_descendants(process.pid)
                 end_group(process.pid)
                 process.wait()
                 process.stdout.close()
                 untie(process.pid)
-        request_file.unlink()
+        shutil.rmtree(request_file.parent)
         return answer
 
     def _forked(

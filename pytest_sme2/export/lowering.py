@@ -58,6 +58,7 @@ from pytest_sme2.export.variant import Variant, parse_variant
 from pytest_sme2.export.weights import FILE_NAME as UPSTREAM_FILE
 from pytest_sme2.export.weights import misfit, select_state, upstream_of
 from pytest_sme2.results import FORWARD
+from pytest_sme2.system.processes import adopt_orphans, end_descendants
 
 _Inputs = tuple[tuple[Any, ...], dict[str, Any], Steps, Generation | None]
 """Of the measured inference, by place and by keyword, of those before it, and of a generation."""
@@ -101,16 +102,21 @@ def main(request_file: str) -> None:
 
     request = LoweringRequest.from_json(Path(request_file).read_text("utf-8"))
     progress = Reporter(say=lambda line: send(progress=line))
+    adopt_orphans()
+    answer: dict[str, Any]
     try:
-        send(done=lower(request, progress))
+        answer = {"done": lower(request, progress)}
     except MissingExtraError as error:
-        send(error="MissingExtraError", package=error.package, extra=error.extra)
+        answer = {"error": "MissingExtraError", "package": error.package, "extra": error.extra}
     except Sme2Error as error:
         _log_traceback()
-        send(error=type(error).__name__, message=str(error))
+        answer = {"error": type(error).__name__, "message": str(error)}
     except (Exception, SystemExit) as error:
         _log_traceback()
-        send(error="ExportError", message=explain(error, progress))
+        answer = {"error": "ExportError", "message": explain(error, progress)}
+    # Whoever gets the answer ends this process at once.
+    end_descendants(os.getpid())
+    send(**answer)
 
 
 def _log_traceback() -> None:

@@ -29,7 +29,14 @@ from pytest_sme2.export.imports import import_tools, installed_packages
 from pytest_sme2.export.lowering import main
 from pytest_sme2.export.quicker import lower_quicker
 from pytest_sme2.export.store import package_versions
-from pytest_sme2.system.processes import end_group, tie, untie, whitelisted_environment
+from pytest_sme2.system.processes import (
+    adopt_orphans,
+    end_descendants,
+    end_group,
+    tie,
+    untie,
+    whitelisted_environment,
+)
 
 # The path is set before our first import, so that the child finds the same modules.
 _FRESH = (
@@ -244,6 +251,7 @@ def serve(descriptor: int) -> None:
     Before each, the other end asks whether this process is ready, to say what it waits for.
     """
     control = socket.socket(fileno=descriptor)
+    adopt_orphans()
     import_tools()
     for number in itertools.count(1):
         if not control.recv(_LARGEST_REQUEST):
@@ -268,6 +276,8 @@ def serve(descriptor: int) -> None:
             os.close(stream)
         control.send(str(child).encode())
         _, status = os.waitpid(child, 0)
+        # What the model started and left is this process's now, in whatever session.
+        end_descendants(os.getpid())
         control.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 

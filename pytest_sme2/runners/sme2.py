@@ -228,6 +228,8 @@ class Sme2Runner(Runner):
         if plan is not None and request.generate:
             options |= {
                 "--generate": [plan.new_tokens],
+                # It begins with its own prompt.
+                "--earlier": (),
                 "--prefill": [plan.prefill],
                 "--prompt-shape": map(_shape, plan.prompt),
                 "--prompt": files.prompt,

@@ -373,6 +373,8 @@ def _artifacts(folder: Path, manifest: _Manifest) -> dict[tuple[str, str], Artif
         artifact = load_artifact(folder / entry.folder)
         if (artifact.model, artifact.variant) != (entry.model, entry.variant):
             raise ValueError(f"{entry.folder!r} holds another program than its manifest says")
+        if (artifact.model, artifact.variant) in found:
+            raise ValueError(f"{artifact.model}-{artifact.variant} is in it twice")
         found[(artifact.model, artifact.variant)] = artifact
     return found
 

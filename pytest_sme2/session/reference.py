@@ -26,6 +26,7 @@ CHOICES = (
     "ExecuTorch as in executorch==1.5.0."
 )
 BASELINE_BUNDLE = "bundle.tar.gz"
+CANDIDATE, BASELINE_PROGRAM = "this version", "the baseline's program"
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ def parse_against(text: str) -> Reference:
     if pin is not None and pin.package == "executorch":
         return Reference("executorch", f"executorch {pin.version}", version=pin.version)
     path = Path(text).expanduser()
+    if path.resolve().name in (CANDIDATE, BASELINE_PROGRAM):
+        raise UsageError(f"--against: {text!r} has a name that reports use themselves. Rename it.")
     if text.strip() and path.is_file() and path.name.endswith(SUFFIXES):
         return Reference("bundle", path.name, path=path.resolve())
     if text.strip() and path.is_dir():
@@ -134,7 +137,7 @@ def kept_reference(
         kept = find_runner(runner.platform, last.runtime, cache=cache)
     if artifact is None or kept is None:
         return None
-    reference = Reference("baseline", "the baseline's program")
+    reference = Reference("baseline", BASELINE_PROGRAM)
     return OpenReference(reference, kept, {(baseline.model, baseline.variant): artifact})
 
 

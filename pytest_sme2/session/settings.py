@@ -117,7 +117,7 @@ class Settings:
 def parse_threads(value: str) -> tuple[int, ...]:
     """``1`` or ``1,2,4``."""
     counts = []
-    for word in filter(None, map(str.strip, value.split(","))):
+    for word in map(str.strip, value.split(",")):
         if not word.isascii() or not word.isdigit() or not 1 <= int(word) <= 1024:
             raise UsageError(
                 f"{word!r} is not a thread count. Give whole numbers from 1 to 1024, as in 1,2,4."
@@ -125,8 +125,6 @@ def parse_threads(value: str) -> tuple[int, ...]:
         if int(word) in counts:
             raise UsageError(f"The thread count {word} is given twice in {value!r}.")
         counts.append(int(word))
-    if not counts:
-        raise UsageError("No thread count was given. Give whole numbers, as in 1,2,4.")
     return tuple(counts)
 
 

@@ -25,6 +25,7 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.session.case_trace import Traced, cost_of, profile_of, trace_case, why_not_counted
 from pytest_sme2.session.generation import measure_generations
+from pytest_sme2.session.reference import CANDIDATE, OpenReference
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.base import Job
 from pytest_sme2.timing.phases import beginning, compare_phases, log_ratios
@@ -36,9 +37,7 @@ from pytest_sme2.verdict.structure import operator_differences
 if TYPE_CHECKING:
     from pytest_sme2.runners.base import Runner
     from pytest_sme2.session.bench import Bench
-    from pytest_sme2.session.reference import OpenReference
 
-CANDIDATE = "this version"
 TRACED_SECONDS = 1.0
 """How long the runs of a traced process take together, where ten are not quicker."""
 FEWEST_TRACED, MOST_TRACED = 2, 10

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pytest_sme2.errors import Sme2Error, StorageError
+from pytest_sme2.system.reading import open_plain
 
 _PIECE = 1 << 20
 PROGRAM_SUFFIX = ".pte"
@@ -32,9 +33,9 @@ def is_program(name: str) -> bool:
 
 
 def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file, read in pieces to save memory."""
+    """The SHA-256 of a plain file, read in pieces to save memory."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         while piece := file.read(_PIECE):
             digest.update(piece)
     return digest.hexdigest()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,6 +123,49 @@ def pinned(cpus: Sequence[int]) -> Iterator[None]:
 def end_group(leader: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
+
+
+_ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER
+# What was killed ends at once, unless the kernel is at work for it.
+_TRIES, _PAUSE_SECONDS = 500, 0.01
+
+
+def adopt_orphans() -> None:
+    """Become the parent of what this process's children leave behind (Linux)."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_ADOPT_ORPHANS, 1, 0, 0, 0)
+
+
+def end_descendants(ancestor: int) -> None:
+    """End all that a process started, whatever its group and session (Linux).
+
+    Whoever called ``adopt_orphans`` gets the children of one that ends: they are looked for again.
+    """
+    for _ in range(_TRIES):
+        found = _descendants(ancestor)
+        if not found:
+            return
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_PAUSE_SECONDS)
+        with contextlib.suppress(ChildProcessError):
+            while ancestor == os.getpid() and os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+def _descendants(ancestor: int) -> list[int]:
+    """Those that run; one that waits to be reaped has nothing more to end."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = path.read_bytes().rpartition(b")")[2].split()[:2]
+            if state != b"Z":
+                children.setdefault(int(parent), []).append(int(path.parent.name))
+    found = [*children.get(ancestor, ())]
+    for pid in found:
+        found += children.get(pid, ())
+    return found
 
 
 # Reads "+ GROUP" and "- GROUP" until the writer is gone, then ends the remaining groups. It is a

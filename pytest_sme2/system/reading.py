@@ -66,7 +66,7 @@ def read_text_if_there(
             return None
         raise
     with _readable(path, "", remedy, error):
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")
 
 
 def read_json(
@@ -95,7 +95,7 @@ def json_value(
 ) -> Any:
     """The value of a JSON text; ``finite`` refuses infinities and NaN, which JSON does not have."""
     with _readable(where, "it is not valid JSON: ", remedy, error):
-        text = data if isinstance(data, str) else data.decode("utf-8")
+        text = data if isinstance(data, str) else data.decode("utf-8-sig")
         return json.loads(text, parse_constant=_refuse_constant if finite else None)
 
 
@@ -108,7 +108,7 @@ def toml_value(
     data: bytes | str, where: str, *, remedy: str, error: type[Sme2Error] = Sme2Error
 ) -> Mapping[str, Any]:
     with _readable(where, "it is not valid TOML: ", remedy, error):
-        text = data if isinstance(data, str) else data.decode("utf-8")
+        text = data if isinstance(data, str) else data.decode("utf-8-sig")
         table: Mapping[str, Any] = tomllib.loads(text)
         return table
 

@@ -78,9 +78,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.wheel:
         use = f"Install it where phones are: pip install {shlex.quote(str(path))}"
     elif arguments.phone:
-        use = f"Use it with: pytest --device android --sme2-phone bundle={path}"
+        use = f"Use it with: pytest --device android --sme2-phone bundle={shlex.quote(str(path))}"
     else:
-        use = f"Measure against it with: pytest --against {path}"
+        # pytest takes a word that is a path for the tests to run, before it knows the option.
+        use = f"Measure against it with: pytest --against={shlex.quote(str(path))}"
     document = {
         "path": str(path),
         "sha256": file_sha256(path) if arguments.wheel else bundle.sha256,

@@ -49,7 +49,7 @@ def stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_everything_by_default(tmp_path: Path, sme2: Command) -> None:
     printed = sme2("bundle", "b.tar.gz", "--platform", "linux-aarch64").out
-    assert "pytest --against b.tar.gz" in printed
+    assert "pytest --against=b.tar.gz" in printed
     opened = open_bundle(tmp_path / "b.tar.gz")
     assert set(opened.artifacts) == {
         (model, variant) for model in ("toy", "other") for variant in ("fp32", "fp16")

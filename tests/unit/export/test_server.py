@@ -19,6 +19,7 @@ from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.server import ProcessEnvironment, Servers
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Artifact
+from tests.support.gone import wait_until_gone
 from tests.support.needs import needs_export
 
 pytestmark = [
@@ -28,7 +29,7 @@ pytestmark = [
 
 # How it ends is read from a file beside it, which is not part of the model.
 MODEL = """
-import os, time
+import os, subprocess, time
 from pathlib import Path
 
 import pandas
@@ -40,6 +41,11 @@ from pytest_sme2 import register_model
 print("parent", os.getppid())
 print("warm", tqdm.tqdm.monitor_interval == 0)
 end = Path(__file__).with_name("end.txt").read_text()
+# What it leaves: a folder, a pipe, and a process with a session and without a parent.
+Path("folder").mkdir()
+os.mkfifo("pipe")
+leave = f"sleep 600 & echo $! >> {Path(__file__).parents[2]}/left.txt"
+subprocess.run(["sh", "-c", leave], start_new_session=True)
 if end == "crash":
     os.kill(os.getpid(), 11)
 if end == "hang":
@@ -110,9 +116,14 @@ def test_forks_share_no_end_and_make_the_files_of_a_fresh_process(
     os.kill(parent, signal.SIGKILL)
     # Without a server there is no reason to fail: an export has a process of its own.
     fresh = small.export(tmp_path / "fresh")
+    left = (tmp_path / "left.txt").read_text().split()
+    assert len(left) >= 4
+    for pid in left:
+        wait_until_gone(int(pid))
     assert parent_in((fresh.folder / "export.log").read_text()) == os.getpid()
     assert servers.get(ProcessEnvironment.of_this_process()) is None
     assert forked.folder.name == fresh.folder.name
+    assert all(path.is_file() for path in fresh.folder.iterdir())
     metas = (artifact.folder / "export_meta.json" for artifact in (forked, fresh))
     facts = [json.loads(meta.read_text()) for meta in metas]
     for fact in facts:

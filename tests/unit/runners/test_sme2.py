@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_sme2.errors import BuildError, RunError, StorageError
-from pytest_sme2.results import Arm, Artifact, RunRequest
+from pytest_sme2.results import Arm, Artifact, GenerationPlan, RunRequest
 from pytest_sme2.runners import sme2 as runners
 from pytest_sme2.runners.base import LeftFiles, ProcessFiles
 from pytest_sme2.runners.sdk import LIBRARIES
@@ -59,6 +59,12 @@ def test_the_command_of_a_traced_run_after_others(runner):
     assert command[6:8] == ("--sme2", "off")
     earlier = ("--earlier", "/e", "--earlier", "/f")
     assert command[-8:] == (*earlier, "--etdump", "/d.etdump", "--outputs", "/out")
+    plan = GenerationPlan(prompt_tokens=2, new_tokens=3, prompt=(), fed_back=(), prefill="forward")
+    asked = request()
+    asked = replace(asked, artifact=replace(asked.artifact, generation=plan), generate=True)
+    command = runner.command(asked, files)
+    assert "--generate" in command
+    assert "--earlier" not in command
     assert runner.traces(request(traced=True))
     assert not runner.traces(request(traced=False))
 

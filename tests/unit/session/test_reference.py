@@ -53,6 +53,10 @@ def test_a_bundle_a_folder_and_a_file_that_is_neither(tmp_path: Path) -> None:
     assert parse_against(str(tmp_path)) == Reference("programs", tmp_path.name, path=tmp_path)
     with pytest.raises(UsageError, match="is neither of these"):
         parse_against(str(program))
+    # Else it would be compared with itself.
+    (tmp_path / "this version").mkdir()
+    with pytest.raises(UsageError, match="a name that reports use themselves"):
+        parse_against(str(tmp_path / "this version"))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def parse_budget(text: str) -> float:
     ("parse", "known"),
     [
         (parse_variant, {"fp32": Variant("fp32"), "fp16@256": Variant("fp16", 256)}),
-        (settings.parse_threads, {"1": (1,), "1,2, 4": (1, 2, 4), "4,,1": (4, 1)}),
+        (settings.parse_threads, {"1": (1,), "1,2, 4": (1, 2, 4), "4,1": (4, 1)}),
         (parse_budget, {"60": 60, "1.5": 1.5, "90s": 90, " 2m ": 120, "1 min": 60}),
         (settings.parse_arms, {"off,on": settings.Settings().arms, "off, sme1, on": tuple(Arm)}),
     ],
@@ -46,7 +46,8 @@ def test_a_budget_and_a_limit(texts: tuple[str, ...], found: dict[str, float]) -
     [
         (parse_variant, ("", "fp17", "fp16@", "fp16@0", "fp16@-1", "FP16", "fp16@256\n"),
          "Choose one of: fp32, fp16, int8, int8_dynamic"),
-        (settings.parse_threads, ("", ",", "0", "-1", "two", "1.5", "1025", "²"), "as in 1,2,4"),
+        (settings.parse_threads,
+         ("", ",", "1,,2", "4,", "0", "-1", "two", "1.5", "1025", "²"), "as in 1,2,4"),
         (settings.parse_threads, ("2,1,2",), "The thread count 2 is given twice in '2,1,2'"),
         (parse_budget, ("", "0", "0.5", "-1", "1h", "24.1m0", "86401", "1441m"),
          "as in 60s or 2m"),

@@ -21,9 +21,9 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.generation import generate, step_costs
-from pytest_sme2.session.reference import OpenReference, Reference
+from pytest_sme2.session.reference import CANDIDATE, OpenReference, Reference
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.session.versus import CANDIDATE, Versus
+from pytest_sme2.session.versus import Versus
 from pytest_sme2.timing.sampling import SamplingPlan
 from pytest_sme2.verdict.limits import default_limits
 from tests.support.artifacts import make_artifact

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_sme2.errors import EtdumpError, Sme2Error, UsageError
 from pytest_sme2.report.validation import validate_run
+from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.reading import read_bytes, read_json, read_text_if_there, read_toml
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.trace.etrecord import read_attribution
@@ -52,6 +53,22 @@ def test_odd_records_of_a_run_are_findings(odd: Path) -> None:
     odd.rename(odd.with_name("run.etdump"))
     (odd.parent / "metrics.json").symlink_to("metrics.json")
     assert validate_run(odd.parent)
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a folder", "an endless device"])
+def test_only_a_plain_file_has_a_hash(tmp_path: Path, kind: str) -> None:
+    ODD[kind](tmp_path / "file")
+    with pytest.raises(OSError, match="file"):
+        file_sha256(tmp_path / "file")
+
+
+def test_an_editor_s_mark_of_utf8_is_no_damage(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("\ufeff[1]\n1 = 2\n", "utf-8")
+    assert read_toml(path, remedy="") == {"1": {"1": 2}}
+    path.write_text("\ufeff[1]", "utf-8")
+    assert read_json(path, remedy="") == [1]
+    assert read_text_if_there(path, remedy="") == "[1]"
 
 
 def test_a_missing_file_need_not_be_an_error(tmp_path: Path) -> None:
