@@ -36,7 +36,13 @@ from pytest_sme2.export.store import (
 )
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Artifact
-from pytest_sme2.system.cache import cache_folder, mark_used, put_in_place, working_folder
+from pytest_sme2.system.cache import (
+    cache_folder,
+    find_cache,
+    mark_used,
+    put_in_place,
+    working_folder,
+)
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.processes import end_descendants, end_group, tie, untie
@@ -96,6 +102,13 @@ def export_model(
             f"The artifact of {entry.name!r} ({variant}) cannot be written below {root}: {error}. "
             "Free space there, or set SME2_CACHE_DIR to another folder."
         ) from error
+
+
+def is_exported(entry: ModelEntry, variant: Variant, *, weights: Path | None) -> bool:
+    """Whether the cache has an artifact by this name, without a look into it."""
+    key = cache_key(entry, variant, weights=weights and weights.absolute(), seed=0)
+    folder = find_cache() / "exports"
+    return any(folder.glob(f"{artifact_stem(entry.name, variant)}-{key}-*"))
 
 
 def is_utf8(path: Path) -> bool:

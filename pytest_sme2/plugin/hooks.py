@@ -227,21 +227,25 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Generator[No
     return CaseScheduling(config, log, [case.id for case in session_of(config).cases()], other)
 
 
-# First, as xdist's own answer would else come before it.
-@pytest.hookimpl(optionalhook=True, tryfirst=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+@pytest.hookimpl(optionalhook=True, wrapper=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int, int]:
     """What ``-n auto`` means here: one worker per phone, and none beside a measurement.
 
     On a machine that is measured itself, exports of another worker would disturb the timing.
     """
+    automatic = yield
     if not options.anything_chosen(config) or "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
-        return None
+        return automatic
     chosen = options.read_settings(config)
     try:
         if chosen.device != "android":
-            return 0 if session_of(config).bench.chosen.capabilities().timing else None
+            from pytest_sme2.plugin.scheduling import useful_workers
+            from pytest_sme2.session.session import Session
+
+            # Not the run's own: pytest has no terminal yet.
+            return useful_workers(Session(chosen), automatic)
         if chosen.fake_phone:
-            return None
+            return automatic
         if chosen.lab is not None:
             from pytest_sme2.targets.labgrid import Lab
 
