@@ -44,7 +44,7 @@ from pytest_sme2.targets.phone.answers import (
     parse_cores,
     parse_silicon,
     parse_temperature,
-    parse_thermal_statuses,
+    parse_thermal_status,
     parse_vector_length,
     parse_zones,
 )
@@ -320,7 +320,7 @@ def phone_answers(chance: Random, folder: Path) -> None:
     def read() -> None:
         parse_silicon(text).missing_sme2("X")
         expect(all(core.number < 10_000 for core in parse_cores(text)), "an impossible core")
-        str(Heat(max(parse_thermal_statuses(text), default=None), parse_temperature(text)))
+        str(Heat(parse_thermal_status(text), parse_temperature(text)))
         parse_zones(text)
         parse_vector_length(damaged_bytes(chance, bytes(16)))
 

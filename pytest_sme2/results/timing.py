@@ -88,6 +88,8 @@ class PairSample:
     """Whether the device slowed itself down against heat in one of the two."""
     clock_change: str = ""
     """How a core's highest clock differed from the session's start in one of the two."""
+    one_clock: bool = False
+    """Whether both had the same clocks since they took short turns on one core."""
     preempted: bool = False
     """Whether others had the core in nearly every round: then ``log_ratio`` is of CPU time."""
     efficiency_share: float | None = None
@@ -101,8 +103,10 @@ class PairSample:
 
     @property
     def slowed(self) -> bool:
-        """Whether the device, and not the program, decided its speed."""
-        return self.throttled or bool(self.clock_change)
+        """Whether the device, and not the program, may have decided the ratio. Turns are so short
+        that a clock which moves is the same for both.
+        """
+        return self.throttled or bool(self.clock_change and not self.one_clock)
 
 
 @dataclass(frozen=True)

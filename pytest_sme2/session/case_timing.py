@@ -22,7 +22,7 @@ from pytest_sme2.timing.frontier import MeasuredRounds
 from pytest_sme2.timing.processes import process_median
 from pytest_sme2.timing.sampling import SamplingPlan, choose_sampling
 from pytest_sme2.timing.selfcheck import Yardstick
-from pytest_sme2.verdict.judging import MEAN_CLOCK
+from pytest_sme2.verdict.judging import MEAN_CLOCK, MOVED_CAP
 
 if TYPE_CHECKING:
     from pytest_sme2.session.bench import Bench
@@ -97,6 +97,9 @@ def _timing(
         threads = next(run.request.threads for runs in processes.values() for run in runs)
         conditions["cores"] = cores_text(target.cores, target.pinned(threads)) or "any"
     conditions |= _mean_clocks(processes)
+    runs = (run for each in processes.values() for run in each)
+    if moved := next((run.clock_change for run in runs if run.clock_change), ""):
+        conditions[MOVED_CAP] = moved
     return Timing(processes, measurement, yardstick.median_ns, conditions, yardstick.interference)
 
 

@@ -97,6 +97,11 @@ class Target(Protocol):
         """Wait until heat does not slow it down."""
         return
 
+    @property
+    def waited_seconds(self) -> float:
+        """How long it has waited for heat to pass so far: no measurement's time budget pays."""
+        return 0.0
+
     def state(self) -> Mapping[str, str]:
         """Heat, battery, screen: for the run's manifest."""
         return {}

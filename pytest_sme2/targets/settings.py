@@ -14,6 +14,7 @@ DEVICES = ("auto", "mac", "linux", "emulated", "android")
 POWER_MODES = ("boost", "app", "keep")
 
 
+_WIRELESS = re.compile(r"adb-(?P<serial>.+)-[A-Za-z0-9]+(?: \(\d+\))?\._adb-tls-connect\._tcp\.?")
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 
 
@@ -98,9 +99,18 @@ def adb_server_from(environment: Mapping[str, str]) -> tuple[str, int]:
 
 
 def is_network_serial(serial: str) -> bool:
-    """Whether a serial is ``host:port``, so that the adb server can connect to it."""
+    """Whether a serial is ``host:port``, or the name that wireless debugging gives a phone, so that
+    the adb server can connect to it.
+    """
     match = _ADDRESS.fullmatch(serial)
-    return match is not None and 1 <= int(match["port"]) <= 65535
+    by_port = match is not None and 1 <= int(match["port"]) <= 65535
+    return by_port or wireless_name(serial) is not None
+
+
+def wireless_name(serial: str) -> str | None:
+    """The phone's own serial where it is attached by wireless debugging: its cable has that."""
+    match = _WIRELESS.fullmatch(serial)
+    return match and match["serial"]
 
 
 def parse_cpus(value: str) -> str | tuple[int, ...]:

@@ -97,6 +97,9 @@ def starter_on(
     """
     runs: dict[str, list[Run]] = {arm: [] for arm in jobs}
 
+    def measuring() -> float:
+        return clock() - target.waited_seconds
+
     def next_job(arm: str, **how: Any) -> Job:
         job, number = jobs[arm], len(runs[arm])
         first = job.request.keep_outputs and not number
@@ -111,7 +114,7 @@ def starter_on(
 
     able = turns and all(job.runner.takes_turns for job in jobs.values())
     if not able or not isinstance(target, TakesTurns):
-        return Starter(alone, None, clock, redo, runs)
+        return Starter(alone, None, measuring, redo, runs)
     run_in_turns = target.run_in_turns
 
     def together(arms: Sequence[str], /, **how: Any) -> dict[str, Run]:
@@ -121,4 +124,4 @@ def starter_on(
             keep(arm, run)
         return found
 
-    return Starter(alone, together, clock, redo, runs)
+    return Starter(alone, together, measuring, redo, runs)

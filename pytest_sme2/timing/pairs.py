@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pytest_sme2.results import (
@@ -54,6 +54,8 @@ what earlier looks left of the error."""
 BURSTS = 0.03
 """Where a quarter of the processes of both arms take this much longer than the quickest run, noise
 hit them that lasts about as long as a run."""
+FEWEST_PAIRS = 5
+"""Of so many, one should have been on performance cores where there are any for it."""
 EFFICIENCY_MARGIN = 0.01
 """A pair is suspect when more than this part of a process's CPU time was on efficiency cores."""
 
@@ -67,13 +69,13 @@ def _both(values: Iterable[float | None]) -> tuple[float, float] | None:
     return None if reference is None or candidate is None else (reference, candidate)
 
 
-def _why_suspect(pair: PairSample, limit: float) -> str:
+def _why_suspect(pair: PairSample, limit: float, may_be_slow: float) -> str:
     """Why a pair should be measured again; empty where there is no reason."""
     if pair.throttled:
         return "the device slowed itself down against heat"
-    if pair.clock_change:
+    if pair.slowed:
         return pair.clock_change
-    if (pair.efficiency_share or 0.0) > EFFICIENCY_MARGIN:
+    if (pair.efficiency_share or 0.0) > may_be_slow:
         return f"{pair.efficiency_share:.1%} of a process's CPU time was on efficiency cores"
     if (pair.interference or 0.0) > limit:
         return f"wall time {pair.interference:.1%} over CPU time, limit {limit:.1%} in this block"
@@ -105,18 +107,32 @@ class _Ledger:
             # Too much is relative to the block's own usual level and spread.
             spread = INTERFERENCE_SPREADS * stats.robust_spread(levels)
             limit = statistics.median(levels) + max(INTERFERENCE_MARGIN, spread)
-        reasons = {pair.index: _why_suspect(pair, limit) for pair in self.waiting}
-        suspects = sorted(
-            (pair for pair in self.waiting if reasons[pair.index]),
-            key=lambda pair: (pair.slowed, pair.efficiency_share or 0.0, pair.interference or 0.0),
-            reverse=True,
-        )[: max(0, self.redo_limit - len(self.dropped))]
+        slow = math.inf if self.always_slow() else EFFICIENCY_MARGIN
+        reasons = {pair.index: _why_suspect(pair, limit, slow) for pair in self.waiting}
+        # What the device did to itself, and what others did to it, are repeated alike often.
+        suspects = [pair for slowed in (True, False) for pair in self.worst(reasons, slowed)]
         for pair in self.waiting:
             if pair in suspects:
                 self.dropped.append(DroppedPair(pair, reasons[pair.index]))
             else:
                 self.kept.append(pair)
         self.waiting.clear()
+
+    def worst(self, reasons: Mapping[int, str], slowed: bool) -> list[PairSample]:
+        """Those of one kind of reason that may still be dropped, the worst first."""
+        found = (pair for pair in self.waiting if reasons[pair.index] and pair.slowed is slowed)
+        dropped = sum(entry.pair.slowed is slowed for entry in self.dropped)
+        return sorted(
+            found,
+            key=lambda pair: (pair.efficiency_share or 0.0, pair.interference or 0.0),
+            reverse=True,
+        )[: max(0, self.redo_limit - dropped)]
+
+    def always_slow(self) -> bool:
+        """Whether no pair was on performance cores alone: to drop them would leave nothing."""
+        every = [*self.kept, *(entry.pair for entry in self.dropped), *self.waiting]
+        shares = [pair.efficiency_share or 0.0 for pair in every]
+        return len(shares) >= FEWEST_PAIRS and min(shares) > EFFICIENCY_MARGIN
 
     def keep_any(self) -> None:
         """No time is left to measure again what was dropped: better than nothing."""
@@ -163,6 +179,8 @@ class _Measuring:
     single: float = 1.0
     blocks: Sequence[float] = ()
     quickest_decided: bool = False
+    no_blocks: str = ""
+    """Why pairs in blocks, which were due, are missing."""
 
     def __post_init__(self) -> None:
         self.clock = self.starter.clock
@@ -241,9 +259,11 @@ class _Measuring:
         found: list[float] = []
         while blocks is not None and len(found) < self.plan.blocks:
             if self.plan.hard_limit - (self.clock() - self.started) < 6 * BLOCK_SECONDS:
+                self.no_blocks = "no time was left"
                 return
             runs = self.starter.start(self.arms[:: -1 if len(found) % 2 else 1], blocks)
             if any(run.throttled or run.clock_change for run in runs.values()):
+                self.no_blocks = "the device changed its speed meanwhile"
                 return
             found.append(pair_ratio(runs[self.arms[0]], runs[self.arms[1]]).logarithm)
         self.blocks = found
@@ -299,6 +319,7 @@ class _Measuring:
             preempted=ratio.preempted,
             interference=None if levels is None else max(levels),
             throttled=any(run.throttled for run in both),
+            one_clock=sampling.turn is not None,
             clock_change=next((run.clock_change for run in runs.values() if run.clock_change), ""),
             efficiency_share=max(shares, default=None),
             clocks_ghz=_both(run.clock_ghz for run in both),
@@ -427,12 +448,17 @@ class _Measuring:
                 f"Wall time was {usual:.0%} over CPU time in the usual pair: the machine is busy. "
                 "Stop what else runs on it, or measure when it is idle."
             )
-        if len(self.ledger.dropped) >= self.plan.redo_limit > 0:
-            slowed = all(entry.pair.slowed for entry in self.ledger.dropped)
-            why = "heat or a changed clock" if slowed else "interference"
+        for slowed, why in ((True, "heat or a changed clock"), (False, "interference")):
+            dropped = sum(entry.pair.slowed is slowed for entry in self.ledger.dropped)
+            if dropped >= self.plan.redo_limit > 0:
+                notes.append(
+                    f"{count(dropped, 'pair')} dropped for {why}, the most allowed; later pairs "
+                    "were all kept."
+                )
+        if self.no_blocks:
             notes.append(
-                f"{count(len(self.ledger.dropped), 'pair')} dropped for {why}, the most allowed; "
-                "later pairs were all kept."
+                "Whether an arm changes the other's speed (its clock, its SME unit) was not "
+                f"checked with long blocks: {self.no_blocks}."
             )
         slow = sum((pair.efficiency_share or 0.0) > EFFICIENCY_MARGIN for pair in self.ledger.kept)
         if slow:

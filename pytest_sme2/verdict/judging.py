@@ -118,6 +118,10 @@ MEAN_CLOCK = "mean clock ({})"
 """The name of the condition that has an arm's mean clock, as in ``3.521 GHz``."""
 
 
+MOVED_CAP = "moved clock cap"
+"""The condition that a core's highest clock was another one than at the session's start."""
+
+
 def mean_clock(conditions: Mapping[str, str], arm: Arm) -> float | None:
     """An arm's mean clock in GHz; None where it is not among the conditions."""
     text = conditions.get(MEAN_CLOCK.format(arm), "")

@@ -23,6 +23,7 @@ from pytest_sme2.verdict.baselines import BUSY, differing_facts
 from pytest_sme2.verdict.judging import (
     CREATE_HINT,
     MORE_TIME,
+    MOVED_CAP,
     UPDATE_HINT,
     cycles_or_clock,
     judge,
@@ -71,6 +72,11 @@ def untimed(metric: str, measured: CaseResult) -> Check | None:
         )
     elif measured.throttled_pairs:
         message = too_hot(measured.throttled_pairs)
+    elif MOVED_CAP in measured.conditions:
+        message = (
+            f"{measured.conditions[MOVED_CAP][0].upper()}{measured.conditions[MOVED_CAP][1:]}: no "
+            "stored time can be compared with this one. Ratios of pairs can: both had one clock."
+        )
     else:
         return None
     return Check(metric, Outcome.INVALID, message)

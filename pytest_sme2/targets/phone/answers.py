@@ -158,10 +158,12 @@ def parse_page_size(text: str) -> str:
     return f"{int(found[1]) * (1024 if found[2] else 1)} bytes" if found else "unknown"
 
 
-def parse_thermal_statuses(text: str) -> tuple[int, ...]:
-    """From the output of one or several ``dumpsys thermalservice``."""
+def parse_thermal_status(text: str) -> int | None:
+    """The highest of one or several ``dumpsys thermalservice``; None where none is known."""
     found = re.findall(r"^Thermal Status: ([0-9]{1,3})", text, re.MULTILINE)
-    return tuple(int(word) for word in found)
+    status = max(map(int, found), default=None)
+    # Without its sensors Android says 0 for ever.
+    return status or (None if "\nHAL Ready: false" in f"\n{text}" else status)
 
 
 def parse_temperature(text: str) -> float | None:
@@ -261,8 +263,8 @@ class Answer:
 
     code: int
     """Its exit code, as a shell has it."""
-    throttled: bool
-    """Whether the phone throttled during the run."""
+    status: int
+    """The highest thermal status before, during and after the run; 0 where none was told."""
     document: bytes
     """The runner's result; empty if it wrote none."""
     log: bytes
@@ -298,9 +300,9 @@ def parse_answers(serial: str, done: ShellResult, *, mark: str, count: int) -> l
             f"{int(code[1])} ({problem})."
         )
     text = told.decode("utf-8", "replace")
-    throttled, caps = any(parse_thermal_statuses(text)), parse_caps(text)
+    status, caps = parse_thermal_status(text) or 0, parse_caps(text)
     shared = _END.sub(b"", said)
     return [
-        Answer(ends[index], throttled, document, log + shared, caps) if index in ends else None
+        Answer(ends[index], status, document, log + shared, caps) if index in ends else None
         for index, (document, log) in enumerate(zip(documents, logs, strict=True))
     ]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetError, UsageError
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
 from pytest_sme2.targets.phone.answers import parse_lines
-from pytest_sme2.targets.settings import is_network_serial
+from pytest_sme2.targets.settings import is_network_serial, wireless_name
 
 # What to do about a state that is not "device".
 _ADVICE = {
@@ -66,6 +66,10 @@ def choose_serials(
             f"No device is attached to the adb server at {server}. Plug a phone in with USB "
             "debugging on, or name one on the network with --sme2-serial HOST:PORT."
         )
+    # One phone may be there by cable and by Wi-Fi; the cable is steadier.
+    attached = {
+        serial: said for serial, said in attached.items() if wireless_name(serial) not in attached
+    }
     if len(attached) > 1:
         raise UsageError(
             "Several devices are attached: "

@@ -27,8 +27,11 @@ from pytest_sme2.targets.phone.answers import (
     parse_screen,
     parse_settings,
     parse_temperature,
-    parse_thermal_statuses,
+    parse_thermal_status,
 )
+
+THROTTLES = 2
+"""From this thermal status on (moderate) a phone is slower. At 1 its skin is warm, no more."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Heat:
     def cool(self, limit: float | None) -> bool:
         """Whether to measure; a ``limit`` in degrees is one that the user asked for."""
         fits = limit is None or self.celsius is None or self.celsius <= limit
-        return fits and not self.status
+        return fits and (self.status or 0) < THROTTLES
 
     def __str__(self) -> str:
         status = "unknown" if self.status is None else str(self.status)
@@ -63,10 +66,12 @@ class Thermometer:
         """``event`` gets what belongs into the report."""
         self.device, self.progress, self.event = device, progress, event
         self._given_up = self._silent = False
+        self.waited_seconds = 0.0
+        """For all waits so far."""
 
     def read(self) -> Heat:
         service = self.device.shell("dumpsys -t 2 thermalservice").text
-        status = max(parse_thermal_statuses(service), default=None)
+        status = parse_thermal_status(service)
         if status is None and not self._silent:
             self._silent = True
             self.event("does not tell its thermal status: only its clock caps show that it is slow")
@@ -77,7 +82,13 @@ class Thermometer:
 
         A phone that stayed warm is not waited for again until it was cool once.
         """
-        deadline = time.monotonic() + seconds
+        begun = time.monotonic()
+        try:
+            self._wait(celsius, seconds, begun + seconds)
+        finally:
+            self.waited_seconds += time.monotonic() - begun
+
+    def _wait(self, celsius: float | None, seconds: float, deadline: float) -> None:
         while not (heat := self.read()).cool(celsius):
             left = deadline - time.monotonic()
             if self._given_up:

@@ -34,6 +34,7 @@ from pytest_sme2.targets.phone.answers import (
     parse_answers,
     parse_names,
 )
+from pytest_sme2.targets.phone.power import THROTTLES
 from pytest_sme2.targets.phone.silicon import READ_CAPS, Core, clock_change
 from pytest_sme2.targets.phone.storage import RUN_MARK, RUNS, PhoneStorage
 
@@ -216,6 +217,8 @@ class PhoneProcesses:
     """The cores for a process with so many threads."""
     known: Sequence[Core] = ()
     """The phone's cores with their caps, as they were at the start."""
+    tell: Callable[[str], object] = lambda said: None
+    """Gets what belongs into the report."""
 
     def run(self, jobs: Sequence[Job], turns: int | None = None) -> list[Run]:
         """One process per job, whose files end up in the job's folder.
@@ -339,7 +342,9 @@ class PhoneProcesses:
         run = job.runner.read_result(job.request, place)
         used = job.request.cpus or self.cores(job.request.threads)
         change = clock_change(self.known, answer.caps, used)
-        return replace(run, throttled=answer.throttled, clock_change=change)
+        if 0 < answer.status < THROTTLES:
+            self.tell(f"was warm meanwhile (thermal status {answer.status}), and not slowed down")
+        return replace(run, throttled=answer.status >= THROTTLES, clock_change=change)
 
     def _pull_outputs(self, remote: str, local: Path) -> None:
         local.mkdir(exist_ok=True)

@@ -14,12 +14,24 @@ from dataclasses import dataclass
 from pytest_sme2.errors import TargetError, UsageError
 from pytest_sme2.system.wording import count, several
 
+SAME_CAP = 0.05
+"""Caps that differ by less are one."""
 _CLOCKS = "/sys/devices/system/cpu/cpu[0-9]*/cpufreq"
 READ_CAPS = f"grep -Hs . {_CLOCKS}/scaling_max_freq"
 READ_CORES = (
     f"grep -Hs . {_CLOCKS}/cpuinfo_max_freq; {READ_CAPS}; "
     "grep -s Cpus_allowed_list /proc/self/status; true"
 )
+
+
+def read_cores_under_load(seconds: float) -> str:
+    """The command that reads the cores while one thread has been busy for so long: stock phones
+    lower a cap within a second of load, at any temperature, and that is how they will measure.
+    """
+    return (
+        "(while kill -0 $$ 2>/dev/null; do :; done) & load=$!; "
+        f"sleep {seconds:g}; {READ_CORES}; kill $load"
+    )
 
 
 @dataclass(frozen=True)
@@ -49,16 +61,21 @@ def clock_change(
 ) -> str:
     """How the caps of the used cores (none: of all) differed from the start; empty if they did not.
 
-    Governors move a clock all the time. A cap moves when something slows the device down.
+    Governors move a clock all the time. A cap moves when something slows the device down; phones
+    also move it by little, which no measurement shows.
     """
     for core in cores:
-        other = [khz for khz in seen.get(core.number, ()) if khz != core.cap_khz]
+        other = [khz for khz in seen.get(core.number, ()) if not _same_class(khz, core.cap_khz)]
         if other and core.cap_khz and (not used or core.number in used):
             return (
                 f"the highest clock of core {core.number} was {other[0] / 1e6:.2f} GHz, and "
                 f"{core.cap_khz / 1e6:.2f} GHz at the start"
             )
     return ""
+
+
+def _same_class(khz: int, other: int) -> bool:
+    return abs(khz - other) <= SAME_CAP * max(khz, other)
 
 
 def kinds(cores: Sequence[Core]) -> list[tuple[int, ...]]:

@@ -49,10 +49,10 @@ from pytest_sme2.targets.phone.silicon import (
     Core,
     Silicon,
     VectorLength,
-    below_highest,
     caps_text,
     kinds,
     pick_cores,
+    read_cores_under_load,
     vector_program,
 )
 from pytest_sme2.targets.phone.storage import ROOT, PhoneStorage
@@ -66,6 +66,8 @@ LAUNCHER_PROPERTY = "ro.pytest_sme2.launcher"
 _ZONE = "/sys/class/thermal/thermal_zone*"
 READ_ZONES = f"grep -Hs . {_ZONE}/type {_ZONE}/temp; true"
 _ATTEMPTS = 3
+LOAD_SECONDS = 2.0
+"""For so long a core is busy before its cap is read."""
 _PROPERTIES = (
     *("ro.product.manufacturer", "ro.product.model", "ro.product.cpu.abilist"),
     *("ro.build.version.release", "ro.build.fingerprint"),
@@ -138,9 +140,9 @@ class AndroidTarget(Target):
         atexit.register(self._restore_quietly)
         try:
             self.power.apply(self.power_mode, fixed_performance=self.fixed_performance)
-            cores = parse_cores(self.device.shell(READ_CORES).text)
-            # A later preparation keeps the caps that the session began with.
-            self.cores = self.cores or cores
+            if not self.cores:  # a later preparation keeps the caps that the session began with
+                seconds = 0.1 if self.emulated else LOAD_SECONDS
+                self.cores = parse_cores(self.device.shell(read_cores_under_load(seconds)).text)
             pick_cores(self.cpus, self.cores)  # refuses those that are not there
             self.vector = self._read_vector_length()
             self.screen = self.power.screen()
@@ -217,10 +219,16 @@ class AndroidTarget(Target):
             )
         return found
 
-    def _tell(self, said: str) -> None:
-        """For the report, once, however often the phone is prepared."""
-        if said not in self.events:
+    def _note(self, said: str) -> bool:
+        """For the report, once, however often it is said; whether it is new."""
+        new = said not in self.events
+        if new:
             self.events.append(said)
+        return new
+
+    def _tell(self, said: str) -> None:
+        """For the report, and for the one who waits."""
+        if self._note(said):
             warnings.warn(Sme2Warning(f"{self.serial} {said}."), stacklevel=2)
 
     def pinned(self, threads: int) -> tuple[int, ...]:
@@ -239,7 +247,6 @@ class AndroidTarget(Target):
             "fixed_performance": "on" if self.power.fixed_performance else "off",
             "cpus": pinned or ("fastest kind" if self.cores else "any"),
             "screen": self.screen,
-            **below_highest(self.cores),
         }
         if self.capabilities().sme1:
             facts["sme2"] = SME1_ONLY
@@ -279,6 +286,10 @@ class AndroidTarget(Target):
             self._tell(f"had its screen {self.screen} at the start, and {now} later")
         self.thermometer.wait_until_cool(celsius=self.max_celsius, seconds=self.cool_seconds)
 
+    @property
+    def waited_seconds(self) -> float:
+        return self.thermometer.waited_seconds
+
     def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
         (run,) = self._watched([Job(runner, request, folder)])
         return run
@@ -304,6 +315,7 @@ class AndroidTarget(Target):
             launcher=self._launcher(),
             cores=self.pinned,
             known=self.cores,
+            tell=self._note,
         )
         self._hot = True  # unless we learn that it is not
         try:
@@ -315,7 +327,7 @@ class AndroidTarget(Target):
                 raise
             self._tell("had lost files of the run, which were put there again")
             runs = processes.run(jobs, turns)
-        self._hot = any(run.throttled or run.clock_change for run in runs)
+        self._hot = any(run.throttled for run in runs)
         return runs
 
     def _check_runner(self, job: Job) -> None:

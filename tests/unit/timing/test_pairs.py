@@ -3,17 +3,20 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pytest_sme2.errors import ConnectionLostError, RunError, TargetError
 from pytest_sme2.results import CoreUse, Outcome, PairSample, Turn
 from pytest_sme2.session.case_result import speedup_of
+from pytest_sme2.targets.base import Job
 from pytest_sme2.targets.phone.leases import redo_when_lost
 from pytest_sme2.timing import pairs as measure
 from pytest_sme2.timing import processes, sampling, stats
-from pytest_sme2.timing.arms import Starter
+from pytest_sme2.timing.arms import Starter, starter_on
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.sampling import Sampling, SamplingPlan
 from tests.support.pretended_machine import Machine, make_run
@@ -427,6 +430,52 @@ def test_throttled_pairs_that_had_to_be_kept_are_counted_and_not_called_interfer
     assert "dropped for heat or a changed clock, the most allowed" in note
 
 
+def moved(machine, arm, run):
+    """The highest clock of its core was another one in every process."""
+    return replace(run, clock_change="the highest clock of core 7 was 3.28 GHz")
+
+
+def test_a_clock_that_moves_spoils_a_pair_only_where_the_arms_ran_one_after_the_other():
+    result = Machine(change=moved).measure()
+    assert result.throttled_pairs == len(result.pairs) > 0
+    assert len(result.dropped) == 10
+    machine = Alternating(change=moved)
+    result = machine.measure(in_turns=machine.in_turns)
+    assert (result.throttled_pairs, result.dropped) == (0, ())
+    assert all(pair.clock_change for pair in result.pairs)
+    assert result.decision.outcome is Outcome.PASS
+
+
+def test_heat_and_interference_have_repetitions_of_their_own():
+    """Ten pairs were hot; the one that something else disturbed is repeated all the same."""
+    machine = Machine(change=hot(*range(3, 23)), stolen={24: 0.4})
+    dropped = [entry.reason for entry in machine.measure().dropped]
+    assert dropped[:10] == ["the device slowed itself down against heat"] * 10
+    assert [reason.partition(",")[0] for reason in dropped[10:]] == [
+        "wall time 40.0% over CPU time"
+    ]
+
+
+def test_a_wait_for_heat_to_pass_belongs_to_no_time_budget():
+    """The phone waits in the middle of a pair, as long as all pairs may take."""
+    machine = Machine()
+    target = SimpleNamespace(name="phone", waited_seconds=0.0)
+
+    def run(runner, request, folder):
+        if len(machine.calls) == 8:
+            machine.now += 150.0
+            target.waited_seconds += 150.0
+        return machine(folder.parent.name, warmup=request.warmup, runs=request.runs)
+
+    target.run = run
+    runner: Any = SimpleNamespace(takes_turns=False)
+    jobs = {arm: Job(runner, make_run([1]).request, Path(arm)) for arm in "AB"}
+    starter = starter_on(target, jobs, clock=machine.clock)
+    result = measure_pairs(starter, "A", "B", SamplingPlan(budget_seconds=20.0))
+    assert (len(result.pairs), result.stopped_because) == (10, "clear")
+    assert result.seconds < 20 < target.waited_seconds < machine.now
+
+
 def mixed(share=0.3, slow=(6, 14)):
     """It has fast and slow cores; some processes are on a slow one for a part of their time."""
 
@@ -465,8 +514,9 @@ def test_a_moment_on_an_efficiency_core_drops_nothing_and_staying_there_is_told(
     result = mixed(share=0.005).measure()
     assert not result.dropped
     assert not any("efficiency" in note for note in result.notes)
+    # Where every pair is, to drop some would only cost time.
     result = mixed(slow=range(1000)).measure(redo_limit=3)
-    assert len(result.dropped) == 3
+    assert not result.dropped
     assert any("10 of 10 pairs ran partly on efficiency cores" in note for note in result.notes)
 
 
@@ -636,5 +686,8 @@ def test_an_effect_of_short_turns_on_each_other_is_seen_in_blocks(carried: float
         assert estimate.low <= 1 / carried * 1.01
         assert estimate.high >= 0.99
     # All of them, or none: here the time is used up before.
-    assert measured(blocks=4, budget_seconds=0.5, limit_seconds=1.0).blocks == ()
-    assert measured().blocks == ()
+    short = measured(blocks=4, budget_seconds=0.5, limit_seconds=1.0)
+    assert short.blocks == ()
+    assert any("not checked with long blocks: no time was left" in note for note in short.notes)
+    plain = measured()
+    assert (plain.blocks, any("blocks" in note for note in plain.notes)) == ((), False)

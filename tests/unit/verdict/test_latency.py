@@ -304,6 +304,9 @@ def test_throttled_pairs_are_not_compared_with_a_baseline() -> None:
     found = latency(throttled_pairs=2)
     assert found.verdict is Outcome.INVALID
     assert "another highest clock, in 2 measured pairs" in found.message
+    found = latency(conditions={"moved clock cap": "the highest clock of core 7 was 3.28 GHz"})
+    assert found.verdict is Outcome.INVALID
+    assert found.message.startswith("The highest clock of core 7 was 3.28 GHz: no stored time")
 
 
 @pytest.mark.parametrize(

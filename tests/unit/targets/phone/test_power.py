@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_sme2.targets.phone.answers import parse_temperature, parse_thermal_statuses, parse_zones
+from pytest_sme2.targets.phone.answers import parse_temperature, parse_thermal_status, parse_zones
 from pytest_sme2.targets.phone.power import POWER_COMMANDS, SETTINGS, Heat
 from pytest_sme2.targets.settings import POWER_MODES
 
@@ -39,9 +39,17 @@ Temperature static thresholds from HAL:
 
 
 def test_thermal_status() -> None:
-    assert parse_thermal_statuses(THERMAL) == (3,)
-    assert parse_thermal_statuses(f"{THERMAL}Thermal Status: 0\n") == (3, 0)
-    assert parse_thermal_statuses("Can't find service: thermalservice") == ()
+    assert parse_thermal_status(THERMAL) == 3
+    assert parse_thermal_status(f"{THERMAL}Thermal Status: 0\n") == 3
+    assert parse_thermal_status("Can't find service: thermalservice") is None
+
+
+def test_a_thermal_status_of_0_without_sensors_is_unknown() -> None:
+    """Android keeps 0 where the maker's sensors do not answer."""
+    cool = THERMAL.replace("Status: 3", "Status: 0")
+    assert parse_thermal_status(cool) == 0
+    assert parse_thermal_status(cool.replace("HAL Ready: true", "HAL Ready: false")) is None
+    assert parse_thermal_status(THERMAL.replace("HAL Ready: true", "HAL Ready: false")) == 3
 
 
 def test_the_temperature_is_that_of_a_cpu_or_the_skin_at_this_moment() -> None:
@@ -73,7 +81,9 @@ def test_all_zones_are_recorded_as_they_are() -> None:
         (Heat(None), 40.0, True),
         (Heat(0, 45.1), 45.0, False),
         (Heat(0, 45.0), 45.0, True),
-        (Heat(1, 20.0), None, False),
+        # A skin that is warm is not waited for.
+        (Heat(1, 20.0), None, True),
+        (Heat(2, 20.0), None, False),
     ],
 )
 def test_only_the_thermal_status_counts_unless_a_limit_is_given(

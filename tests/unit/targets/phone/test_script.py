@@ -41,7 +41,7 @@ def test_an_untraced_run_clears_up_after_itself(tmp_path: Path) -> None:
     assert answer.code == 7
     assert answer.log.decode() == f"said\n{tmp_path}\nname\n"
     assert answer.document == b""
-    assert not answer.throttled
+    assert not answer.status
     assert not Path(run.place).exists()
 
 
@@ -62,7 +62,7 @@ def test_result_that_looks_like_a_marker_is_a_result(tmp_path: Path) -> None:
     run = make_run(tmp_path, "sh", "-c", f"printf '{text}' > {place}/runner.json")
     answer = answer_of(run)
     assert answer.code == 0
-    assert not answer.throttled
+    assert not answer.status
     assert answer.document.decode() == text.replace("\\n", "\n")
 
 
@@ -73,13 +73,13 @@ def test_a_run_that_could_not_be_started(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statuses", "throttled"), [((), False), ((0, 0), False), ((0, 2, 0), True), ((0, 1), True)]
+    ("statuses", "status"), [((), 0), ((0, 0), 0), ((0, 2, 0), 2), ((0, 1), 1), ((3, 1), 3)]
 )
-def test_any_thermal_status_of_a_run_counts(statuses: tuple[int, ...], throttled: bool) -> None:
-    seen = "".join(f"Thermal Status: {status}\n" for status in statuses)
+def test_the_highest_thermal_status_of_a_run_counts(statuses: tuple[int, ...], status: int) -> None:
+    seen = "".join(f"Thermal Status: {seen}\n" for seen in statuses)
     done = ShellResult(0, f"code 0\n{seen}==name==\n{{}}".encode(), b"==name==\n")
     (answer,) = make_run(Path(), "true").parse("serial", done)
-    assert answer.throttled is throttled
+    assert answer.status == status
 
 
 def test_the_watcher_of_heat_ends_with_the_run(tmp_path: Path) -> None:

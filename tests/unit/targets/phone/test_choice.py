@@ -1,0 +1,41 @@
+"""Which phone is meant, where adb lists several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_sme2.errors import UsageError
+from pytest_sme2.targets.phone import choice
+from pytest_sme2.targets.settings import is_network_serial, wireless_name
+
+CABLE, WIRELESS = "3A1FAKE", "adb-3A1FAKE-Xy9zQ1._adb-tls-connect._tcp"
+
+
+@pytest.mark.parametrize(
+    ("serial", "name"),
+    [
+        (WIRELESS, CABLE),
+        (f"{WIRELESS}.", CABLE),
+        ("adb-3A1FAKE-Xy9zQ1 (2)._adb-tls-connect._tcp", CABLE),
+        ("adb-R5-CT-1-vWgJpq._adb-tls-connect._tcp", "R5-CT-1"),
+        (CABLE, None),
+        ("adb-3A1FAKE-Xy9zQ1._adb-tls-pairing._tcp", None),
+    ],
+)
+def test_wireless_debugging_names_a_phone_by_its_serial(serial: str, name: str | None) -> None:
+    assert wireless_name(serial) == name
+    assert is_network_serial(serial) is (name is not None)
+
+
+def test_a_phone_on_a_cable_and_on_wifi_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    attached = {CABLE: CABLE, WIRELESS: WIRELESS}
+    monkeypatch.setattr(choice, "list_attached", lambda server: dict(attached))
+    server: Any = "server"
+    assert choice.choose_serials(server, environment={}) == (CABLE,)
+    attached["OTHER"] = "OTHER"
+    with pytest.raises(UsageError, match="Several devices"):
+        choice.choose_serials(server, environment={})
+    del attached[CABLE], attached["OTHER"]
+    assert choice.choose_serials(server, environment={}) == (WIRELESS,)
