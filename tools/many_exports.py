@@ -39,8 +39,6 @@ class ManyExports:
     module: str
     """It has a ``main`` that calls ``serve``."""
     log: Path
-    python_path: Path | None
-    """It has the Python package of a wheel that is not the installed one."""
     say: Say
     child: subprocess.Popen[str] | None = None
 
@@ -66,8 +64,6 @@ class ManyExports:
         self.say("starting to export")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         paths = [str(Path(name).absolute()) for name in sys.path]
-        if self.python_path is not None:
-            paths.insert(0, str(self.python_path))
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-c", _BOOTSTRAP, json.dumps(paths), self.module],

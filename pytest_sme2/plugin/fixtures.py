@@ -16,7 +16,7 @@ import pytest
 
 from pytest_sme2.errors import ModelError, Sme2Warning, plain
 from pytest_sme2.plugin.options import TAKEN, long_name
-from pytest_sme2.plugin.state import CHECKS, GATE, WIDTH, session_of
+from pytest_sme2.plugin.state import CHECKS, GATE, UNJUDGED, WIDTH, session_of
 from pytest_sme2.session.options import OPTIONS
 
 if TYPE_CHECKING:
@@ -154,9 +154,10 @@ def end_test(item: pytest.Item, error: BaseException | None = None) -> None:
     gate = item.stash.get(GATE, None)
     if gate is None:
         return
-    text = _failure(item, gate)
+    text, judged = _failure(item, gate)
     expected = isinstance(error, (pytest.skip.Exception, pytest.xfail.Exception))
     if text and (error is None or expected):
+        item.stash[UNJUDGED] = not judged
         raise pytest.fail.Exception(text, pytrace=False) from None
     if text:
         item.add_report_section("call", "sme2 checks", text)
@@ -166,15 +167,18 @@ def end_test(item: pytest.Item, error: BaseException | None = None) -> None:
         raise pytest.skip.Exception(reason)
 
 
-def _failure(item: pytest.Item, gate: Gate) -> str:
-    """What the failed checks say together, in a message that is enough to start fixing."""
+def _failure(item: pytest.Item, gate: Gate) -> tuple[str, bool]:
+    """What the failed checks say together, in a message that is enough to start fixing; and
+    whether one of them is sure, and not just open.
+    """
     from pytest_sme2.report.versus_baseline import failure_text
     from pytest_sme2.session.gate import failing
+    from pytest_sme2.verdict.judging import WARNING
 
     checks = gate.take_checks()
     bad = failing(checks, strict=_strict(gate))
     if not bad:
-        return ""
+        return "", True
     text = failure_text(
         gate.verdict(checks),
         arguments=[*_arguments(item, gate.session.bench.target.name)],
@@ -182,7 +186,7 @@ def _failure(item: pytest.Item, gate: Gate) -> str:
         shown=tuple({check.verdict for check in bad}),
         width=item.config.stash[WIDTH],
     )
-    return plain(text)
+    return plain(text), any(check.verdict not in WARNING for check in bad)
 
 
 def _arguments(item: pytest.Item, device: str) -> Iterator[str]:

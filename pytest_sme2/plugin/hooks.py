@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_sme2.errors import (
+    EvidenceError,
     ExportError,
     ModelError,
     NotMeasurableError,
@@ -27,7 +28,16 @@ from pytest_sme2.errors import (
 )
 from pytest_sme2.plugin import fixtures, hookspecs, options, state
 from pytest_sme2.plugin.contract import RunWatch, every_case, marked
-from pytest_sme2.plugin.state import CHECKS, GATE, PROBLEMS, SESSION, WIDTH, case_of, session_of
+from pytest_sme2.plugin.state import (
+    CHECKS,
+    GATE,
+    PROBLEMS,
+    SESSION,
+    UNJUDGED,
+    WIDTH,
+    case_of,
+    session_of,
+)
 
 if TYPE_CHECKING:
     from pytest_sme2.session.run_directory import RunLock
@@ -36,6 +46,8 @@ if TYPE_CHECKING:
 
 NOT_RESTORED = "sme2_not_restored"
 """Where a worker names a device that it could not put back."""
+CANNOT_TELL = 125
+"""The exit code where nobody can tell of what failed: `git bisect run` passes over it."""
 WIDTH_KEY = "sme2_width"
 """Where a worker, which has no terminal, finds the width of the controller's."""
 
@@ -270,6 +282,7 @@ def _translate_errors(item: pytest.Item, *, setup: bool = False) -> Generator[No
         state.skip_same(item, error)
         if isinstance(error, (ModelError, ExportError)):
             _keep_failed(item, error)
+        item.stash[UNJUDGED] = not isinstance(error, EvidenceError)
         raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
@@ -319,6 +332,8 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
+    if report.failed:
+        report.__dict__["sme2_unjudged"] = item.stash.get(UNJUDGED, False)
     if call.when == "setup" and state.parameters(item).get("sme2_model", item) is None:
         reason = plain(str(call.excinfo and call.excinfo.value))
         report.__dict__["sme2_empty"] = None if reason == LEFT_OUT else reason
@@ -354,6 +369,8 @@ class Collector:
         self.unchecked: dict[str, str | None] = {}
         """By case: why nothing could be checked; None where something was."""
         self.used_reference = False
+        self.failures: set[bool] = set()
+        """Whether they are of what could not be judged."""
         self.lines: list[str] = []
         self.run_lock: RunLock | None = None
 
@@ -370,6 +387,8 @@ class Collector:
         self.checks.setdefault(case, []).append(encode(died))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failures.add(getattr(report, "sme2_unjudged", False))
         gate = getattr(report, "sme2_gate", None)
         if gate is not None:
             self.used_reference |= gate["used_reference"]
@@ -403,6 +422,8 @@ class Collector:
         failed = self._conclude(chosen)
         if (problems or failed) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if self.failures == {True} and session.exitstatus == pytest.ExitCode.TESTS_FAILED:
+            session.exitstatus = CANNOT_TELL
         if not ran:
             return
         out = chosen.run_directory

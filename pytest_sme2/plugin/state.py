@@ -27,6 +27,8 @@ PROBLEMS: pytest.StashKey[list[str]] = pytest.StashKey()
 """Of the run: devices that could not be put back."""
 FIRST: pytest.StashKey[dict[tuple[str | None, str], str]] = pytest.StashKey()
 """By the case, or the chip that was asked for, and what was wrong: the test that failed with it."""
+UNJUDGED: pytest.StashKey[bool] = pytest.StashKey()
+"""Of an item: whether it failed since nobody can tell if its case is good, not as it is bad."""
 WIDTH: pytest.StashKey[int] = pytest.StashKey()
 """Of the run: how wide the terminal is. Unknown while a test runs: its output is captured."""
 

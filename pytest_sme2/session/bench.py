@@ -73,10 +73,8 @@ class Bench(HeldDevice):
             return pair_runner(settings.runner_on, settings.runner_off)
         if phone and settings.device_bundle is not None:
             return open_bundle(settings.device_bundle).runner
-        platform, executorch = self.target.platform, settings.runtime
-        if phone:
-            return phone_runner(platform, executorch=executorch, progress=self.say)
-        return wheel_runner(platform, executorch=executorch, progress=self.say)
+        make = phone_runner if phone else wheel_runner
+        return make(self.target.platform, progress=self.say)
 
     def check_runner(self) -> None:
         """An error if the runner cannot be made, without making it. A missing device is reported by
@@ -88,7 +86,7 @@ class Bench(HeldDevice):
         if "runner" in self.__dict__ or settings.runner_on or settings.device == "android":
             return
         with contextlib.suppress(TargetError, NotMeasurableError):
-            check_wheel_runner(self.chosen.platform, executorch=settings.runtime)
+            check_wheel_runner(self.chosen.platform)
 
     @property
     def arms(self) -> tuple[Arm, ...]:

@@ -34,8 +34,7 @@ class Reference:
     """What to measure against, as the user named it."""
 
     kind: str
-    """``executorch``, ``bundle``, ``programs``, ``baseline`` for what a baseline measured, or
-    ``change`` for the good end of a search."""
+    """``executorch``, ``bundle``, ``programs``, or ``baseline`` for what a baseline measured."""
     name: str
     """For reports: ``executorch 1.5.0``, or the file's or folder's name."""
     version: str | None = None

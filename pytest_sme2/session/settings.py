@@ -70,8 +70,6 @@ class Settings:
     runner_on: Path | None = None
     runner_off: Path | None = None
     """A pair of runners built elsewhere, in place of the one built from the wheel."""
-    runtime: str | None = None
-    """The version of ExecuTorch that the runner is built from; None means the installed one."""
     against: Reference | None = None
     """What to measure against in the same run."""
     rules: tuple[Rule, ...] = ()

@@ -1,10 +1,7 @@
-"""Asks pip, by its own settings: for versions of a package, for a wheel, for a folder with one."""
+"""Asks pip, by its own settings, for a wheel."""
 
 from __future__ import annotations
 
-import base64
-import csv
-import importlib.metadata
 import importlib.util
 import re
 import shutil
@@ -12,21 +9,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_sme2.errors import BuildError, Sme2Error
-from pytest_sme2.system.cache import (
-    cache_folder,
-    keeping,
-    mark_used,
-    put_in_place,
-    trusted,
-    working_folder,
-)
-from pytest_sme2.system.files import file_sha256
-from pytest_sme2.system.platforms import host_platform
+from pytest_sme2.errors import BuildError
 from pytest_sme2.system.processes import Finished, run_process, whitelisted_environment
-from pytest_sme2.system.terminal import Say
 
-FOLDER = "packages"
 _SECONDS = 900.0
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 _ENVIRONMENT = (
@@ -68,67 +53,6 @@ def download_wheel(pin: Pin, folder: Path, *, tag: str) -> Path:
             f"The wheel {pin} for {tag} could not be downloaded: {_reason(finished)} {_CHECK}"
         )
     return wheels[0]
-
-
-def known_versions(package: str) -> list[str]:
-    """All versions that have a wheel for this Python; those before a release are left out."""
-    finished = _run("index", "versions", "--only-binary=:all:", package)
-    match = re.search(r"^Available versions: (.+)$", finished.stdout, re.MULTILINE)
-    if finished.returncode != 0 or match is None:
-        raise BuildError(
-            f"pip does not say which versions of {package} there are: {_reason(finished)} {_CHECK}"
-        )
-    return [word.strip() for word in match[1].split(",")]
-
-
-def package_folder(pin: Pin, *, cache: Path | None = None, progress: Say | None = None) -> Path:
-    """A folder for ``sys.path`` with this version alone: what it depends on is as installed."""
-    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    root = cache or cache_folder()
-    folder = root / FOLDER / f"{pin.package}-{pin.version}-{python}-{host_platform()}"
-    if _is_whole(folder, root):
-        mark_used(folder)
-        return folder
-    with keeping(str(pin), folder, f"installing {pin}", progress):
-        if not _is_whole(folder, root):
-            if progress is not None:
-                progress(f"Installing {pin} into the cache")
-            _install(pin, folder)
-    return folder
-
-
-def _install(pin: Pin, folder: Path) -> None:
-    with working_folder(folder) as temporary:
-        made = temporary / "installed"
-        finished = _run(
-            *("install", "--quiet", "--target", str(made), "--no-compile"),
-            *("--no-deps", "--only-binary=:all:", str(pin)),
-        )
-        if finished.returncode != 0 or not made.is_dir():
-            raise BuildError(f"{pin} could not be installed: {_reason(finished)} {_CHECK}")
-        put_in_place(made, folder)
-
-
-def _is_whole(folder: Path, cache: Path) -> bool:
-    """Whether all files are there as the wheel's record has them, and belong to this user."""
-    try:
-        (distribution,) = importlib.metadata.distributions(path=[str(folder)])
-        files = distribution.files
-        if not files:
-            return False
-        for file in files:
-            # Of scripts: pip moves them, and nothing here runs them.
-            if file.hash is None or ".." in file.parts:
-                continue
-            padding = "=" * (-len(file.hash.value) % 4)
-            expected = base64.urlsafe_b64decode(file.hash.value + padding).hex()
-            found = folder / str(file)
-            if file.hash.mode != "sha256" or file_sha256(found) != expected:
-                return False
-        trusted(folder, cache)
-    except (OSError, ValueError, csv.Error, Sme2Error):
-        return False
-    return True
 
 
 def _run(*words: str) -> Finished:

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.nightly
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManyExports]:
     """One process for all of them: importing torch takes longer than an export."""
     log = tmp_path_factory.mktemp("sweep") / "export.log"
-    made = ManyExports("tools.sweep.networks", log, None, lambda line: None)
+    made = ManyExports("tools.sweep.networks", log, lambda line: None)
     yield made
     made.close()
 

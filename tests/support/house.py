@@ -28,7 +28,6 @@ ORDER = (
     "timing",
     "verdict",
     "session",
-    "bisect",
     "report",
     "plugin",
     "cli",

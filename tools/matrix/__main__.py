@@ -11,22 +11,21 @@ from dataclasses import replace
 from pytest_sme2.cli.main import exit_code
 from pytest_sme2.cli.options import Arguments, add_arguments
 from pytest_sme2.errors import UsageError
+from pytest_sme2.export.store import package_versions
 from pytest_sme2.profile.kernel_matrix import read_matrix, write_matrix
 from pytest_sme2.results import CellAnswer
-from pytest_sme2.runners.sdk import installed_version, sdk_version
+from pytest_sme2.runners.sdk import sdk_version
 from pytest_sme2.runners.sme2 import wheel_runner
-from pytest_sme2.system.pip import Pin, package_folder
 from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.system.terminal import say
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.emulated import EmulatedTarget
 from tools.matrix.cells import all_cells
 from tools.matrix.making import empty_matrix, make_matrix, merged
-from tools.matrix.programs import Programs, versions_of
+from tools.matrix.programs import Programs
 
 ARGUMENTS: Arguments = {
     "--out FILE!": "where to write it; cells that it has already are kept",
-    "--executorch VERSION": "default: the installed one",
     "--only PATTERN": ("only cells whose id fits: 'linear-int8*'", "*"),
     "--qemu FILE": "the emulator",
 }
@@ -43,12 +42,10 @@ def make(arguments: argparse.Namespace) -> int:
     cells = [cell for cell in all_cells() if fnmatch.fnmatchcase(cell.id, arguments.only)]
     if not cells:
         raise UsageError(f"No cell fits {arguments.only!r}. A cell's id: {all_cells()[0].id}")
-    version = sdk_version(arguments.executorch)
+    version = sdk_version(None)
     target = EmulatedTarget(find_qemu(arguments.qemu))
     runner = wheel_runner(target.platform, executorch=version, progress=say)
-    other = installed_version() != version
-    package = package_folder(Pin("executorch", version), progress=say) if other else None
-    programs = Programs(versions_of(version), package, say)
+    programs = Programs(package_versions(), say)
     before = empty = empty_matrix(programs, target, runner)
     if arguments.out.is_file():
         before = merged(read_matrix(arguments.out), empty, all_cells())

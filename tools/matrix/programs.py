@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pytest_sme2.export.store import package_versions
 from pytest_sme2.results import Artifact, Cell
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.terminal import Say
@@ -27,23 +26,18 @@ class SheetProgram:
     """Of the cells that it does not have."""
 
 
-def versions_of(executorch: str) -> dict[str, str]:
-    """The packages that decide what an export is made of."""
-    return {**package_versions(), "executorch": executorch}
-
-
 class Programs:
     """The exported programs of one wheel, kept in the cache."""
 
-    def __init__(self, versions: dict[str, str], python_path: Path | None, say: Say) -> None:
-        """``python_path`` has the Python package of a wheel that is not the installed one."""
+    def __init__(self, versions: dict[str, str], say: Say) -> None:
+        """``versions`` are the packages that decide what an export is made of."""
         self.versions = versions
         digest = hashlib.sha256(json.dumps(versions, sort_keys=True).encode())
         for name in _CODE:
             digest.update((Path(__file__).parent / name).read_bytes())
         self.folder = cache_folder() / "matrix" / digest.hexdigest()[:16]
         log = self.folder / "export.log"
-        self._exports = ManyExports("tools.matrix.networks", log, python_path, say)
+        self._exports = ManyExports("tools.matrix.networks", log, say)
 
     def program(self, sheet: Sheet) -> SheetProgram:
         """The program of a sheet, made now if it is missing; and which cells have none, and why."""

@@ -56,7 +56,7 @@ def sweep(arguments: argparse.Namespace) -> int:
         arguments.out, SweepResults(arguments.seed, runner.executorch, qemu.version, cpus)
     )
     log = arguments.out / "export.log"
-    running = Sweep(ManyExports("tools.sweep.networks", log, None, say), targets, runner)
+    running = Sweep(ManyExports("tools.sweep.networks", log, say), targets, runner)
     ends = time.monotonic() + 60 * arguments.minutes
     batches = -(-arguments.programs // BATCH)
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.cli.main import COMMANDS, EXIT_CODES, build_parser, main, module_of
+from pytest_sme2.cli.main import COMMANDS, EXIT_CODES, REMOVED, build_parser, main, module_of
 from pytest_sme2.system import provision
 from tests.support import Command
 
@@ -37,6 +37,16 @@ def test_every_command_has_help_an_example_and_exit_codes(
     assert module.EXAMPLE.startswith(f"sme2 {command}")
     words = shlex.split(module.EXAMPLE)[1 + len(command.split()) :]
     assert build_parser((command,)).parse_args([command, *words]).run is module.run
+
+
+@pytest.mark.parametrize("words", REMOVED)
+def test_a_command_that_is_gone_says_what_replaces_it(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*words.split(), "anything", "--at", "all"])
+    assert ended.value.code == 2
+    assert f"`sme2 {words}` is gone: {REMOVED[words]}." in capsys.readouterr().err
 
 
 def test_there_are_few_commands() -> None:

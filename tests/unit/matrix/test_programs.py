@@ -43,7 +43,7 @@ for line in sys.stdin:
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Programs]:
     monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(many_exports, "_BOOTSTRAP", CHILD)
-    programs_made = Programs({"executorch": "1.5.1"}, None, lambda line: None)
+    programs_made = Programs({"executorch": "1.5.1"}, lambda line: None)
     yield programs_made
     programs_made.close()
 
@@ -65,7 +65,7 @@ def test_what_was_made_is_not_made_again(made: Programs) -> None:
 
 
 def test_another_version_has_a_folder_of_its_own(made: Programs) -> None:
-    other = Programs({"executorch": "1.5.0"}, None, lambda line: None)
+    other = Programs({"executorch": "1.5.0"}, lambda line: None)
     assert other.folder != made.folder
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -95,22 +94,6 @@ def test_one_arm_alone_gives_single_processes(measure: Callable[..., Timing]) ->
     slow = PretendedTarget(slower={program_case(PROGRAM).program.sha256: 10_000.0})
     timing = measure(slow, (Arm.OFF,), budget_seconds=1.0, limit_seconds=60.0)
     assert 1 <= len(timing.processes[Arm.OFF]) < 10
-
-
-@pytest.mark.parametrize("runtime", [None, "1.5.0"])
-def test_the_runner_is_of_the_version_that_was_asked_for(
-    monkeypatch: pytest.MonkeyPatch, runtime: str | None
-) -> None:
-    asked: list[Any] = []
-
-    def wheel_runner(platform: str, *, executorch: str | None, progress: Any) -> str:
-        asked.append(executorch)
-        return "the runner"
-
-    monkeypatch.setattr("pytest_sme2.runners.sme2.wheel_runner", wheel_runner)
-    bench = Bench(Settings(device="auto", runtime=runtime), lambda: "run", lambda line: None)
-    assert str(bench.runner) == "the runner"
-    assert asked == [runtime]
 
 
 def test_a_macs_power_and_heat_are_shown_and_warned_about(
