@@ -30,8 +30,8 @@ def plain(text: str) -> str:
 class Sme2Error(Exception):
     """The base class of all errors that this package raises on purpose.
 
-    ``exit_code`` is what the ``sme2`` command returns for it: 1 a failed check, 2 a usage error,
-    3 something about the device or the environment.
+    ``exit_code`` is what the ``sme2`` command returns for it: 1 a failed check, 2 a usage error
+    or a damaged file, 3 something about the device or the environment.
     """
 
     exit_code = 3
@@ -112,19 +112,25 @@ class RunError(Sme2Error):
     """The runner failed on the device: crashed, hung, or refused its input."""
 
 
-class EtdumpError(Sme2Error):
+class FileError(Sme2Error):
+    """A file that was given is damaged, or is of another kind."""
+
+    exit_code = 2
+
+
+class EtdumpError(FileError):
     """An ETDump file is truncated, corrupt, or not an ETDump."""
 
 
-class ProgramError(Sme2Error):
+class ProgramError(FileError):
     """A ``.pte`` file is truncated, corrupt, or not a program."""
 
 
-class ElfError(Sme2Error):
+class ElfError(FileError):
     """A program or library is not an ELF file, or is damaged."""
 
 
-class LibraryError(Sme2Error):
+class LibraryError(FileError):
     """A library, or an archive with libraries in it, is damaged, hostile or too large."""
 
 
@@ -146,7 +152,7 @@ class BusyError(StorageError):
     """Another process holds a lock that this one needs."""
 
 
-class BundleError(Sme2Error):
+class BundleError(FileError):
     """A bundle is damaged, or is not a bundle."""
 
 

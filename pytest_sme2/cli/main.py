@@ -70,8 +70,8 @@ SHELLS = ("bash", "zsh", "fish")
 READING = ("inspect", "merge", *(name for name in COMMANDS if name.startswith("report")))
 
 EXIT_CODES = (
-    "exit codes: 0 success; 1 a regression or a failed check; 2 wrong usage; "
-    "3 a problem with the device or the environment"
+    "exit codes: 0 success; 1 a regression or a failed check; 2 wrong usage or a damaged "
+    "file; 3 a problem with the device or the environment"
 )
 
 

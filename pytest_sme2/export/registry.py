@@ -7,6 +7,7 @@ model. A broken model becomes a ``Problem`` and never hides the others.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import hashlib
 import importlib
 import importlib.util
@@ -14,7 +15,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -188,10 +189,17 @@ class Registry:
         # A folder's name, unlike a model's, may contain anything.
         broken = ", ".join(repr(problem.name) for problem in self.problems)
         raise UsageError(
-            f"{name!r} is not a model. Choose one of: {', '.join(self.names) or '(none found)'}; "
-            f"or one of ExecuTorch's examples, such as {EXECUTORCH_PREFIX}mv2."
-            + (f" Broken: {broken}." if broken else "")
+            f"{name!r} is not a model. {_meant(name, self.names)}; or one of ExecuTorch's "
+            f"examples, such as {EXECUTORCH_PREFIX}mv2." + (f" Broken: {broken}." if broken else "")
         )
+
+
+def _meant(name: str, names: Iterable[str]) -> str:
+    """What may have been meant; where no name is like it, all of them."""
+    close = difflib.get_close_matches(name, names)
+    if close:
+        return f"Did you mean {' or '.join(close)}? `sme2 models` lists all"
+    return f"Choose one of: {', '.join(names) or '(none found)'}"
 
 
 _Class = TypeVar("_Class", bound=type)
@@ -279,7 +287,7 @@ def _executorch_entry(name: str) -> ModelEntry:
     if wanted not in models:
         raise UsageError(
             f"{wanted!r} is not an example model of the installed ExecuTorch. "
-            f"Choose one of: {', '.join(sorted(models))}."
+            f"{_meant(wanted, sorted(models))}."
         )
     module, class_name = models[wanted]
     variants = tuple(parse_variant(variant) for variant in DEFAULT_VARIANTS)

@@ -89,6 +89,7 @@ def session_of(config: pytest.Config) -> Session:
 # --- what fails for many tests alike is one failure: of the first, and the others are skipped -----
 
 _NO_DEVICE = "there is no device:"
+_NO_FOLDER = "there is no run directory:"
 
 
 def skip_without_device(item: pytest.Item) -> None:
@@ -104,11 +105,13 @@ def skip_without_device(item: pytest.Item) -> None:
 def skip_same(item: pytest.Item, error: Sme2Error) -> None:
     """Skip a test that would only repeat what another one says, and else remember it.
 
-    That is a missing device, and what cannot be exported, built or run of one case.
+    That is a missing device or run directory, and what cannot be exported, built or run of a case.
     """
     session, case = item.config.stash.get(SESSION, None), case_of(item)
     if session is not None and session.bench.missing is error:
         key, why = (session.bench.soc, _NO_DEVICE), _NO_DEVICE
+    elif session is not None and session.refused is error:
+        key, why = (None, _NO_FOLDER), _NO_FOLDER
     elif case is not None and isinstance(error, LASTING):
         # Another run of the same has another log.
         key, why = (case.id, str(error).partition(" Its log is ")[0]), "it does not run:"

@@ -252,8 +252,16 @@ def answers(record: CaseRecord, summary: CaseSummary) -> list[tuple[str, str, st
         gain = ("Gain", summary.speedup, f"{summary.off} → {summary.on}")
     elif summary.gain != NOTHING:
         change = f"{summary.counted_off} → {summary.counted_on} million"
-        gain = ("Gain", f"{summary.gain} fewer instructions", f"{change} per inference")
+        gain = ("Gain", _fewer(measured), f"{change} per inference")
     return [used, gain, ("Largest cost that is not matrix work", *_beside(measured))]
+
+
+def _fewer(measured: CaseResult) -> str:
+    off, on = (measured.costs[arm].total.instructions for arm in PAIR[::-1])
+    more, fewer = times(on / off), times(off / on)
+    if more == fewer:
+        return "as many instructions"
+    return f"{fewer} fewer instructions" if off > on else f"{more} more instructions"
 
 
 def _beside(measured: CaseResult) -> tuple[str, str]:

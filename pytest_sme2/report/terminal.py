@@ -12,7 +12,7 @@ from pytest_sme2.report.case_summary import noise_of, notes, overall, summarize
 from pytest_sme2.report.cost import instructions_per_token, tokens_per_second
 from pytest_sme2.report.findings import RunFinding, next_step, run_findings
 from pytest_sme2.report.tables import frontier_lines
-from pytest_sme2.report.text import NOTHING, WIDTH, bullet, clipped, printable
+from pytest_sme2.report.text import NOTHING, WIDTH, bullet, clipped, columns, padded, printable
 from pytest_sme2.report.versus_baseline import check_cells, deciding, failed_cases, summary
 from pytest_sme2.results import AS_EXPORTED, Outcome, Topic
 from pytest_sme2.session.run_directory import CaseRecord
@@ -117,11 +117,11 @@ def _table(
     ]
     title = f"case on {device}"
     # The device has no column of its own where all share one.
-    known = several or len(title) > max(len(row[0]) for row in rows)
+    known = several or len(title) > max(columns(row[0]) for row in rows)
     titles = ("case" if known else title, "device", *headings)
     # Leave out a column that is empty in all rows, such as latency on an emulator.
     kept = [column for column in range(len(titles)) if any(row[column] != NOTHING for row in rows)]
-    widths = [max(len(row[column]) for row in (titles, *rows)) for column in range(len(titles))]
+    widths = [max(columns(row[place]) for row in (titles, *rows)) for place in range(len(titles))]
 
     def excess() -> int:
         return sum(widths[column] for column in kept) + len(kept) - 1 - width
@@ -135,7 +135,7 @@ def _table(
         widths[column] = max(min(8, widths[column]), widths[column] - max(0, excess()))
     for row in (titles, *rows):
         yield " ".join(
-            clipped(row[column], widths[column]).ljust(widths[column])
+            padded(clipped(row[column], widths[column]), widths[column])
             if column in left
             else row[column].rjust(widths[column])
             for column in kept

@@ -11,7 +11,7 @@ from itertools import groupby
 from pytest_sme2.report.text import bullet, clipped, duration, few, percent, printable, times
 from pytest_sme2.results import Change, Check, Outcome, Verdict
 from pytest_sme2.session.run_directory import CaseRecord
-from pytest_sme2.system.wording import count
+from pytest_sme2.system.wording import as_given, count
 from pytest_sme2.verdict.growth import Growth
 from pytest_sme2.verdict.judging import FAILING, PASSING, WARNING, combine, reference_of
 
@@ -119,7 +119,8 @@ def value_text(value: float | None, unit: str, metric: str = "") -> str:
     if unit == "ratio":
         return times(value)
     if unit == "share":
-        return percent(value)
+        # A small value stands beside a limit that may be as small.
+        return percent(value) if not value or abs(value) >= 0.001 else f"{value * 100:.2g} %"
     if _is_cost(metric):
         return f"{value / 1e6:.3f} Minst" if value >= 1000 else f"{value:g}"
     # From here on `g` would round, and then change to powers of ten.
@@ -163,11 +164,13 @@ def limit_text(check: Check) -> str:
     if limit is None or (check.unit in ("count", "share") and limit == check.old):
         return ""
     if check.unit == "ns":
-        return f"{limit * 100:g} %"
+        return f"{as_given(limit)} %"
     if check.old and (check.unit == "bytes" or _is_cost(check.metric)):
         return f"{(limit / check.old - 1) * 100:.3g} %"
     if check.unit == "share" and check.old is not None:
         return f"{(limit - check.old) * 100:+.3g} points"
+    if check.unit == "share":
+        return f"{as_given(limit)} %"
     return value_text(limit, check.unit, check.metric)
 
 
@@ -281,20 +284,23 @@ def _check_lines(alike: Sequence[Check], width: int, said: str) -> Iterator[str]
 def _values(check: Check) -> str:
     """Old and new, the interval, and the limit; whatever of them there is."""
 
-    def text(value: float, whole: float) -> str:
-        """Limits of a time, and its interval, are of new over old: shown as a change."""
-        if check.unit == "ns":
-            return f"{(value - whole) * 100:+.1f} %"
-        return value_text(value, check.unit)
+    def bound(value: float) -> str:
+        """That of a time is of new over old: shown as a change."""
+        return (
+            f"{(value - 1) * 100:+.1f} %" if check.unit == "ns" else value_text(value, check.unit)
+        )
 
     parts = []
     if check.new is not None:
         known = [value for value in (check.old, check.new) if value is not None]
         parts.append(" -> ".join(value_text(value, check.unit) for value in known))
     if check.interval is not None:
-        parts.append(f"[{', '.join(text(bound, 1) for bound in check.interval)}]")
+        parts.append(f"[{', '.join(map(bound, check.interval))}]")
     if check.limit is not None:
-        parts.append(f"limit {text(check.limit, 0)}")
+        limit = value_text(check.limit, check.unit)
+        if check.unit in ("ns", "share"):
+            limit = f"{'+' * (check.unit == 'ns')}{as_given(check.limit)} %"
+        parts.append(f"limit {limit}")
     return ", ".join(parts)
 
 

@@ -91,6 +91,8 @@ class Session:
         self.bench = Bench(settings, lambda: self.origin[0], say, farm)
         self._made: dict[tuple[object, ...], object] = {}
         self._steady = False
+        self.refused: Sme2Error | None = None
+        """Why this run cannot have its run directory."""
 
     def _once(self, make: Callable[[], _Value], *key: object) -> _Value:
         """``make()``, the first time it is asked for under this key; its failure as well."""
@@ -198,7 +200,12 @@ class Session:
     @functools.cached_property
     def run_lock(self) -> RunLock:
         """The run directory is this run's; an error where another run uses it."""
-        return RunLock(self.out, self.origin[0])
+        if self.refused is None:
+            try:
+                return RunLock(self.out, self.origin[0])
+            except Sme2Error as error:
+                self.refused = error
+        raise self.refused
 
     def _begin(self) -> None:
         """Take the run directory; what is wrong with it or with the runner is told first."""

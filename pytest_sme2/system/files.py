@@ -72,12 +72,12 @@ _LONGEST_SAFE_NAME = 120
 def safe_name(name: str) -> str:
     """``name`` as a part of a file name: unique, and safe in shells, URLs and globs.
 
-    Letters, digits, ``_``, ``-`` and inner dots stay; any other byte becomes ``=XX``. A long name
-    is cut and ends in ``==`` and its hash, which a short one cannot.
+    Letters, digits, ``_``, and inner ``-``, ``.`` and ``@`` stay; any other byte becomes ``=XX``.
+    A long name is cut and ends in ``==`` and its hash, which a short one cannot.
     """
     escaped = "".join(
         chr(byte)
-        if re.match(rb"[A-Za-z0-9_]", bytes([byte])) or (position and byte in b".-")
+        if re.match(rb"[A-Za-z0-9_]", bytes([byte])) or (position and byte in b".-@")
         else f"={byte:02X}"
         for position, byte in enumerate(name.encode("utf-8", "surrogatepass"))
     )

@@ -47,3 +47,8 @@ def split_patterns(value: str) -> tuple[str, ...]:
 def _words(parts: Iterable[str]) -> tuple[str, ...]:
     words = (part.strip() for part in parts)
     return tuple(dict.fromkeys(word for word in words if word))
+
+
+def as_given(limit: float) -> str:
+    """A limit in percent with all its digits: ``0.01`` must not become ``0.0``."""
+    return f"{limit * 100:.6g}"

@@ -18,6 +18,7 @@ from pytest_sme2.results import (
     StoredCost,
     StoredOperator,
 )
+from pytest_sme2.system.wording import as_given
 from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT
 
 # A growth of less than this part of the total is not worth a verdict of its own.
@@ -100,7 +101,9 @@ def _judged(metric: str, before: StoredCost, now: StoredCost, limit: float, name
     change = f"the same as in {name}" if old == new else f"{name} has {old:,}"
     if old and old != new:
         change += f" ({new / old - 1:+.2%})"
-    message = f"{new:,} instructions per inference; {change}; {limit:.2%} more is allowed.{note}"
+    message = (
+        f"{new:,} instructions per inference; {change}; {as_given(limit)}% more is allowed.{note}"
+    )
     verdict, beyond = Outcome.PASS, judged > old * (1 + limit)
     if beyond or grown:
         operators = [part for part in grown if part.kernel]

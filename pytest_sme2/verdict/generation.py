@@ -22,6 +22,7 @@ from pytest_sme2.results import (
     StepCosts,
     StoredGeneration,
 )
+from pytest_sme2.system.wording import as_given
 from pytest_sme2.verdict import numerics
 from pytest_sme2.verdict.judging import (
     CREATE_HINT,
@@ -125,7 +126,7 @@ def _check_phase(
     grown = [(step, one, other) for step, one, other in steps if other > one * (1 + limit)]
     less = all(other * (1 + limit) < one for _, one, other in steps)
     change = "the same as" if old == new else f"{new / old - 1:+.2%} of"
-    message = f"{told}; {change} the baseline ({old:,.0f}); {limit:.2%} more is allowed."
+    message = f"{told}; {change} the baseline ({old:,.0f}); {as_given(limit)}% more is allowed."
     verdict = Outcome.IMPROVED if less else Outcome.PASS
     details: tuple[str, ...] = ()
     if grown:
@@ -214,7 +215,7 @@ def _check_worst(
     place = f" at context {part.context} to {part.last}" if part.phase == DECODE else ""
     text = (
         f"{part.phase.capitalize()}{place} takes {estimate_text(part.ratio)} of the time of "
-        f"{name}; {limit:.0%} more is allowed."
+        f"{name}; {as_given(limit)}% more is allowed."
     )
     if verdict is Outcome.REGRESSED and part.phase == DECODE and begins:
         text += f" It begins at context {begins}."

@@ -30,7 +30,7 @@ from pytest_sme2.results import (
     Spread,
     StoredFrontier,
 )
-from pytest_sme2.system.wording import count
+from pytest_sme2.system.wording import as_given, count
 from pytest_sme2.verdict.judging import (
     CREATE_HINT,
     MORE_TIME,
@@ -177,8 +177,8 @@ class _Judging:
         low = kept / math.exp(math.hypot(_log(new.value, new.low), _log(old.high, old.value)))
         high = kept * math.exp(math.hypot(_log(new.high, new.value), _log(old.value, old.low)))
         change = f"{1 - kept:.1%} less" if kept < 1 else f"{kept - 1:.1%} more"
-        told = f"; {estimate_text(old)} is stored. That is {change}; at most {most:.0%} less is "
-        told += "allowed."
+        told = f"; {estimate_text(old)} is stored. That is {change}; "
+        told += f"at most {as_given(most)}% less is allowed."
         head, verdict = "", Outcome.PASS
         if high < 1 - most:
             verdict = Outcome.REGRESSED
@@ -301,7 +301,7 @@ def _growth(metric: str, new: int, old: int | None, limit: float) -> Check:
     ratio = new / old if old else math.inf
     verdict = judge(ratio, ratio, limit)
     change = "the same as in" if new == old else f"{ratio - 1:+.1%} against"
-    message = f"{change} the baseline; {limit:.1%} more is allowed."
+    message = f"{change} the baseline; {as_given(limit)}% more is allowed."
     if verdict is Outcome.REGRESSED:
         message += f" {UPDATE_HINT}"
     return Check(metric, verdict, message, old, new, "bytes", None, old * (1 + limit))
@@ -361,7 +361,7 @@ def _against_bounds(new: Spread, bounds: Bounds) -> tuple[Outcome, float, str]:
     if above or below:
         verdict = Outcome.REGRESSED if certain else Outcome.SUSPECTED
     where = "above its bound" if above else "below its bound" if below else "within its bounds"
-    span = f"({bounds.least:.1%} to {bounds.greatest:.1%})"
+    span = f"({as_given(bounds.least)}% to {as_given(bounds.greatest)}%)"
     limit = bounds.least if below else bounds.greatest
     return verdict, limit, f"{new.value:.1%} of the time is {where} {span}."
 

@@ -18,7 +18,7 @@ from pytest_sme2.results import (
     Outcome,
     Structure,
 )
-from pytest_sme2.system.wording import count
+from pytest_sme2.system.wording import as_given, count
 from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT
 
 
@@ -92,7 +92,7 @@ def check_coverage(
     text = f"{structure.sme2} of {count(structure.matrix, 'matrix operator')} ran on {word} kernels"
     if least is not None and structure.sme2 < least * structure.matrix:
         fallen = Outcome.FAILED if old is None else Outcome.REGRESSED
-        text += f", less than the {least:.0%} asked for."
+        text += f", less than the {as_given(least)}% asked for."
         return Check(metric, fallen, text, old, new, "share", None, least, details)
     if structure.unproven:
         text += f", {structure.unproven} may (their name does not tell)"

@@ -99,11 +99,16 @@ def run(arguments: argparse.Namespace) -> int:
     variants = dict(sorted(variants.items(), key=lambda item: _order(item[1])))
     # With --run nothing is run, so the command that runs takes its place.
     typed = ("advise", arguments.model) if arguments.run_ else arguments.typed
-    again = "" if trials else shlex.join(("sme2", *typed))
+    again = "" if trials or arguments.try_ else trying(typed)
     document = _document(arguments.model, variants, trials, timed)
     lines = _lines(again, variants, trials, problems, timed)
     show(arguments, {**document, "problems": problems}, lines)
     return 0 if variants else 1
+
+
+def trying(typed: Sequence[str]) -> str:
+    """The command as it was typed, to be followed by a rewrite to try."""
+    return shlex.join(["sme2", *(word for word in typed if not word.startswith("--no-t"))])
 
 
 def _earlier(folder: Path, model: str) -> tuple[dict[str, Ran], bool]:

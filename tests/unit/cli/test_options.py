@@ -72,9 +72,9 @@ def test_a_report_of_no_kind_is_refused(text: str) -> None:
 
 
 def test_the_kind_of_a_report_is_said_or_seen() -> None:
-    assert parse_reports(["a=b.html", "c.md", "github=d", "bencher=e.json"]) == {
+    assert parse_reports(["a=b.html", "c.json", "github=d", "bencher=e.json"]) == {
         "report": Path("a=b.html"),
-        "comment": Path("c.md"),
+        "comment": Path("c.json"),
         "github_benchmark_json": Path("d"),
         "bencher_json": Path("e.json"),
     }

@@ -218,12 +218,14 @@ def test_unknown_folders_and_names_are_usage_errors(tmp_path: Path) -> None:
     write_model(tmp_path / "one", GOOD.format(name="one"))
     with pytest.raises(UsageError, match=r"'two' is not a model. Choose one of: one;"):
         discover([tmp_path], entry_points=False).get("two")
+    with pytest.raises(UsageError, match=r"'on' is not a model. Did you mean one\?"):
+        discover([tmp_path], entry_points=False).get("on")
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_a_hostile_name_stays_a_name(tmp_path: Path, name: str) -> None:
     assert only(tmp_path, GOOD.format(name=name)).name == name
-    assert re.fullmatch(r"[A-Za-z0-9_=][A-Za-z0-9_=.-]*", safe_name(name))
+    assert re.fullmatch(r"[A-Za-z0-9_=][A-Za-z0-9_=.@-]*", safe_name(name))
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
@@ -231,8 +233,9 @@ def test_a_hostile_name_stays_a_name(tmp_path: Path, name: str) -> None:
 @example("a/b", "a=2Fb")
 @example("x" * 500 + "1", "x" * 500 + "2")
 @example("..", ".")
+@example("net-fp16@64", "net-fp16=4064")
 def test_file_names_of_different_names_differ(one: str, other: str) -> None:
-    assert re.fullmatch(r"[A-Za-z0-9_=][A-Za-z0-9_=.-]{0,119}", safe_name(one))
+    assert re.fullmatch(r"[A-Za-z0-9_=][A-Za-z0-9_=.@-]{0,119}", safe_name(one))
     assert (safe_name(one) == safe_name(other)) == (one == other)
 
 

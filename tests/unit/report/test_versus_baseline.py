@@ -192,7 +192,7 @@ def test_the_text_is_enough_to_start_fixing(slowed: str) -> None:
         "9.09 % slower, limit 2 %; and 2 more\ntoy_cnn-fp16 on linux: REGRESSED\n"
     )
     assert "latency (on): REGRESSED  2.200 ms -> 2.400 ms, [+" in slowed
-    assert "limit +2.0 %" in slowed
+    assert "limit +2 %" in slowed
     assert "operators (on): REGRESSED  3 -> 5" in slowed
     assert f"+2 {TRANSPOSE} (DATA_MOVEMENT, transpose, delegated)" in slowed
     assert "Operators added (+) or removed (-) since the baseline:" in slowed
@@ -321,14 +321,16 @@ def test_hostile_names_neither_break_lines_nor_move_the_cursor() -> None:
     [
         (
             (1e6, 2e6, "ns", (1.1, 1.2), 0.5),
-            "1.000 ms -> 2.000 ms, [+10.0 %, +20.0 %], limit +50.0 %",
+            "1.000 ms -> 2.000 ms, [+10.0 %, +20.0 %], limit +50 %",
         ),
         (
             (1e6, 2e6, "bytes", (1e5, 2e5), 1.5e6),
             "1.00 MB -> 2.00 MB, [0.10 MB, 0.20 MB], limit 1.50 MB",
         ),
         ((1e6, 2e6, "count", (1.1, 1.2), 0.5), "1,000,000 -> 2,000,000, [1.1, 1.2], limit 0.5"),
-        ((0.3, 0.4, "share", None, 0.35), "30.0 % -> 40.0 %, limit 35.0 %"),
+        ((1e6, 2e6, "ns", None, 1e-4), "1.000 ms -> 2.000 ms, limit +0.01 %"),
+        ((2e-4, 3e-4, "share", None, 1e-4), "0.02 % -> 0.03 %, limit 0.01 %"),
+        ((0.3, 0.4, "share", None, 0.35), "30.0 % -> 40.0 %, limit 35 %"),
         ((None, 1.5, "ratio", (1.4, 1.6), 2.0), "1.50x, [1.40x, 1.60x], limit 2.00x"),
     ],
 )
