@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any
 
 from pytest_sme2.errors import (
     BuildError,
@@ -62,12 +62,8 @@ MOST_GROWTH = 20
 """How many times its own size a bundle may unpack to …"""
 ALWAYS_ALLOWED = 64 << 20
 """… on top of this many bytes."""
-_LARGEST_HEADER = 2**16
-_OTHER_HEADERS = (
-    tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.GNUTYPE_SPARSE,
-    tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE,
-)  # fmt: skip
-_PIECE = 2**20
+# Pythons before 3.10.12 and 3.11.4 have no filters.
+_SAFELY: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _DAMAGE = (OSError, EOFError, tarfile.TarError, zlib.error, ExportError, ValueError)
 _MAKE_AGAIN = "Make it again with: sme2 bundle"
@@ -206,15 +202,15 @@ def open_bundle(path: Path, *, cache: Path | None = None) -> Bundle:
     if not path.is_file():
         raise UsageError(f"There is no bundle {str(path)!r}. Make one with: sme2 bundle OUT")
     try:
-        with path.open("rb") as file, _archive(file) as members:
-            manifest = _first(members)
-        facts = _read_manifest(manifest, path)
-        _refuse_bomb(path, facts)
-        digest = hashlib.sha256(manifest).hexdigest()
-        folder = root / digest[:32]
+        folder = root / file_sha256(path)[:32]
         with locked(root / f"{folder.name}.lock", f"unpacking {path}"):
-            if not _is_intact(folder, facts.files):
-                run_confined(unpack, path, folder)
+            if not folder.is_dir():
+                # Before that nothing of the archive is read here: its headers may be made to take
+                # hours and all memory.
+                _unpack_apart(path, folder)
+            digest, facts = _manifest(path)
+            if _difference(folder, facts.files):
+                _unpack_apart(path, folder)
             mark_used(folder)
         made = facts.runner
         runner = Sme2Runner(made.kind, made.platform, made.executorch, folder / _RUNNER)
@@ -223,14 +219,40 @@ def open_bundle(path: Path, *, cache: Path | None = None) -> Bundle:
         raise _problem(path, root, error) from error
 
 
+def _unpack_apart(path: Path, folder: Path) -> None:
+    try:
+        run_confined(unpack, path, folder)
+    except Sme2Error as error:
+        if type(error) is Sme2Error:
+            raise BundleError(f"{path}: {error}") from None
+        raise
+
+
 def unpack(path: str, folder: str) -> None:
     """Write the files of a bundle to a new folder. It runs in a process of its own."""
     try:
-        with Path(path).open("rb") as file, _archive(file) as members:
-            facts = _read_manifest(_first(members), Path(path))
-            _unpack(members, facts.files, Path(folder))
+        _, facts = _manifest(Path(path))
+        _refuse_bomb(Path(path), facts)
+        with working_folder(Path(folder)) as staged, tarfile.open(path, "r:gz") as archive:
+            for member in archive:
+                if member.name != MANIFEST:
+                    _extract(archive, member, facts.files.get(member.name), staged)
+            if wrong := _difference(staged, facts.files):
+                raise ValueError(wrong)
+            put_in_place(staged, Path(folder))
     except _DAMAGE as error:
         raise _problem(Path(path), Path(folder).parent, error) from error
+
+
+def _extract(
+    archive: tarfile.TarFile, member: tarfile.TarInfo, facts: FileFacts | None, folder: Path
+) -> None:
+    if facts is None:
+        raise ValueError(f"{member.name!r} is not in its manifest")
+    if not member.isreg() or member.size != facts.bytes:
+        raise ValueError(f"{member.name!r} in it is not the plain file that its manifest lists")
+    member.mode = 0o755 if facts.executable else 0o644
+    archive.extract(member, folder, **_SAFELY)
 
 
 def _problem(path: Path, root: Path, error: Exception) -> Sme2Error:
@@ -250,62 +272,15 @@ def _refuse_bomb(path: Path, facts: _Manifest) -> None:
         raise ValueError(f"it unpacks to {total >> 20} MiB, and {most >> 20} MiB is the most")
 
 
-Members = Iterator[tuple[tarfile.TarInfo, IO[bytes]]]
-
-
-class _Member(tarfile.TarInfo):
-    """A member whose only header is a small one with a name, as our own archives have it.
-
-    Others are read whole into memory, and a few kilobytes can unpack to gigabytes of them. Maps of
-    sparse files and regular expressions over them can take hours.
-    """
-
-    def _proc_member(self, archive: tarfile.TarFile) -> Any:
-        if self.type == tarfile.XHDTYPE:
-            return self._named(archive)
-        if self.type in _OTHER_HEADERS:
-            raise ValueError("a header in it is not one that bundles have")
-        # The documented place for a subclass to step in; typeshed does not list it.
-        return super()._proc_member(archive)  # type: ignore[misc]
-
-    def _named(self, archive: Any) -> Any:
-        """The next member, with the name from this one: ``21 path=artifacts/…``."""
-        if self.size > _LARGEST_HEADER:
-            raise ValueError(f"a header in it is {self.size} bytes long")
-        text = archive.fileobj.read(-(-self.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE)
-        length, _, name = text[: self.size].partition(b" path=")
-        # Nor is there one for a header: each would be a call deeper.
-        nested, archive.pax_headers = archive.pax_headers, {"path": ""}
-        if nested or length != str(self.size).encode() or name.find(b"\n") != len(name) - 1:
-            raise ValueError("a header in it is not one that bundles have")
-        member = self.fromtarfile(archive)
-        archive.pax_headers = {}
-        member.name, member.offset = name[:-1].decode(), self.offset
-        return member
-
-
-@contextlib.contextmanager
-def _archive(file: IO[bytes]) -> Iterator[Members]:
-    """The members one after another, as a stream: what was not looked at is never unpacked."""
-    with tarfile.open(fileobj=file, mode="r|gz", tarinfo=_Member) as archive:
-
-        def members() -> Members:
-            for member in archive:
-                content = archive.extractfile(member) if member.isreg() else None
-                if content is None:
-                    raise ValueError(f"{member.name!r} in it is not a plain file")
-                yield member, content
-
-        yield members()
-
-
-def _first(members: Members) -> bytes:
-    member, content = next(members, (None, None))
-    if member is None or content is None or member.name != MANIFEST:
-        raise ValueError(f"it does not begin with {MANIFEST}")
-    if member.size > _LARGEST_MANIFEST:
-        raise ValueError(f"its {MANIFEST} is too large")
-    return content.read()
+def _manifest(path: Path) -> tuple[str, _Manifest]:
+    """The hash of a bundle's manifest, and what it says."""
+    with tarfile.open(path, "r:gz") as archive:
+        member = archive.next()
+        content = archive.extractfile(member) if member and member.name == MANIFEST else None
+        if member is None or content is None or member.size > _LARGEST_MANIFEST:
+            raise ValueError(f"it does not begin with {MANIFEST}")
+        text = content.read()
+    return hashlib.sha256(text).hexdigest(), _read_manifest(text, path)
 
 
 def _read_manifest(text: bytes, path: Path) -> _Manifest:
@@ -328,43 +303,15 @@ def _read_manifest(text: bytes, path: Path) -> _Manifest:
     return manifest
 
 
-def _is_intact(folder: Path, files: Mapping[str, FileFacts]) -> bool:
-    """Whether a folder holds these files, unchanged, and no others."""
-    if not folder.is_dir():
-        return False
+def _difference(folder: Path, files: Mapping[str, FileFacts]) -> str:
+    """What is not as listed in a folder that shall hold these files and no others; else nothing."""
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
-    return found == {*files} and all(
-        not (folder / name).is_symlink() and file_sha256(folder / name) == facts.sha256
-        for name, facts in files.items()
-    )
-
-
-def _unpack(members: Members, files: Mapping[str, FileFacts], folder: Path) -> None:
-    """Write the listed files to a new folder, and put it in place once all of them are right."""
-    with working_folder(folder) as staged:
-        left = dict(files)
-        for member, content in members:
-            facts = left.pop(member.name, None)
-            if facts is None:
-                raise ValueError(f"{member.name!r} is not in its manifest, or there twice")
-            _copy(content, staged / member.name, member, facts)
-        if left:
-            raise ValueError(f"{min(left)!r} is missing")
-        put_in_place(staged, folder)
-
-
-def _copy(content: IO[bytes], path: Path, member: tarfile.TarInfo, facts: FileFacts) -> None:
-    if member.size != facts.bytes:
-        raise ValueError(f"{member.name!r} is not as long as its manifest says")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256()
-    with path.open("xb") as file:
-        while piece := content.read(_PIECE):
-            digest.update(piece)
-            file.write(piece)
-    if digest.hexdigest() != facts.sha256:
-        raise ValueError(f"{member.name!r} is not what was put in (its hash differs)")
-    path.chmod(0o755 if facts.executable else 0o644)
+    for name in sorted(found ^ {*files}):
+        return f"{name!r} is {'missing' if name in files else 'not in its manifest'}"
+    for name, facts in files.items():
+        if (folder / name).is_symlink() or file_sha256(folder / name) != facts.sha256:
+            return f"{name!r} is not what was put in (its hash differs)"
+    return ""
 
 
 def _artifacts(folder: Path, manifest: _Manifest) -> dict[tuple[str, str], Artifact]:
