@@ -8,7 +8,8 @@ from pathlib import Path
 
 from pytest_sme2 import __version__
 
-sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+_HERE = Path(__file__).parent
+sys.path[:0] = [str(_HERE / "_ext"), str(_HERE.parent)]
 
 project = "pytest-sme2"
 version = release = __version__

@@ -26,7 +26,7 @@ from pytest_sme2.profile.beside import (
     kept_origins,
     kept_shapes,
 )
-from pytest_sme2.profile.kernel_matrix import read_matrix, write_matrix
+from pytest_sme2.profile.kernel_matrix import read_matrix
 from pytest_sme2.report.history import FILE, HistoryRecord, Value, add_records, read_history
 from pytest_sme2.report.history_page import history_page
 from pytest_sme2.report.history_series import all_series
@@ -58,6 +58,7 @@ from pytest_sme2.trace.program import read_outline
 from tests.support.library_writer import KERNEL, SME2_KERNEL, macho
 from tests.support.phones import answering
 from tests.support.readers import repeated_method
+from tools.matrix.comparing import write_matrix
 from tools.sweep.programs import draw
 from tools.sweep.results import SWEEP, SweepResults, read_results, write_results
 from tools.sweep.running import BatchResult, Difference

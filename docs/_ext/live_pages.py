@@ -16,7 +16,7 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
 from pytest_sme2.profile.kernel_matrix import shipped_matrix, shipped_versions
-from pytest_sme2.report.html import matrix_page
+from tools.matrix.comparing import matrix_page
 
 
 def finish(app: Sphinx, error: Exception | None) -> None:

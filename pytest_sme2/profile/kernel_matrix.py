@@ -1,4 +1,4 @@
-"""Kernel matrices: those shipped with the package, or a file that was made here, and their answers.
+"""Kernel matrices: those shipped with the package, and what they say of an operator.
 
 Nothing is said from memory here. An operator without a cell, or a cell without an answer, is
 unknown.
@@ -7,9 +7,8 @@ unknown.
 from __future__ import annotations
 
 import functools
-import json
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from packaging.version import Version
@@ -17,8 +16,8 @@ from packaging.version import Version
 from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.categories import has_per_tensor_weights
 from pytest_sme2.profile.matching import is_pointwise, rows
-from pytest_sme2.results import Cell, CellAnswer, Executor, KernelMatrix, Operator, OperatorShapes
-from pytest_sme2.system.files import decode, encode, write_text
+from pytest_sme2.results import Cell, Executor, KernelMatrix, Operator, OperatorShapes
+from pytest_sme2.system.files import decode
 from pytest_sme2.system.reading import read_json
 
 SCHEMA = 1
@@ -39,7 +38,7 @@ def shipped_matrix(version: str) -> KernelMatrix:
     if version not in shipped_versions():
         raise UsageError(
             f"There is no matrix of ExecuTorch {version}. Choose one of: "
-            f"{', '.join(shipped_versions())}; or name a file."
+            f"{', '.join(shipped_versions())}."
         )
     return read_matrix(_SHIPPED / f"executorch-{version}.json")
 
@@ -52,70 +51,6 @@ def read_matrix(path: Path) -> KernelMatrix:
     stored = document.get("matrix")
     matrix: KernelMatrix = decode(stored, KernelMatrix, path, remedy=_REMEDY, error=UsageError)
     return matrix
-
-
-def write_matrix(matrix: KernelMatrix, path: Path) -> None:
-    """One line per cell, so that two matrices can be compared with any tool."""
-    header = encode(matrix)
-    answers = header.pop("answers")
-    rows = ",\n".join(json.dumps(answer, sort_keys=True) for answer in answers)
-    fields = json.dumps(header, sort_keys=True)[:-1]
-    write_text(path, f'{{"schema": {SCHEMA}, "matrix": {fields}, "answers": [\n{rows}\n]}}}}\n')
-
-
-@dataclass(frozen=True)
-class CellChange:
-    """A cell whose answer differs between two versions."""
-
-    before: CellAnswer
-    after: CellAnswer
-    what: str
-    """``kernel``, ``family``, ``export`` or ``instructions``: the most important difference."""
-
-
-def changes(
-    old: KernelMatrix, new: KernelMatrix, *, growth: float = 0.01
-) -> tuple[CellChange, ...]:
-    """The cells that both have, and that do not behave alike; ``growth`` is of instructions."""
-    pairs = (
-        (old.by_cell[answer.cell], answer) for answer in new.answers if answer.cell in old.by_cell
-    )
-    found = (CellChange(*pair, _difference(*pair, growth)) for pair in pairs)
-    return tuple(change for change in found if change.what)
-
-
-def _difference(before: CellAnswer, after: CellAnswer, growth: float) -> str:
-    if bool(before.problem) != bool(after.problem):
-        return "export"
-    if before.family != after.family:
-        return "family"
-    if _hidden(before.kernel) != _hidden(after.kernel):
-        return "kernel"
-    old, new = before.instructions or 0, after.instructions or 0
-    return "instructions" if abs(new - old) > growth * old else ""
-
-
-def _hidden(kernel: str) -> str:
-    """The name; for a kernel that is only a place in a library, the library: places move."""
-    library, plus, _ = kernel.partition("+0x")
-    return library if plus else kernel
-
-
-def select(
-    matrix: KernelMatrix,
-    *,
-    operators: Collection[str] = (),
-    data_types: Collection[str] = (),
-    family: str = "",
-) -> tuple[CellAnswer, ...]:
-    """The answers that fit; an empty filter fits all."""
-    return tuple(
-        answer
-        for answer in matrix.answers
-        if (not operators or answer.cell.operator in operators)
-        and (not data_types or answer.cell.data_type in data_types)
-        and (not family or answer.family == family)
-    )
 
 
 # Reports of these upstream. For which versions they hold, the matrices say.

@@ -50,7 +50,6 @@ from pytest_sme2.results import (
     Category,
     Executor,
     InferenceCost,
-    KernelMatrix,
     Outcome,
 )
 from pytest_sme2.session.reproduce import reproduce_command
@@ -124,12 +123,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(entry) for key, entry in value.items()}
     return [_finite(entry) for entry in value] if isinstance(value, list) else value
-
-
-def matrix_page(matrices: Sequence[KernelMatrix]) -> str:
-    """Kernel matrices as a page with filters; the oldest version comes first."""
-    data = embedded_json({matrix.executorch: encode(matrix) for matrix in matrices})
-    return page_part("matrix.html").replace("@DATA@", data)
 
 
 def report_document(cases: Sequence[Case]) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_sme2.report.html import matrix_page
 from pytest_sme2.results import Cell, CellAnswer, KernelMatrix
 from tests.support.chromium import Page
+from tools.matrix.comparing import matrix_page
 
 HOSTILE = "</script><script>document.title = 'broken'</script>"
 LINEAR = CellAnswer(

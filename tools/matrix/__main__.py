@@ -12,7 +12,7 @@ from pytest_sme2.cli.main import exit_code
 from pytest_sme2.cli.options import Arguments, add_arguments
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.store import package_versions
-from pytest_sme2.profile.kernel_matrix import read_matrix, write_matrix
+from pytest_sme2.profile.kernel_matrix import read_matrix, shipped_matrix, shipped_versions
 from pytest_sme2.results import CellAnswer
 from pytest_sme2.runners.sdk import sdk_version
 from pytest_sme2.runners.sme2 import wheel_runner
@@ -21,6 +21,7 @@ from pytest_sme2.system.terminal import say
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.emulated import EmulatedTarget
 from tools.matrix.cells import all_cells
+from tools.matrix.comparing import change_lines, write_matrix
 from tools.matrix.making import empty_matrix, make_matrix, merged
 from tools.matrix.programs import Programs
 
@@ -61,6 +62,8 @@ def make(arguments: argparse.Namespace) -> int:
         f"{arguments.out}: {count(len(matrix.answers), 'cell')}, {problems} of them without an "
         f"answer; missing: {len(matrix.missing)}"
     )
+    for line in change_lines(shipped_matrix(shipped_versions()[-1]), matrix):
+        say(line)
     return 0
 
 

@@ -117,7 +117,7 @@ def test_a_folder_whose_name_is_not_text_can_be_printed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "code"),
-    [("matrix --json", 0), ("report {} --json", 2), ("provision --check --require --json", 1)],
+    [("models --json", 0), ("report {} --json", 2), ("provision --check --require --json", 1)],
 )
 @pytest.mark.parametrize("output", ["closed", "nobody reads", "full"])
 def test_the_exit_code_does_not_depend_on_who_reads(

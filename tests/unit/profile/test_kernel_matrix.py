@@ -12,13 +12,10 @@ from pytest_sme2.profile import kernel_matrix
 from pytest_sme2.profile.categories import classify
 from pytest_sme2.profile.kernel_matrix import (
     cell_of,
-    changes,
     evidence,
     known_family,
     read_matrix,
-    select,
     shipped_matrix,
-    write_matrix,
 )
 from pytest_sme2.results import Cell, CellAnswer, KernelMatrix, OperatorShapes
 
@@ -36,21 +33,6 @@ MATRIX = KernelMatrix(
         CellAnswer(FAILED, problem="RuntimeError: no such kernel"),
     ),
 )
-
-
-def changed(cell: Cell, **fields: object) -> KernelMatrix:
-    answers = [
-        replace(answer, **fields) if answer.cell == cell else answer  # type: ignore[arg-type]
-        for answer in MATRIX.answers
-    ]
-    return replace(MATRIX, executorch="1.6.0", answers=tuple(answers))
-
-
-def test_a_matrix_is_read_as_it_was_written_one_line_per_cell(tmp_path: Path) -> None:
-    path = tmp_path / "matrix.json"
-    write_matrix(MATRIX, path)
-    assert read_matrix(path) == MATRIX
-    assert sum('"cell"' in line for line in path.read_text().splitlines()) == 3
 
 
 @pytest.mark.parametrize(
@@ -71,43 +53,6 @@ def test_a_version_without_a_matrix_is_refused_with_those_that_have_one() -> Non
 def test_what_is_not_in_the_matrix_is_unknown() -> None:
     assert MATRIX.by_cell[LINEAR] == MATRIX.answers[0]
     assert replace(LINEAR, rows=5) not in MATRIX.by_cell
-
-
-@pytest.mark.parametrize(
-    ("cell", "fields", "what"),
-    [
-        (LINEAR, {"family": "neon", "kernel": "xnn_neon"}, "family"),
-        (LINEAR, {"kernel": "kai_sme2_dot"}, "kernel"),
-        (LINEAR, {"instructions": 4400}, "instructions"),
-        (LINEAR, {"problem": "the export ended the process"}, "export"),
-        (FAILED, {"problem": ""}, "export"),
-    ],
-)
-def test_a_change_is_named_by_what_matters_most(
-    cell: Cell, fields: dict[str, object], what: str
-) -> None:
-    (change,) = changes(MATRIX, changed(cell, **fields))
-    assert (change.after.cell, change.what) == (cell, what)
-
-
-@pytest.mark.parametrize(
-    ("cell", "fields"),
-    [
-        (LINEAR, {}),
-        (LINEAR, {"instructions": 4301}),
-        (POINTWISE, {"kernel": "library.so+0x99"}),  # a place in a library moves with every build
-        (FAILED, {"problem": "RuntimeError: said otherwise"}),
-    ],
-)
-def test_what_stays_the_same_is_not_a_change(cell: Cell, fields: dict[str, object]) -> None:
-    assert changes(MATRIX, changed(cell, **fields)) == ()
-
-
-def test_answers_are_selected_by_operator_data_type_and_family() -> None:
-    assert select(MATRIX, operators=["linear"]) == MATRIX.answers[:1]
-    assert select(MATRIX, data_types=["fp16"]) == MATRIX.answers[1:2]
-    assert select(MATRIX, family="sme2") == MATRIX.answers[:1]
-    assert select(MATRIX) == MATRIX.answers
 
 
 POINTWISE_LAYER = OperatorShapes("convolution", ((1, 8, 8, 64), (10, 1, 1, 64)), (1, 8, 8, 10))

@@ -4,14 +4,13 @@ import base64
 import hashlib
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_sme2.report.history import history_record
-from pytest_sme2.report.html import embedded_json, matrix_page, page, report_document
+from pytest_sme2.report.html import embedded_json, page, report_document
 from pytest_sme2.report.markdown import case_lines
 from pytest_sme2.results import PAIR, Arm, Generated, StepCosts
 from pytest_sme2.session.run_directory import read_record
@@ -20,7 +19,6 @@ from tests.support.etdump_builder import build_etdump
 from tests.support.gate_examples import frontier, medians
 from tests.support.profiles import run_of
 from tests.support.records import HOSTILE, changed, stored_dumps, toy_run, write_case
-from tests.unit.profile.test_kernel_matrix import MATRIX
 
 
 def data_of(text: str) -> Any:
@@ -60,13 +58,6 @@ def test_no_name_can_end_the_data() -> None:
     text = embedded_json({"name": HOSTILE, "endless": float("inf"), "\u2028": "\u2029"})
     assert "<" not in text
     assert json.loads(text) == {"name": HOSTILE, "endless": None, "\u2028": "\u2029"}
-
-
-def test_no_text_of_a_matrix_ends_the_script_that_holds_it() -> None:
-    answers = (replace(MATRIX.answers[2], problem="</script><b>"),)
-    text = matrix_page([replace(MATRIX, answers=answers)])
-    assert "</script><b>" not in text
-    assert "\\u003c/script\\u003e" in text
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
