@@ -3,7 +3,9 @@
 Importing torch and ExecuTorch takes most of a small export. On Linux one process, the server, does
 it for all exports of this one. It runs no model's code: a fork of it does and ends with it, so that
 a model that crashes, hangs or eats memory takes nothing else down. Elsewhere, and where a fork is
-not possible, each export is a process of its own.
+not possible, each export is a process of its own. The forkserver of ``multiprocessing`` would not
+do: it takes no environment, one serves the whole process, tests of users included, and its children
+are not ended with what they started.
 """
 
 from __future__ import annotations
