@@ -417,7 +417,7 @@ _REASONS = {
         "cli/commands/init", "fake_phone/root", "report/html",
     ),
     "reads what this package, its parent or its child has just written": (
-        "cli/commands/advise", "cli/commands/export", "cli/commands/run", "cli/experiments",
+        "cli/commands/advise", "cli/commands/export", "cli/experiments", "cli/running",
         "export/artifacts", "export/lowering", "export/server", "fake_phone/lab",
         "fake_phone/supervisor", "plugin/hooks", "system/confine",
     ),

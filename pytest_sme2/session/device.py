@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_sme2.errors import (
     ConnectionLostError,
@@ -29,8 +29,10 @@ from pytest_sme2.system.terminal import Say
 from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.local import this_machine
-from pytest_sme2.targets.phone.leases import Leased
 from pytest_sme2.targets.settings import parse_device
+
+if TYPE_CHECKING:
+    from pytest_sme2.targets.phone.leases import Leased
 
 # What of a fingerprint may name the chip.
 _CHIP = ("soc", "cpu", "model")
@@ -181,6 +183,8 @@ class HeldDevice:
 
     def _retire(self, error: TargetError) -> None:
         target = self._target
+        from pytest_sme2.targets.phone.leases import Leased
+
         if not isinstance(target, Leased) or target.lease is None:
             raise error
         target.lease.retire(str(error))

@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 
 from pytest_sme2.cli.commands.models import model_folders
-from pytest_sme2.cli.commands.run import METHOD, named_case, require_valid
+from pytest_sme2.cli.commands.run import METHOD
 from pytest_sme2.cli.options import (
     FOLDERS,
     MODEL_OR_PROGRAM,
@@ -18,6 +18,7 @@ from pytest_sme2.cli.options import (
     shared,
     show,
 )
+from pytest_sme2.cli.running import named_case, require_valid
 from pytest_sme2.errors import UsageError
 from pytest_sme2.report.history import project_commit
 from pytest_sme2.report.tables import frontier_lines

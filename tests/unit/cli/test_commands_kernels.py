@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_sme2.cli.commands.run import kernel_lines
+from pytest_sme2.cli.running import kernel_lines
 from pytest_sme2.results import Arm, Artifact, Kernel, KernelCensus, KernelFamily
 
 ARTIFACT = Artifact("toy", "fp16", Path("/a"), Path("/a/toy.pte"), "0" * 64, (), ())

@@ -62,6 +62,26 @@ def test_the_overview_imports_no_command() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize(
+    ("words", "unneeded"),
+    [
+        ("run --help", ("numpy", "adbutils", "cattrs", "pytest_sme2.session.session")),
+        ("run toy --device emulated --variant fp32", ("adbutils", "requests", "torch")),
+    ],
+)
+def test_run_loads_only_what_it_needs(
+    tmp_path: Path, words: str, unneeded: tuple[str, ...]
+) -> None:
+    code = (
+        "import contextlib, sys; from pytest_sme2.cli.main import main\n"
+        f"with contextlib.suppress(SystemExit): main({words.split()})\n"
+        f"print('loaded:', [name for name in {unneeded} if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.endswith("loaded: []\n"), done.stderr
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_knows_every_command(shell: str, sme2: Command, tmp_path: Path) -> None:
     text = sme2("--completion", shell).out
