@@ -9,6 +9,7 @@ import functools
 import getpass
 import json
 import os
+import socket
 import stat
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from pytest_sme2.errors import BusyError, StorageError
 from pytest_sme2.system.files import umask
+from pytest_sme2.system.platforms import sysctl
 from pytest_sme2.system.terminal import Say
 
 _PAUSE_SECONDS = 0.05
@@ -24,6 +26,7 @@ _NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOS
 # Every user of a machine may make files there, and remove only their own.
 _MACHINE_FOLDERS = (Path("/run/lock"), Path("/var/lock"), Path("/tmp"))  # noqa: S108 - see above
 _ALL_USERS = 0o666
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 @contextlib.contextmanager
@@ -68,6 +71,20 @@ def machine_lock(name: str) -> Path:
             if mode & stat.S_IWOTH and mode & stat.S_ISVTX and os.access(folder, os.W_OK):
                 return folder / f"pytest-sme2-{name}.lock"
     return _MACHINE_FOLDERS[-1] / f"pytest-sme2-{name}.lock"
+
+
+def machine_since_boot(place: Path) -> str:
+    """This machine since its start, as the locks at ``place`` see it.
+
+    Machines that are copies of one have equal names, devices and inodes, but no common start.
+    Containers of one machine have that, and different file systems.
+    """
+    try:
+        started = _BOOT.read_text("ascii").strip()
+    except (OSError, ValueError):
+        started = sysctl("kern.bootsessionuuid")
+    status = place.stat()
+    return f"{socket.gethostname()}:{started}:{status.st_dev}:{status.st_ino}"
 
 
 def _acquire(file: Path, mode: int, waiting: _Waiting) -> int:

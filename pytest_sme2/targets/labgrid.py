@@ -30,7 +30,12 @@ from pytest_sme2.errors import (
     plain,
 )
 from pytest_sme2.results import FarmDevice
-from pytest_sme2.system.locks import machine_lock, shared_lock, user_name
+from pytest_sme2.system.locks import (
+    machine_lock,
+    machine_since_boot,
+    shared_lock,
+    user_name,
+)
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
 from pytest_sme2.targets.phone.leases import is_abandoned, is_leased
@@ -432,8 +437,5 @@ def _lock_file(token: str) -> Path:
 
 def _machine() -> str:
     """This machine since its start, with its locks: a container of the same name has others."""
-    folder = _lock_file("").parent.stat()
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    started = boot.read_text("ascii") if boot.exists() else ""
-    text = f"{socket.gethostname()}:{started}:{folder.st_dev}:{folder.st_ino}"
+    text = machine_since_boot(_lock_file("").parent)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

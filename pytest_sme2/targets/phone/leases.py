@@ -27,7 +27,13 @@ from pytest_sme2.errors import (
     TargetError,
 )
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.locks import holder_of, machine_lock, shared_lock, user_name
+from pytest_sme2.system.locks import (
+    holder_of,
+    machine_lock,
+    machine_since_boot,
+    shared_lock,
+    user_name,
+)
 from pytest_sme2.system.reading import json_value
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, quote
 from pytest_sme2.targets.phone.answers import OtherClaim, parse_claim
@@ -185,8 +191,7 @@ class Claim:
 
     def __init__(self, device: AdbDevice, lock: Path) -> None:
         self.device = device
-        status = lock.stat()
-        self._place = f"{socket.gethostname()}:{status.st_dev}:{status.st_ino}"
+        self._place = machine_since_boot(lock)
         self.text = json.dumps(
             {
                 "host": socket.gethostname(),

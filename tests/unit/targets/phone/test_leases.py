@@ -211,6 +211,19 @@ def test_a_process_of_this_machine_that_was_killed_keeps_nobody_waiting(
     assert file.read_text() == again.text
 
 
+def test_a_machine_that_was_cloned_is_another_one(
+    file: Path, machines: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name, its disk and the lock's inode are the same: only its start is its own."""
+    ours = make(machines[0])
+    boot = tmp_path / "boot_id"
+    boot.write_text("00000000-0000-4000-8000-000000000000\n")
+    monkeypatch.setattr(locks, "_BOOT", boot)
+    with pytest.raises(BusyError, match="is used by"):
+        make(machines[0])
+    assert file.read_text() == ours.text
+
+
 def test_a_machine_that_is_gone_keeps_others_waiting_for_a_while(
     file: Path, machines: list[Path]
 ) -> None:
