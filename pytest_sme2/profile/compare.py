@@ -7,18 +7,17 @@ more than noise, in ``timing/stats.py`` and ``verdict/``.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import SequenceMatcher
-from types import SimpleNamespace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pytest_sme2.profile.categories import canonical_name
 from pytest_sme2.results import (
     Category,
     Change,
     Comparison,
-    Operator,
     OperatorChange,
     OperatorProfile,
     Profile,
@@ -27,8 +26,8 @@ from pytest_sme2.results import (
 Operators = Sequence[OperatorProfile]
 Key = TypeVar("Key")
 
-MOST_STEPS = 20_000_000
-"""Of matching two programs: a few seconds. A thousand operators of which all changed take 0.1 %."""
+MOST_PAIRS = 20_000_000
+"""Of operators that are laid side by side: a second or two. Beyond it, those at the same place."""
 
 
 def compare(before: Profile, after: Profile, names: tuple[str, str] = ("off", "on")) -> Comparison:
@@ -69,69 +68,123 @@ def _changes(
 
 
 def match_operators(before: Operators, after: Operators) -> tuple[OperatorChange, ...]:
-    """Pair the operators of two programs by order and by name modulo SME2.
+    """Pair the operators of two programs, of which one may be the other in another data type."""
+    pairs = align([_traits(member) for member in before], [_traits(member) for member in after])
+    return tuple(
+        OperatorChange(
+            None if old is None else before[old],
+            None if new is None else after[new],
+        )
+        for old, new in pairs
+    )
 
-    First by data type as well; what is left between two matches, by the operation alone, so that
-    an fp16 program can be laid beside the fp32 one.
+
+def _traits(member: OperatorProfile) -> Traits:
+    operator, origin = member.operator, member.origin
+    return Traits(
+        canonical_name(operator),
+        operator.operation,
+        str(member.shapes or ""),
+        member.module,
+        *(("", 0) if origin is None else (origin.file, origin.line)),
+    )
+
+
+class Traits(NamedTuple):
+    """By what an operator is known again in another program, and what each of it weighs."""
+
+    name: str
+    """Modulo SME2."""
+    operation: str
+    """Only operators of one operation are the same, whatever else is alike."""
+    shapes: str = ""
+    module: str = ""
+    file: str = ""
+    """With the function, where it is known."""
+    line: int = 0
+
+
+# The same name and module say more than the same line, which moves with what is written above it.
+_WEIGHTS = (4, 4, 3, 4, 2, 1)
+
+
+def align(old: Sequence[Traits], new: Sequence[Traits]) -> list[tuple[int | None, int | None]]:
+    """Pairs of places in both programs, in order; None where an operator is in one alone.
+
+    Of all ways to lay one beside the other, that in which most is alike. What is removed stands
+    where it stood, before what was added there.
     """
-    names = (canonical_name, lambda operator: operator.operation)
-    return tuple(_matched(before, after, names, SimpleNamespace(left=MOST_STEPS)))
+    head = _equal(zip(old, new, strict=False))
+    tail = _equal(zip(reversed(old[head:]), reversed(new[head:]), strict=False))
+    ends = len(old) - tail, len(new) - tail
+    inside = _aligned(old[head : ends[0]], new[head : ends[1]])
+    return [
+        *((place, place) for place in range(head)),
+        *((_moved(a, head), _moved(b, head)) for a, b in inside),
+        *((ends[0] + place, ends[1] + place) for place in range(tail)),
+    ]
 
 
-def _matched(
-    before: Operators,
-    after: Operators,
-    names: Sequence[Callable[[Operator], str]],
-    steps: SimpleNamespace,
-) -> Iterator[OperatorChange]:
-    """``steps.left`` is how many steps of comparing are left."""
-    if not names:
-        yield from (OperatorChange(profile, None) for profile in before)
-        yield from (OperatorChange(None, profile) for profile in after)
-        return
-    name, *coarser = names
-    old, new = ([name(profile.operator) for profile in side] for side in (before, after))
-    here = there = 0
-    for start, start_after, size in _equal_parts(old, new, steps):
-        if start > here or start_after > there:
-            yield from _matched(before[here:start], after[there:start_after], coarser, steps)
-        here, there = start + size, start_after + size
-        yield from map(OperatorChange, before[start:here], after[start_after:there])
-
-
-def _equal_parts(
-    old: Sequence[str], new: Sequence[str], steps: SimpleNamespace
-) -> list[tuple[int, int, int]]:
-    """Where each part that is in both starts, in one and the other, and its length; in order.
-
-    Both ends first: what is the same there is most of it, and the matcher's cost grows with the
-    square. Then the longest part, and the same on both sides of it, as long as there are steps
-    left. After that the operators at the same place are compared.
-    """
-    head = _equal_items(zip(old, new, strict=False))
-    most = min(len(old), len(new)) - head
-    tail = min(most, _equal_items(zip(reversed(old), reversed(new), strict=False)))
-    found = [(0, 0, head), (len(old) - tail, len(new) - tail, tail)]
-    old, new = old[head : len(old) - tail], new[head : len(new) - tail]
-    # Without autojunk=False, names that occur often in a long program would not be matched at all.
-    matcher = SequenceMatcher(None, old, new, autojunk=False)
-    often = Counter(new)
-    cost = [0, *itertools.accumulate(often[name] + 1 for name in old)]
-    windows = [(0, len(old), 0, len(new))]
-    while windows:
-        start, end, start_after, end_after = windows.pop()
-        if cost[end] - cost[start] > steps.left:
-            pairs = zip(range(start, end), range(start_after, end_after), strict=False)
-            found += [(head + a, head + b, 1) for a, b in pairs if old[a] == new[b]]
-            continue
-        steps.left -= cost[end] - cost[start]
-        a, b, size = matcher.find_longest_match(start, end, start_after, end_after)
-        if size:
-            found.append((head + a, head + b, size))
-            windows += [(a + size, end, b + size, end_after), (start, a, start_after, b)]
-    return sorted(found)
-
-
-def _equal_items(pairs: Iterable[tuple[str, str]]) -> int:
-    """How many pairs from the start are of equal items."""
+def _equal(pairs: Iterable[tuple[Traits, Traits]]) -> int:
+    """How many pairs from the start are of equal operators."""
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _moved(place: int | None, by: int) -> int | None:
+    return None if place is None else place + by
+
+
+def _aligned(old: Sequence[Traits], new: Sequence[Traits]) -> list[tuple[int | None, int | None]]:
+    """Row by row of the table of all pairs, as texts are aligned."""
+    if len(old) * len(new) > MOST_PAIRS:
+        return list(_by_place(old, new))
+    codes: dict[object, int] = {}
+    numbers = [
+        np.array(
+            [[codes.setdefault(value, len(codes)) for value in each] for each in side],
+            dtype=np.int32,
+        ).reshape(len(side), len(_WEIGHTS))
+        for side in (old, new)
+    ]
+    # What is not known is not alike.
+    unknown = [codes.get(value, -1) for value in ("", 0)]
+    weights = np.array(_WEIGHTS, dtype=np.int32)
+    known = ~np.isin(numbers[1], unknown)
+    best = np.zeros(len(new) + 1, dtype=np.int32)
+    taken = np.zeros((len(old), len(new)), dtype=np.int8)
+    for row, mine in enumerate(numbers[0]):
+        alike = (numbers[1] == mine) & known
+        worth = np.where(alike[:, 1], alike @ weights, -1)
+        paired = np.where(worth > 0, best[:-1] + worth, -1)
+        found = np.maximum.accumulate(np.maximum(paired, best[1:]))
+        left = np.concatenate(([0], found[:-1]))
+        taken[row] = np.select([found == left, paired == found], [_ADDED, _PAIR], _REMOVED)
+        best = np.concatenate(([0], found))
+    return _read_back(taken)
+
+
+def _by_place(
+    old: Sequence[Traits], new: Sequence[Traits]
+) -> Iterator[tuple[int | None, int | None]]:
+    for place, (one, other) in enumerate(itertools.zip_longest(old, new)):
+        if one and other and one.operation == other.operation:
+            yield place, place
+            continue
+        yield from ((place, None) for _ in [one] if one)
+        yield from ((None, place) for _ in [other] if other)
+
+
+_REMOVED, _ADDED, _PAIR = range(3)
+
+
+def _read_back(taken: NDArray[np.int8]) -> list[tuple[int | None, int | None]]:
+    """The way through the table, from its end."""
+    found: list[tuple[int | None, int | None]] = []
+    a, b = taken.shape
+    while a and b:
+        step = taken[a - 1, b - 1]
+        a, b = a - (step != _ADDED), b - (step != _REMOVED)
+        found.append((None if step == _ADDED else a, None if step == _REMOVED else b))
+    found += [(None, place) for place in reversed(range(b))]
+    found += [(place, None) for place in reversed(range(a))]
+    return found[::-1]

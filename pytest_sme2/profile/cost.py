@@ -11,14 +11,16 @@ fits, or more than one thing does, nothing is claimed.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pytest_sme2.profile.categories import Rule
+from pytest_sme2.profile.matching import place_text
 from pytest_sme2.profile.operators import select
 from pytest_sme2.results import (
     Category,
@@ -48,6 +50,7 @@ _MOST_STEPS = 5
 # As XNNPACK's operators name their first input: how many bytes one value has.
 _LANE_BYTES = {"F32": 4, "PF32": 4, "F16": 2, "PF16": 2, "BF16": 2}
 _MOST_KERNELS = 4
+_LIBRARY = re.compile(r"\.(so|dylib)\b")
 
 
 class MismatchError(Exception):
@@ -345,9 +348,10 @@ def packing_share(cost: InferenceCost) -> float:
     return moved / total if total else 0.0
 
 
-def stored(cost: InferenceCost) -> StoredCost:
-    """What a baseline keeps of a cost."""
+def stored(cost: InferenceCost, profile: Profile | None = None) -> StoredCost:
+    """What a baseline keeps of a cost; ``profile`` tells shapes and places."""
     use = tile_use(cost)
+    members = {} if profile is None else {each.index: each for each in profile.operators}
     return StoredCost(
         cpu=cost.cpu,
         total=cost.total,
@@ -356,12 +360,13 @@ def stored(cost: InferenceCost) -> StoredCost:
         tile_use=None if use is None else round(use, 4),
         packing_share=round(packing_share(cost), 4),
         operators=tuple(
-            StoredOperator(
-                entry.name,
-                entry.category,
-                entry.counts.instructions,
-                entry.kernels[0][0] if entry.kernels else "",
-                entry.system,
+            replace(
+                stored_operator(members.get(entry.index)),
+                name=entry.name,
+                category=entry.category,
+                instructions=entry.counts.instructions,
+                kernel=_named_kernel(entry),
+                system=entry.system,
             )
             for entry in cost.operators
         ),
@@ -369,3 +374,18 @@ def stored(cost: InferenceCost) -> StoredCost:
         system=cost.system,
         runtime=cost.runtime.instructions,
     )
+
+
+def stored_operator(member: OperatorProfile | None) -> StoredOperator:
+    """What a baseline keeps of an operator that was not counted."""
+    if member is None:
+        return StoredOperator("", Category.OTHER)
+    operator, shapes = member.operator, str(member.shapes or "")
+    place = place_text(member.origin)
+    return StoredOperator(operator.name, operator.category, shapes=shapes, place=place)
+
+
+def _named_kernel(entry: OperatorCost) -> str:
+    """Where most is executed. A place in a library moves with every build, and says nothing."""
+    name = entry.kernels[0][0] if entry.kernels else ""
+    return "" if _LIBRARY.search(name) else name

@@ -8,6 +8,7 @@ claimed. The program is read in ``trace/program.py``, its source in ``trace/etre
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from pytest_sme2.profile.categories import classify
 from pytest_sme2.results import (
     Attribution,
     Executor,
+    Frame,
     MethodShapes,
     Operator,
     OperatorShapes,
@@ -213,3 +215,32 @@ def _way_text(origin: Origin) -> str:
 def short_file(file: str) -> str:
     """A file of an installed package from the package on; any other as it is."""
     return file.replace("\\", "/").rpartition("/site-packages/")[2]
+
+
+_PLACE = re.compile(r"(near )?(?:(.+):([0-9]+) ?(\S*?))?(?: ?in (\S+))?", re.DOTALL)
+
+
+def place_text(origin: Origin | None) -> str:
+    """As a baseline keeps it: ``net/model.py:35 scan in stem.0``.
+
+    Of the path two parts: another folder to start from makes no other baseline.
+    """
+    if origin is None:
+        return ""
+    file = "/".join(origin.file.replace("\\", "/").split("/")[-2:])
+    last = origin.way[-1:] if origin.file else ()
+    function = "".join(frame.function for frame in last if frame.line == origin.line)
+    line = f"{file}:{origin.line} {function}".strip() if file else ""
+    parts = (line, f"in {origin.module}" if origin.module else "")
+    text = " ".join(filter(None, parts))
+    return f"near {text}" if text and origin.near else text
+
+
+def read_place(text: str) -> Origin:
+    """The origin, as far as a baseline has kept it."""
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        return Origin("")
+    near, file, line, function, module = found.groups(default="")
+    way = (Frame(file, int(line), function),) if function else ()
+    return Origin("", module, "", file, int(line or 0), near=bool(near), way=way)

@@ -214,12 +214,17 @@ def _part(ratio: float) -> str:
 
 
 def headline(checks: Sequence[Check]) -> tuple[str, str]:
-    """The largest effect, and the line of the model that it is about, where one is known."""
+    """The largest effect, and what it is about in the model, where that is known."""
     chosen = deciding(checks)
     if chosen is None:
         return "", ""
-    places = (check.where for check in (chosen, *checks) if check.verdict in FAILING)
-    return effect(chosen), next(filter(None, places), "")
+    failed = [chosen, *(check for check in checks if check.verdict in FAILING)]
+    return effect(chosen), next(filter(None, map(cause_text, failed)), "")
+
+
+def cause_text(check: Check) -> str:
+    """``48 operators added: `self.head(x)` at net.py:33``."""
+    return ": ".join(filter(None, (check.cause, check.where)))
 
 
 def summary(checks: Sequence[Check]) -> str:
@@ -273,8 +278,8 @@ def _check_lines(alike: Sequence[Check], width: int, said: str) -> Iterator[str]
         yield bullet(head, "  ", width, hang=4)
     check = alike[0]
     yield bullet(check.message, "    ", width)
-    if check.where not in ("", said):
-        yield bullet(f"In the model: {check.where}", "    ", width, hang=2)
+    if cause_text(check) not in ("", said):
+        yield bullet(f"In the model: {cause_text(check)}", "    ", width, hang=2)
     indent = "      "
     yield from few(
         [bullet(line, indent, width, hang=2) for line in check.details], MOST_LINES, indent

@@ -220,7 +220,9 @@ class Check:
     details: tuple[str, ...] = ()
     """The operators, kernels or outputs it is about, one line each."""
     where: str = ""
-    """Of a failed one: the line of the model that it is about, where that is known."""
+    """The line of the model that it is about, where that is known."""
+    cause: str = ""
+    """What of the program it is about: ``48 operators added``."""
 
 
 @dataclass(frozen=True)

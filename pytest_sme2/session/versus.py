@@ -115,7 +115,9 @@ class Versus:
             cost_of(self.bench, *self._looked_at[side], self.sides[side][1])
             for side in (self.name, CANDIDATE)
         )
-        return compare_costs(metric_against("cost", self.name, arm), old, new, limits, self.name)
+        profiles = [self._looked_at[side][1] for side in (self.name, CANDIDATE)]
+        metric = metric_against("cost", self.name, arm)
+        return compare_costs(metric, old, new, limits, self.name, profiles)
 
     def check_operators(self, arm: Arm | None = None) -> Check:
         """Exact, on any target: operators that came, went, or left the delegate."""

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from pytest_sme2.errors import BaselineError, BusyError
 from pytest_sme2.export.variant import file_part
+from pytest_sme2.profile.cost import stored_operator
 from pytest_sme2.results import (
     RUNTIME,
     Accepted,
@@ -29,6 +30,7 @@ from pytest_sme2.results import (
     Profile,
     Sample,
     Spread,
+    StoredOperator,
 )
 from pytest_sme2.system.files import remove_leftovers, replacing, safe_name
 from pytest_sme2.system.locks import locked
@@ -189,7 +191,8 @@ def update(
         fingerprint=measured.fingerprint,
         structures={**old.structures, **measured.structures},
         kernels={**old.kernels, **kernels},
-        costs=steady_costs(old.costs, measured.costs),
+        costs=steady_costs(old.costs, measured),
+        operators={**old.operators, **_programs(measured)},
         sessions=_with_session(old, measured),
         figures=_with_figures(old, measured),
         frontier=stored_frontier(old.frontier, measured.frontier),
@@ -205,6 +208,15 @@ def update(
         **({} if accepted is None else _accepted(old, measured, accepted)),
     )
     return new, changes(baseline, new)
+
+
+def _programs(measured: CaseResult) -> dict[Arm, tuple[StoredOperator, ...]]:
+    """The operators of what was not counted, without their times: these differ from run to run."""
+    return {
+        arm: tuple(map(stored_operator, profile.operators))
+        for arm, profile in measured.profiles.items()
+        if arm not in measured.costs
+    }
 
 
 def _accepted(old: Baseline, measured: CaseResult, accepted: Accepted) -> dict[str, Any]:

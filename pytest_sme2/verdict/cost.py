@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pytest_sme2.profile.cost import stored
 from pytest_sme2.results import (
@@ -15,40 +15,19 @@ from pytest_sme2.results import (
     InferenceCost,
     Limits,
     Outcome,
+    Profile,
     StoredCost,
-    StoredOperator,
 )
 from pytest_sme2.system.wording import as_given
+from pytest_sme2.verdict.difference import difference
 from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT
 
 # A growth of less than this part of the total is not worth a verdict of its own.
 _NOTABLE = 1e-4
-_MOST_DETAILS = 10
 # malloc takes another way through the heap where earlier allocations differ, as they do in another
 # version of the runner: up to 200 instructions in one operator were seen.
 _HEAP = 500
 _BASELINE = "the baseline"
-
-
-@dataclass(frozen=True)
-class _Growth:
-    what: str
-    old: int
-    new: int
-    kernel: str = ""
-    name: str = ""
-    """Of the operator, where it is one."""
-    place: int | None = None
-    """In the order in which operators run, where it is a single one."""
-
-    @property
-    def by(self) -> int:
-        return self.new - self.old
-
-    def __str__(self) -> str:
-        change = f"{self.by / self.old:+.2%}" if self.old else "new"
-        kernel = f", most of it in {self.kernel}" if self.kernel else ""
-        return f"{self.what}: {self.old:,} → {self.new:,} instructions ({change}){kernel}"
 
 
 def check_cost(
@@ -60,11 +39,12 @@ def check_cost(
     if cost is None:
         reason = measured.uncounted or "the arm did not run"
         return Check(metric, Outcome.INVALID, f"It was not counted: {reason}.")
-    now = stored(cost)
+    now = stored(cost, measured.profiles.get(arm))
     new = now.total.instructions
     before = None if baseline is None else baseline.costs.get(arm)
     if before is not None and before.cpu == now.cpu:
-        return _judged(metric, before, now, limits.max_cost_growth, _BASELINE)
+        profile = measured.profiles.get(arm)
+        return _judged(metric, before, now, limits.max_cost_growth, _BASELINE, profile)
     text = f"{new:,} instructions; there is no baseline. {CREATE_HINT}"
     if before is not None:
         text = (
@@ -75,17 +55,30 @@ def check_cost(
 
 
 def compare_costs(
-    metric: str, old: InferenceCost | str, new: InferenceCost | str, limits: Limits, name: str
+    metric: str,
+    old: InferenceCost | str,
+    new: InferenceCost | str,
+    limits: Limits,
+    name: str,
+    profiles: Sequence[Profile | None] = (None, None),
 ) -> Check:
     """The same for two versions that were counted in one run; a text says why one was not."""
     if isinstance(old, str):
         return Check(metric, Outcome.INVALID, f"{name} was not counted: {old}.")
     if isinstance(new, str):
         return Check(metric, Outcome.INVALID, f"It was not counted: {new}.")
-    return _judged(metric, stored(old), stored(new), limits.max_cost_growth, name)
+    before, now = map(stored, (old, new), profiles)
+    return _judged(metric, before, now, limits.max_cost_growth, name, profiles[1])
 
 
-def _judged(metric: str, before: StoredCost, now: StoredCost, limit: float, name: str) -> Check:
+def _judged(
+    metric: str,
+    before: StoredCost,
+    now: StoredCost,
+    limit: float,
+    name: str,
+    profile: Profile | None,
+) -> Check:
     note = ""
     if before.toolchain not in ("", now.toolchain):
         before, now = _without_system(before), _without_system(now)
@@ -94,10 +87,6 @@ def _judged(metric: str, before: StoredCost, now: StoredCost, limit: float, name
     old, new = before.total.instructions, now.total.instructions
     settled = _with_heap_of(before, now)
     judged = settled.total.instructions
-    parts = [*_categories(before, settled), *_operators(before, settled)]
-    least = max(1.0, _NOTABLE * old)
-    grown = [part for part in parts if part.by >= least and part.by > limit * part.old]
-    grown.sort(key=lambda part: -part.by)
     change = f"the same as in {name}" if old == new else f"{name} has {old:,}"
     if old and old != new:
         change += f" ({new / old - 1:+.2%})"
@@ -105,29 +94,28 @@ def _judged(metric: str, before: StoredCost, now: StoredCost, limit: float, name
         f"{new:,} instructions per inference; {change}; {as_given(limit)}% more is allowed.{note}"
     )
     verdict, beyond = Outcome.PASS, judged > old * (1 + limit)
-    if beyond or grown:
-        operators = [part for part in grown if part.kernel]
-        message += f" Grown most: {next(iter(operators or grown), _Growth('in all', old, new))}."
     # Report work that moved to another operator. Less work in total is not a regression.
-    if beyond or (grown and judged >= old):
+    if beyond or (judged >= old and _grew(before, settled, limit)):
         verdict = Outcome.REGRESSED
         if name == _BASELINE:
             message += f" {UPDATE_HINT}"
     elif judged * (1 + limit) < old:
         verdict = Outcome.IMPROVED
-    details = tuple(map(str, grown[:_MOST_DETAILS]))
-    return Check(metric, verdict, message, old, new, "count", None, old * (1 + limit), details)
+    check = Check(metric, verdict, message, old, new, "count", None, old * (1 + limit))
+    if verdict is Outcome.PASS:
+        return check
+    found = difference(before.operators, now.operators, profile, now.runtime - before.runtime)
+    cause = found.cause()
+    return replace(check, details=found.lines(), cause=cause.what, where=cause.where)
 
 
-def steady_costs(
-    old: Mapping[Arm, StoredCost], new: Mapping[Arm, InferenceCost]
-) -> dict[Arm, StoredCost]:
+def steady_costs(old: Mapping[Arm, StoredCost], measured: CaseResult) -> dict[Arm, StoredCost]:
     """The new costs as they are stored; the old one where the state of the heap is all the
     difference, so that an update of the same thing changes no line.
     """
     costs = dict(old)
-    for arm, cost in new.items():
-        now = stored(cost)
+    for arm, cost in measured.costs.items():
+        now = stored(cost, measured.profiles.get(arm))
         before = costs.get(arm, now)
         settled = _with_heap_of(before, now)
         one, other = before.total, settled.total
@@ -177,43 +165,19 @@ def _same_operators(before: StoredCost, now: StoredCost) -> bool:
     return [entry.name for entry in before.operators] == [entry.name for entry in now.operators]
 
 
-def _categories(before: StoredCost, now: StoredCost) -> Iterable[_Growth]:
+def _grew(before: StoredCost, now: StoredCost, limit: float) -> bool:
+    """Whether a category did, or an operator; those of one name together if the programs differ."""
     # The category that an operator has today: another rule, or a newer version of this package,
     # may have moved it, which makes nothing slower.
     today = {entry.name: entry.category for entry in now.operators}
-    old, new = (
-        _sums(cost, lambda entry: str(today.get(entry.name, entry.category)))
-        for cost in (before, now)
-    )
-    for name in sorted({*old, *new}):
-        yield _Growth(f"category {name}", old[name], new[name])
-
-
-def _sums(cost: StoredCost, key: Callable[[StoredOperator], str]) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for entry in cost.operators:
-        found[key(entry)] += entry.instructions
-    return found
-
-
-def _operators(before: StoredCost, now: StoredCost) -> Iterable[_Growth]:
-    """One by one where both have the same operators; else those of one name together."""
-    if _same_operators(before, now):
-        for place, (old, new) in enumerate(zip(before.operators, now.operators, strict=True)):
-            what = f"operator {place} ({new.name})"
-            changed = "" if old.kernel == new.kernel else f" (was {old.kernel})"
-            kernel = f"{new.kernel}{changed}"
-            yield _Growth(what, old.instructions, new.instructions, kernel, new.name, place)
-        return
-    sums = [_sums(cost, lambda entry: entry.name) for cost in (before, now)]
-    counts = [Counter(entry.name for entry in cost.operators) for cost in (before, now)]
-    kernels = {entry.name: entry.kernel for entry in now.operators}
-    for name in sorted(kernels):
-        what = f"operators {name} ({counts[0][name]} → {counts[1][name]} of them)"
-        yield _Growth(what, sums[0][name], sums[1][name], kernels[name], name)
-
-
-def grown_operators(before: StoredCost, now: StoredCost) -> list[tuple[str, int | None]]:
-    """The operators that execute more than before, most first: name, and place if it is one."""
-    grown = [part for part in _operators(before, now) if part.by > 0]
-    return [(part.name, part.place) for part in sorted(grown, key=lambda part: -part.by)]
+    same = _same_operators(before, now)
+    sums: list[Counter[object]] = []
+    for cost in (before, now):
+        found: Counter[object] = Counter()
+        for place, entry in enumerate(cost.operators):
+            found[today.get(entry.name, entry.category)] += entry.instructions
+            found[place if same else f"operator {entry.name}"] += entry.instructions
+        sums.append(found)
+    least = max(1.0, _NOTABLE * before.total.instructions)
+    growths = ((new - sums[0][key], sums[0][key]) for key, new in sums[1].items())
+    return any(by >= least and by > limit * old for by, old in growths)

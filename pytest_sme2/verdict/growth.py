@@ -6,11 +6,12 @@ message costs more than a missing one.
 
 from __future__ import annotations
 
+import functools
 import statistics
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_sme2.profile.cost import stored
+from pytest_sme2.profile.cost import stored, stored_operator
 from pytest_sme2.profile.matching import source_text
 from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.results import (
@@ -24,10 +25,10 @@ from pytest_sme2.results import (
     Structure,
 )
 from pytest_sme2.verdict.baselines import operator_times
-from pytest_sme2.verdict.cost import grown_operators
+from pytest_sme2.verdict.difference import Cause, difference
 from pytest_sme2.verdict.judging import FAILING, reference_of
 from pytest_sme2.verdict.numerics import wrong_layer_norms
-from pytest_sme2.verdict.structure import difference_lines, operator_differences
+from pytest_sme2.verdict.structure import difference_lines
 
 TRACED_PAIRS = 8
 """Traced processes of each side. That each of one side takes longer than each of the other happens
@@ -144,55 +145,59 @@ def located(
     baseline: Baseline | None,
     growth: Growth | None,
 ) -> list[Check]:
-    """The checks, the failed ones with the place in the model that they are about."""
-    return [
-        replace(check, where=check.where or _where(check, measured, baseline, growth))
-        if check.verdict in FAILING and check.metric not in _NOT_OF_AN_OPERATOR
-        else check
-        for check in checks
-    ]
+    """The checks, the failed ones with what they are about and its place in the model."""
+    # Both arms run one program, and many checks are about one arm.
+    cause_on = functools.cache(lambda arm: _cause(measured, baseline, arm))
+
+    def one(check: Check) -> Check:
+        if check.verdict not in FAILING or check.metric in _NOT_OF_AN_OPERATOR or check.where:
+            return check
+        arm = Arm.OFF if "(off)" in check.metric else measured.arm
+        profile = measured.profiles.get(arm)
+        if profile is None:
+            return check
+        if check.metric.startswith("outputs"):
+            known = _costliest(measured, arm, wrong_layer_norms(measured))
+            if known:
+                return replace(check, where=known)
+        slower = _slower(measured, arm, growth)
+        if check.metric == "SME2 coverage":
+            missed = [member for member, _ in profile.coverage.missed]
+            names = {change.name for change in (growth.operators if growth else ())}
+            grown = [member for member in missed if member.operator.name in names]
+            return replace(check, where=_costliest(measured, arm, grown or missed))
+        if slower or reference_of(check.metric) is not None:
+            return replace(check, where=slower)
+        cause = cause_on(arm)
+        return replace(check, where=cause.where, cause=cause.what)
+
+    return [one(check) for check in checks]
 
 
-def _where(
-    check: Check, measured: CaseResult, baseline: Baseline | None, growth: Growth | None
-) -> str:
-    arm = Arm.OFF if "(off)" in check.metric else measured.arm
-    profile = measured.profiles.get(arm)
-    if profile is None:
-        return ""
-    if check.metric.startswith("outputs"):
-        known = _costliest(measured, arm, wrong_layer_norms(measured))
-        if known:
-            return known
+def _slower(measured: CaseResult, arm: Arm, growth: Growth | None) -> str:
+    """The place of what took most longer, and has one."""
     changes = () if growth is None else growth.operators
-    ranked = sorted(changes, key=lambda change: -change.delta_ns)
-    names: list[tuple[str, int | None]] = [(change.name, None) for change in ranked]
-    if baseline is not None and reference_of(check.metric) is None:
-        names += _longer(measured, baseline, arm)
-    if check.metric == "SME2 coverage":
-        missed = [member for member, _ in profile.coverage.missed]
-        known_names = {name for name, _ in names}
-        grown = [member for member in missed if member.operator.name in known_names]
-        return _costliest(measured, arm, grown or missed)
-    for name, place in names:
-        same = [member for member in profile.operators if member.operator.name == name]
-        if place is not None:
-            index = measured.costs[arm].operators[place].index
-            same = [member for member in same if member.index == index]
+    for change in sorted(changes, key=lambda change: -change.delta_ns):
+        members = measured.profiles[arm].operators
+        same = [member for member in members if member.operator.name == change.name]
         text = _costliest(measured, arm, same)
         if text:
             return text
     return ""
 
 
-def _longer(measured: CaseResult, baseline: Baseline, arm: Arm) -> Iterator[tuple[str, int | None]]:
-    """The operators that cost more, then the names of those that there are more of."""
-    before, now = baseline.costs.get(arm), measured.costs.get(arm)
-    if before is not None and now is not None:
-        yield from grown_operators(before, stored(now))
-    old, new = baseline.structures.get(arm), measured.structures.get(arm)
-    if old is not None and new is not None:
-        yield from ((entry.name, None) for entry, by in operator_differences(old, new) if by > 0)
+def _cause(measured: CaseResult, baseline: Baseline | None, arm: Arm) -> Cause:
+    """What the program on one arm has more of than the baseline's."""
+    old = () if baseline is None else baseline.program(arm)
+    if not old:
+        return Cause()
+    cost, profile = measured.costs.get(arm), measured.profiles[arm]
+    if cost is None or baseline is None or arm not in baseline.costs:
+        old = tuple(replace(entry, instructions=0) for entry in old)
+        now = [stored_operator(member) for member in profile.operators]
+        return difference(old, now, profile).cause()
+    rest = cost.runtime.instructions - baseline.costs[arm].runtime
+    return difference(old, stored(cost, profile).operators, profile, rest).cause()
 
 
 def _costliest(measured: CaseResult, arm: Arm, members: Collection[OperatorProfile]) -> str:
