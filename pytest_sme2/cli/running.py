@@ -40,6 +40,7 @@ from pytest_sme2.session.cases import Case, program_case
 from pytest_sme2.session.run_directory import METRICS, read_record
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.cache import untold
 from pytest_sme2.system.files import encode, is_program, safe_name
 from pytest_sme2.system.qemu import EVERY_CPU
 from pytest_sme2.system.terminal import clear_line
@@ -65,9 +66,10 @@ def run_config(arguments: argparse.Namespace) -> int:
         {"case": record.id, "folder": str(folder), "evidence": encode(record.measured.evidence)}
         for folder, record in cases
     ]
-    lines = [*run_lines([record for _, record in cases]), f"files: {plan.output_root}"]
+    records = [record for _, record in cases]
+    lines = [*run_lines(records, untold=untold), f"files: {plan.output_root}"]
     show(arguments, {"output_root": str(plan.output_root), "cases": listed}, lines)
-    for _, record in cases:
+    for record in records:
         require_valid(record.measured.evidence)
     return 0
 

@@ -19,6 +19,7 @@ from pytest_sme2.report.writing import write_case, write_run
 from pytest_sme2.results import BaselineChange, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record, write_record
 from pytest_sme2.session.settings import Settings
+from pytest_sme2.system.cache import untold
 from pytest_sme2.system.files import decode, write_text
 from pytest_sme2.verdict import baselines
 
@@ -66,7 +67,9 @@ def conclude_run(
         records[folder] = record
     # Workers report in any order.
     records = dict(sorted(records.items(), key=lambda item: _place(item[1], settings)))
-    lines = run_lines(list(records.values()), verbosity, width)
+    # With -v everything is said again.
+    explain = untold if verbosity == 0 else list
+    lines = run_lines(list(records.values()), verbosity, width, typed=command, untold=explain)
     if records:
         try:
             lines += _write_reports(records, settings, verbosity)

@@ -6,7 +6,7 @@ The verdict is the last word of a row, so that the caller can colour it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pytest_sme2.report.case_summary import noise_of, notes, overall, summarize
 from pytest_sme2.report.cost import instructions_per_token, tokens_per_second
@@ -49,10 +49,19 @@ _PER_MODEL = 1
 _PER_FAILED_MODEL = 3
 
 
-def run_lines(records: Sequence[CaseRecord], verbosity: int = 0, width: int = WIDTH) -> list[str]:
+def run_lines(
+    records: Sequence[CaseRecord],
+    verbosity: int = 0,
+    width: int = WIDTH,
+    *,
+    typed: Sequence[str] = (),
+    untold: Callable[[Sequence[str]], Sequence[str]] = list,
+) -> list[str]:
     """What failed, the table of all cases, how those that changed compare, what costs most.
 
     With a verbosity below 0 the tables alone, below -1 nothing, above 0 every check and finding.
+    ``typed`` is the command of a run that can store baselines. ``untold`` chooses of the sentences
+    that explain what figures mean.
     """
     if not records or verbosity < -1:
         return []
@@ -70,14 +79,13 @@ def run_lines(records: Sequence[CaseRecord], verbosity: int = 0, width: int = WI
     command = ""
     if verbosity >= 0:
         found, left = _chosen(records, {record.measured.model for record in failed}, verbosity)
-        known = [*_notes(records, verbosity)]
+        known = [*_notes(records, verbosity), *untold(notes(records))]
         if left:
             known.append(f"{count(left, 'more finding')} with -v, and in report.md")
         blocks.append(_told(records, found, verbosity, width))
         if known:
             blocks.append(["Good to know:", *(bullet(text, width=width) for text in known)])
-        # A long run has many findings: the command is about what failed, or what costs most.
-        command = next_step(failed or records)
+        command = next_step(records, typed)
     lines = [line for block in map(list, blocks) if block for line in ("", *block)][1:]
     return [*lines, bullet(command, "Next: ", width)] if command else lines
 
@@ -133,6 +141,8 @@ def _table(
     left = {0, 1, *(titles.index(title) for title in _LEFT if title in titles)}
     for column in left.intersection(kept[:3]):
         widths[column] = max(min(8, widths[column]), widths[column] - max(0, excess()))
+    if len(titles[0]) > widths[0]:
+        titles = ("case", *titles[1:])
     for row in (titles, *rows):
         yield " ".join(
             padded(clipped(row[column], widths[column]), widths[column])
@@ -216,7 +226,6 @@ def _notes(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
         for record in records
         if "serial" in record.state and record.measured.yardstick_ns
     )
-    yield from notes(records)
     for record in records:
         for text in (instructions_per_token(record.measured), tokens_per_second(record.measured)):
             if text:
@@ -254,7 +263,8 @@ def _unmeasured(records: Sequence[CaseRecord]) -> Iterator[str]:
     """What the device could not measure: green must not look like checked."""
     metrics: dict[str, dict[str, None]] = {}
     for check in (check for record in records for check in record.checks):
-        if check.verdict is Outcome.NOT_MEASURED:
+        # A reference that was not named is not missed.
+        if check.verdict is Outcome.NOT_MEASURED and check.metric != "latency against":
             metrics.setdefault(check.message, {})[check.metric] = None
     for reason, names in metrics.items():
         yield f"not measured: {', '.join(names)}: {reason}"

@@ -18,12 +18,12 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_sme2.errors import BuildError, BusyError, StorageError, UsageError
-from pytest_sme2.system.files import total_bytes
+from pytest_sme2.errors import BuildError, BusyError, Sme2Error, StorageError, UsageError
+from pytest_sme2.system.files import total_bytes, write_text
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.terminal import Say
 
@@ -37,6 +37,7 @@ _TAG = """Signature: 8a477f597d28d172789f06886806bc55
 # For information about cache directory tags, see https://bford.info/cachedir/
 """
 LOG = "removed.log"
+TOLD = "told.txt"
 _LONGEST_LOG = 200_000
 _TOKEN = "[0-9a-f]" * 8
 # What a killed process leaves: half made, or half removed.
@@ -56,6 +57,19 @@ def cache_folder() -> Path:
                 "SME2_CACHE_DIR to another folder."
             ) from error
     return folder
+
+
+def untold(sentences: Sequence[str]) -> list[str]:
+    """Those that no run with this cache has printed; from now on they count as known."""
+    try:
+        file = cache_folder() / TOLD
+        known = file.read_text("utf-8").splitlines() if file.exists() else []
+        new = [text for text in sentences if text not in known]
+        if new:
+            write_text(file, "\n".join([*known, *new]))
+    except (Sme2Error, OSError, ValueError):
+        return [*sentences]
+    return new
 
 
 def find_cache() -> Path:

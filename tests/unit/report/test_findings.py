@@ -24,7 +24,7 @@ from pytest_sme2.report.html import report_document
 from pytest_sme2.report.markdown import case_lines
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.results import AS_EXPORTED, Check, Cost, Finding, Outcome, Profile, Topic
-from pytest_sme2.session.run_directory import CaseRecord, read_record
+from pytest_sme2.session.run_directory import CaseRecord, find_records, read_record
 from tests.support import recorded_runs
 from tests.support.etdump_builder import inference, operator_call
 from tests.support.profiles import columns_of, profile_of
@@ -220,14 +220,31 @@ def test_the_next_step_tries_the_rewrite_that_saves_most(tmp_path: Path) -> None
     )
     assert next_step([small]).startswith("sme2 advise detector ")
     assert next_step([]) == ""
+    new = replace(large, checks=(Check("operators", Outcome.NO_BASELINE, "none"),))
+    open_, stored = (
+        replace(large, checks=(Check("cost", outcome, "."),))
+        for outcome in (Outcome.INCONCLUSIVE, Outcome.STORED)
+    )
+    assert next_step([large, new], ("pytest", "a b")) == "pytest 'a b' --update-baselines"
+    assert next_step([new]).startswith("sme2 advise"), "`sme2 run` stores none"
+    assert next_step([open_]) == next_step([stored]) == ""
     (finding,) = (entry for entry in run_findings([large]) if "outside" in entry.text)
     assert "; the largest: SiLU (features.0.2 (SiLU), features.1.0.block.0.2 (SiLU)" in finding.text
 
 
 def test_a_failed_case_comes_first(tmp_path: Path) -> None:
     small, large = (recorded(tmp_path, name) for name in ("detector-fp16", "efficientnet-fp16"))
-    failed = replace(small, checks=(Check("cost (on)", Outcome.REGRESSED, "more"),))
-    assert run_lines([failed, large])[-1].startswith("Next: sme2 advise detector ")
+    check = Check("cost (on)", Outcome.REGRESSED, "more")
+    failed = replace(small, checks=(check,))
+    assert run_lines([failed, large])[-1] == (
+        "Next: sme2 run detector --variant fp16 --device emulated"
+    )
+    (sample,) = find_records(recorded_runs.ROOT / "docs" / "sample" / "failing" / "toy_cnn-fp32")
+    assert next_step([read_record(sample)]) == (
+        "sme2 advise toy_cnn --variants fp32 --device emulated"
+    ), "the line that failed has a finding"
+    doubtful = replace(small, checks=(replace(check, verdict=Outcome.INVALID),))
+    assert next_step([large, doubtful, failed]) == "sme2 doctor --device emulated"
 
 
 def test_a_program_without_its_source_has_no_next_step(tmp_path: Path) -> None:

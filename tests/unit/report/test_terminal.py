@@ -12,6 +12,7 @@ from pytest_sme2.report.terminal import MOST_FINDINGS, run_lines
 from pytest_sme2.report.text import WIDTH
 from pytest_sme2.results import AS_EXPORTED, Arm, Check, Estimate, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record
+from pytest_sme2.system.cache import untold
 from tests.support.gate_examples import frontier
 from tests.support.golden import check_golden
 from tests.support.records import HOSTILE, changed, stored_dumps, toy_run, write_case
@@ -210,6 +211,19 @@ def test_a_case_without_a_problem_takes_five_lines(tmp_path: Path) -> None:
     lines = "\n".join(run_lines([passed])).splitlines()
     notes = lines.index("Good to know:")
     assert len([line for line in (*lines[:notes], lines[-1]) if line]) <= 5
+
+
+def test_what_figures_mean_is_said_once_per_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "cache"))
+    found = records(tmp_path, emulated=True)
+    first, second = (flat(run_lines(found, untold=untold)) for _ in range(2))
+    assert "no time is shown" in first
+    assert "weights are random" in first
+    assert "no time is shown" not in second
+    assert "weights are random" not in second
+    assert "with -v, and in report.md" in second
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
