@@ -18,6 +18,7 @@ from packaging.version import InvalidVersion, Version
 
 from pytest_sme2.errors import BuildError
 from pytest_sme2.system.cache import cache_folder, keeping, working_folder
+from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.pip import Pin, download_wheel
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64, host_platform
 from pytest_sme2.system.terminal import Say
@@ -32,6 +33,9 @@ WHEEL_TAGS = {
     LINUX_X86_64: "manylinux_2_28_x86_64",
     MACOS_ARM64: "macosx_14_0_arm64",
 }
+
+# The SHA-256 of each wheel of DEFAULT_VERSION, as the lock of CI has them.
+KNOWN_WHEELS = Path(__file__).with_name("wheels.txt")
 
 # The parts of the wheel that a C++ program needs; the rest is Python.
 _SDK_FOLDERS = ("include", "lib", "share")
@@ -92,7 +96,7 @@ def executorch_sdk(
         if not folder.is_dir():
             if progress is not None:
                 progress(f"Downloading {what}")
-            _download(platform, version, folder)
+            _download(platform, version, folder, progress)
     return folder
 
 
@@ -153,9 +157,25 @@ def _installed_folder() -> Path | None:
     return next((place for place in places if (place / _PACKAGE_FOLDERS[-1]).is_dir()), None)
 
 
-def _download(platform: str, version: str, folder: Path) -> None:
+def check_wheel(wheel: Path, version: str, progress: Say | None = None) -> None:
+    """Hold a downloaded wheel to its hash; one whose hash nobody knows is at least told."""
+    digest = file_sha256(wheel)
+    if version != DEFAULT_VERSION:
+        if progress is not None:
+            progress(f"{wheel.name} is not of {DEFAULT_VERSION}, so that pip's index alone vouches")
+            progress(f"for it. Its SHA-256: {digest}")
+    elif digest not in KNOWN_WHEELS.read_text("ascii").split():
+        raise BuildError(
+            f"{wheel.name}, as pip downloaded it, is none of the wheels of ExecuTorch {version}: "
+            f"its SHA-256 is {digest}. Check pip's index settings; to use a wheel of your own, "
+            "install it."
+        )
+
+
+def _download(platform: str, version: str, folder: Path, progress: Say | None) -> None:
     with working_folder(folder) as temporary:
         wheel = download_wheel(Pin("executorch", version), temporary, tag=WHEEL_TAGS[platform])
+        check_wheel(wheel, version, progress)
         unpacked = temporary / "unpacked"
         try:
             unpack_sdk(wheel, unpacked, platform)

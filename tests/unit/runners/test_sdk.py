@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import stat
 import sys
 import zipfile
@@ -146,16 +147,27 @@ def pip(monkeypatch):
 def test_a_download_happens_once(pip, tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "file:///somewhere")
     told: list[str] = []
-    first = sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path, progress=told.append)
-    again = sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path, progress=told.append)
+    first = sdk.executorch_sdk("macos-arm64", "1.5.2", cache=tmp_path, progress=told.append)
+    again = sdk.executorch_sdk("macos-arm64", "1.5.2", cache=tmp_path, progress=told.append)
     assert first == again
     assert (first / "lib/libexecutorch.so").is_file()
     assert len(pip.calls) == 1
-    assert told == ["Downloading ExecuTorch 1.5.1 for macos-arm64"]
+    assert told[0] == "Downloading ExecuTorch 1.5.2 for macos-arm64"
+    assert re.fullmatch(r"for it. Its SHA-256: [0-9a-f]{64}", told[-1])
     assert pip.calls[0][:4] == [sys.executable, "-m", "pip", "download"]
     assert "--no-deps" in pip.calls[0]
     assert "macosx_14_0_arm64" in pip.calls[0]
     assert pip.environment["PIP_INDEX_URL"] == "file:///somewhere"
+
+
+def test_a_wheel_of_the_known_version_has_a_hash_of_the_lock(pip, tmp_path):
+    with pytest.raises(BuildError, match="is none of the wheels of ExecuTorch"):
+        sdk.executorch_sdk("macos-arm64", sdk.DEFAULT_VERSION, cache=tmp_path)
+    assert not [path for path in (tmp_path / "sdk").iterdir() if path.is_dir()]
+    lock = (Path(__file__).parents[3] / ".ci" / "requirements.txt").read_text()
+    _, _, after = lock.partition(f"executorch=={sdk.DEFAULT_VERSION} ")
+    of_it = re.match(r"\\\n(    --hash=sha256:[0-9a-f]{64}[ \\]*\n)+", after)
+    assert re.findall("[0-9a-f]{64}", of_it[0]) == sdk.KNOWN_WHEELS.read_text().split()
 
 
 def test_no_pip_is_told_before_a_runner_is_made(pip, tmp_path, monkeypatch):
@@ -188,7 +200,7 @@ RETRIED = "WARNING: Retrying\nERROR: No matching distribution found for executor
 def test_a_download_that_fails_leaves_nothing_behind(pip, tmp_path, answer, message):
     vars(pip).update(answer)
     with pytest.raises(BuildError, match=message):
-        sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path)
+        sdk.executorch_sdk("macos-arm64", "1.5.2", cache=tmp_path)
     assert [path.name for path in (tmp_path / "sdk").iterdir() if path.is_dir()] == []
 
 
