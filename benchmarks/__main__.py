@@ -73,6 +73,11 @@ BENCHMARKS = (
         "the verdict is called.",
     ),
     Benchmark(
+        "clocks",
+        "ratios on phones that move their clocks (a simulation)",
+        0.1,
+    ),
+    Benchmark(
         "simulated_gate",
         "the gate on pretended machines where the truth is known (a simulation)",
         5,

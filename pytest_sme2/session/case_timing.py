@@ -73,7 +73,7 @@ def measure_case(
     bench.blocks_due -= len(measurement.blocks)
     # The first process of each arm is the pilot: it also warms the file cache. Blocks run longer.
     counted = {
-        Arm(label): [run for run in runs[1:] if run.request.runs == measurement.runs]
+        Arm(label): [run for run in runs[1:] if run.request.runs == runs[1].request.runs]
         for label, runs in starter.runs.items()
     }
     sides = {

@@ -52,12 +52,11 @@ class Starter:
     def start(self, order: Sequence[str], sampling: Sampling) -> dict[str, Run]:
         """In this order; all of them again where one was lost."""
         turn, in_turns = sampling.turn, self.in_turns
-        how = {"warmup": sampling.warmup, "runs": sampling.runs}
 
         def measure() -> dict[str, Run]:
             if in_turns is not None and turn is not None:
-                return in_turns(order, turn=turn, **how)
-            return {arm: self.run_arm(arm, **how) for arm in order}
+                return in_turns(order, turn=turn, warmup=sampling.warmup, runs=sampling.runs)
+            return {arm: self.run_arm(arm, **sampling.of(arm)) for arm in order}
 
         found = self.redo(measure)
         for arm, run in found.items():

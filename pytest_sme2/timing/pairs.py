@@ -43,6 +43,7 @@ from pytest_sme2.timing.sampling import (
     choose_blocks,
     choose_sampling,
     choose_turn,
+    equal_time,
 )
 
 INTERFERENCE_MARGIN = 0.05
@@ -186,6 +187,7 @@ class _Measuring:
         self.clock = self.starter.clock
         self.started = self.clock()
         self.order = random.Random(self.plan.seed)  # noqa: S311 - order, not secrets
+        self.last_order: tuple[str, ...] = self.arms
         self.ledger = _Ledger(self.plan.redo_limit)
         self.drift: dict[str, list[float]] = {arm: [] for arm in self.arms}
 
@@ -284,7 +286,11 @@ class _Measuring:
         if self.starter.in_turns is not None:
             mixed_cores = any(run.cores is not None for run in runs.values())
             turn = choose_turn(single, mixed_cores, request.steps, request.threads)
-        return choose_sampling(single, overhead, self.seconds_left(), self.plan, turn)
+        sampling = choose_sampling(single, overhead, self.seconds_left(), self.plan, turn)
+        if turn is not None or self.plan.runs is not None or sampling.note:
+            return sampling
+        singles = {arm: float(min(run.wall_ns)) for arm, run in runs.items()}
+        return replace(sampling, scale=equal_time(singles))
 
     def collect(self, due: int, sampling: Sampling) -> bool:
         """Bring the kept pairs up to ``due``; False if the time was used up before."""
@@ -301,7 +307,12 @@ class _Measuring:
 
     def pair(self, sampling: Sampling) -> PairSample:
         begun = self.clock()
-        order = self.arms[:: -1 if self.order.random() < 0.5 else 1]
+        if sampling.turn is None and self.index % 2:
+            # ABBA: what drifts evenly cancels.
+            order = self.last_order[::-1]
+        else:
+            order = self.arms[:: -1 if self.order.random() < 0.5 else 1]
+        self.last_order = order
         runs = self.starter.start(order, sampling)
         for arm, run in runs.items():
             if (drift := process_drift(run)) is not None:

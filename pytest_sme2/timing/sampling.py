@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pytest_sme2.results import Turn
 from pytest_sme2.timing import stats
@@ -18,6 +20,11 @@ FEWEST_RUNS, MOST_RUNS = 5, 200
 
 MIN_RUNS_SLOW_MODEL = 1
 """Of a slow model: processes get shorter before pairs get fewer."""
+
+WARMUP_SECONDS = 0.3
+"""How long a process warms up where it has the core to itself: a clock takes 0.2 s to rise."""
+ALIKE = 1.2
+"""Arms whose runs differ by less make as many of them."""
 
 LEAST_WARMUP = 3
 MIN_WARMUP_SLOW_MODEL = 1
@@ -95,6 +102,17 @@ class Sampling:
     turn: Turn | None = None
     """How two processes take turns; None where they run one after the other."""
     note: str | None = None
+    scale: Mapping[str, float] = field(default_factory=dict)
+    """By how much the runs of an arm are more than these. One after the other, processes of equal
+    time see the same of a clock that rises or falls; processes of equal runs do not."""
+
+    def of(self, arm: str) -> dict[str, int]:
+        """The runs of one process of this arm."""
+        scale = self.scale.get(arm, 1.0)
+        return {
+            "warmup": round(self.warmup * scale) if self.warmup else 0,
+            "runs": max(1, round(self.runs * scale)),
+        }
 
 
 def choose_turn(
@@ -124,6 +142,15 @@ def choose_blocks(single_seconds: float, sampling: Sampling) -> Sampling | None:
     return Sampling(sampling.warmup, 2 * runs, Turn(runs, turn.lead))
 
 
+def equal_time(singles: Mapping[str, float]) -> dict[str, float]:
+    """By how much each arm makes more runs so that both take as long: from what a run of each takes."""
+    quickest, slowest = min(singles.values()), max(singles.values())
+    if slowest < ALIKE * quickest:
+        return {}
+    usual = statistics.fmean(singles.values())
+    return {arm: usual / single for arm, single in singles.items()}
+
+
 def choose_sampling(
     single_seconds: float,
     overhead_seconds: float,
@@ -138,6 +165,8 @@ def choose_sampling(
     wanted = (PROCESS_SECONDS if turn is None else TURNS_SECONDS) / single_seconds
     runs = plan.runs or min(MOST_RUNS, max(FEWEST_RUNS, round(wanted)))
     warmup = plan.warmup if plan.warmup is not None else max(LEAST_WARMUP, runs // 10)
+    if turn is None and plan.warmup is None:
+        warmup = max(warmup, math.ceil(WARMUP_SECONDS / single_seconds))
     if plan.runs is not None:
         return Sampling(warmup, runs, turn)
     process_seconds = 0.8 * seconds_left / (2 * plan.looks[0]) - overhead_seconds

@@ -134,7 +134,7 @@ def test_a_slowdown_is_found_in_its_phase_and_where_it_begins(
 
 @pytest.mark.parametrize(
     # Of 10 pairs, none of them says for sure that it is more than 2 % slower, or less.
-    ("prefill", "found"), [(1.03, Outcome.REGRESSED), (1.011, Outcome.PASS), (1.02, None)]
+    ("prefill", "found"), [(1.03, Outcome.REGRESSED), (1.015, Outcome.PASS), (1.02, None)]
 )  # fmt: skip
 def test_what_is_open_after_the_first_look_is_measured_again(
     target: PretendedTarget, sides: Sides, tmp_path: Path, prefill: float, found: Outcome | None
@@ -182,7 +182,7 @@ def test_the_figures_of_a_case_are_those_of_its_phases(
     assert found.steps_ns[Arm.ON][-1] == pytest.approx(1.5e6, rel=0.05)
     assert found.decode_p95_ns[Arm.ON] > found.steps_ns[Arm.ON][-1]
     for phase in (PREFILL, DECODE):
-        assert found.speedups[phase].value == pytest.approx(2, rel=0.01)
+        assert found.speedups[phase].value == pytest.approx(2, rel=0.02)
     assert found.peak_bytes[Arm.ON] == (50_000_000,) * (1 + NEW)
     silent = replace(artifact, generation=None)
     none = {arm: replace(request, artifact=silent) for arm, request in requests.items()}
