@@ -143,7 +143,7 @@ def choose_blocks(single_seconds: float, sampling: Sampling) -> Sampling | None:
 
 
 def equal_time(singles: Mapping[str, float]) -> dict[str, float]:
-    """By how much each arm makes more runs so that both take as long: from what a run of each takes."""
+    """How many more runs each arm makes so that both take as long, by what one takes."""
     quickest, slowest = min(singles.values()), max(singles.values())
     if slowest < ALIKE * quickest:
         return {}

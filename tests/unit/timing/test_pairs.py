@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks import clocks
 from pytest_sme2.errors import ConnectionLostError, RunError, TargetError
 from pytest_sme2.results import CoreUse, Outcome, PairSample, Turn
 from pytest_sme2.session.case_result import speedup_of
@@ -481,14 +480,6 @@ def test_a_wait_for_heat_to_pass_belongs_to_no_time_budget():
     result = measure_pairs(starter, "A", "B", SamplingPlan(budget_seconds=20.0))
     assert (len(result.pairs), result.stopped_because) == (10, "clear")
     assert result.seconds < 20 < target.waited_seconds < machine.now
-
-
-@pytest.mark.parametrize("kind", clocks.CLOCKS)
-@pytest.mark.parametrize("milliseconds", clocks.MILLISECONDS)
-@pytest.mark.parametrize(("turns", "error"), [(True, 0.01), (False, 0.05)])
-def test_a_clock_that_moves_does_not_change_a_ratio(kind, milliseconds, turns, error):
-    """One after the other, it was 1.78 to 4.43 where equal runs took unequal time."""
-    assert clocks.ratio(kind, milliseconds, turns) == pytest.approx(clocks.TRUTH, rel=error)
 
 
 def mixed(share=0.3, slow=(6, 14)):
