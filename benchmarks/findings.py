@@ -33,13 +33,14 @@ MODELS = (
 
 
 def overview() -> list[str]:
-    """One row per model, one column per precision: the gain, and matrix operators on SME2."""
+    """By model and precision: instructions with SME2, and matrix operators on it."""
     cells: dict[str, dict[str, str]] = {}
     for found in _stored():
         text = _on_sme2(found)
         if {*PAIR} <= {*found.costs}:
             on, off = (found.costs[arm].total.instructions for arm in (Arm.ON, Arm.OFF))
-            text = f"{off / on:.1f}x, {text}"
+            ratio = f"{off / on:.1f}x"
+            text = f"{'as many' if ratio == '1.0x' else ratio}, {text}"
         cells.setdefault(found.model, {})[found.variant.partition("@")[0]] = text
     used = [name for name in PRECISIONS if any(name in row for row in cells.values())]
     rows = [[f"`{model}`", *(row.get(name, "") for name in used)] for model, row in cells.items()]

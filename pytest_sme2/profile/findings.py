@@ -59,8 +59,8 @@ _NOT_QUANTIZED = {
 # Which matrix operators these are, and what can be done about them.
 _SINGLE_ROW = (
     "on SME2 with a single row",
-    "SME2 may lose here: XNNPACK#10719 measured packed SME2 kernels with one row as 1.4 to 3 times "
-    "slower than NEON on a Dimensity 9500; time SME2 on against off on your device",
+    "SME2 may lose here: XNNPACK#10719 measured packed SME2 kernels with one row at 1.4 to 3 times "
+    "the time of NEON on a Dimensity 9500; time SME2 on against off on your device",
 )
 _UNPROVEN = (
     "on packed QP8 kernels",

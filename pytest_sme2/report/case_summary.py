@@ -11,11 +11,11 @@ from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.profile.cost import packing_share, work_coverage
 from pytest_sme2.profile.matching import source_text
 from pytest_sme2.report.cost import LIMITS_OF_COST, largest_cost, millions
-from pytest_sme2.report.text import NOTHING, duration, percent, times
+from pytest_sme2.report.text import NOTHING, duration, percent
 from pytest_sme2.report.versus_baseline import headline, outcome_of
 from pytest_sme2.results import PAIR, Arm, CaseResult, Category, Check, OperatorProfile, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
-from pytest_sme2.system.wording import count
+from pytest_sme2.system.wording import count, fewer
 from pytest_sme2.timing.stats import centre_interval, robust_spread
 from pytest_sme2.verdict.judging import estimate_text, mean_clock
 
@@ -169,8 +169,8 @@ class CaseSummary:
     """Millions of instructions."""
     counted_sme1: str
     counted_on: str
-    gain: str
-    """How many times fewer instructions SME2 makes it."""
+    fewer: str
+    """Instructions with SME2 on: ``8.38x fewer``. A ratio of counts, not of times."""
     most_work: str
     """The category with most of the instructions."""
     outcome: Outcome | None
@@ -213,7 +213,7 @@ def summarize(measured: CaseResult, checks: Sequence[Check]) -> CaseSummary:
         counted_off=millions(off),
         counted_sme1=millions(counted.get(Arm.SME1)),
         counted_on=millions(on),
-        gain=times(off / on if off and on else None),
+        fewer=fewer(off / on if off and on else None),
         most_work=NOTHING if most is None else f"{most[0]} {most[1]:.0%}",
         outcome=outcome_of(checks),
         effect=effect,
@@ -241,27 +241,24 @@ def _largest(measured: CaseResult) -> str:
 
 
 def answers(record: CaseRecord, summary: CaseSummary) -> list[tuple[str, str, str]]:
-    """Whether SME2 is used, what it gains, what else costs most: title, answer, more about it."""
+    """Whether SME2 is used, what it saves, what else costs most: title, answer, more about it."""
     measured = record.measured
     work = f"{summary.work} of their work" if summary.work != NOTHING else ""
     used = ("SME2 used", f"{summary.sme2} matrix operators", work)
     if measured.coverage is None:
         used = ("SME2 used", "no", "SME2 on did not run here")
-    gain = ("Gain", "not known", "SME2 on and off were not both measured")
+    saved = ("Speedup", "not known", "SME2 on and off were not both measured")
     if measured.speedup is not None:
-        gain = ("Gain", summary.speedup, f"{summary.off} → {summary.on}")
-    elif summary.gain != NOTHING:
-        change = f"{summary.counted_off} → {summary.counted_on} million"
-        gain = ("Gain", _fewer(measured), f"{change} per inference")
-    return [used, gain, ("Largest cost that is not matrix work", *_beside(measured))]
-
-
-def _fewer(measured: CaseResult) -> str:
-    off, on = (measured.costs[arm].total.instructions for arm in PAIR[::-1])
-    more, fewer = times(on / off), times(off / on)
-    if more == fewer:
-        return "as many instructions"
-    return f"{fewer} fewer instructions" if off > on else f"{more} more instructions"
+        saved = ("Speedup", summary.speedup, f"{summary.off} → {summary.on}")
+    elif measured.emulated:
+        change = f"{summary.counted_off} → {summary.counted_on} million per inference, not time"
+        counted = summary.fewer != NOTHING
+        saved = (
+            "Instructions",
+            summary.fewer if counted else "not known",
+            change if counted else "SME2 on and off were not both counted",
+        )
+    return [used, saved, ("Largest cost that is not matrix work", *_beside(measured))]
 
 
 def _beside(measured: CaseResult) -> tuple[str, str]:

@@ -194,8 +194,8 @@ def write_summary(analyses: Sequence[Analysis], folder: Path, *, timed: bool | N
 def run_summary(analyses: Sequence[Analysis], *, timed: bool | None = None) -> dict[str, Any]:
     """Every experiment, and every pair of them that differs in SME2 alone.
 
-    Without ``timed`` no finding is about time, and the document says that its times are not of
-    hardware. Where it is None, the analyses decide.
+    Without ``timed`` it holds no time and no ratio of times, and no finding is about time. Where it
+    is None, the analyses decide.
     """
     if timed is None:
         timed = all(analysis.timed for analysis in analyses)
@@ -210,7 +210,7 @@ def run_summary(analyses: Sequence[Analysis], *, timed: bool | None = None) -> d
                 "comparison": comparison_summary(comparison, timed=timed),
             }
         )
-    return {
+    document = {
         "schema": SUMMARY_SCHEMA,
         "timed": timed,
         "experiments": {
@@ -221,6 +221,22 @@ def run_summary(analyses: Sequence[Analysis], *, timed: bool | None = None) -> d
             for analysis in analyses
         },
         "pairs": pairs,
+    }
+    return document if timed else _without_times(document)
+
+
+_TIMES = ("_ns", "ratio", "amdahl")
+
+
+def _without_times(value: Any) -> Any:
+    if isinstance(value, list):
+        return list(map(_without_times, value))
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: _without_times(entry)
+        for key, entry in value.items()
+        if key == "operator_share" or not key.endswith((*_TIMES, "share"))
     }
 
 

@@ -196,6 +196,7 @@ def _case(record: CaseRecord) -> dict[str, Any]:
         "generation": _generation(measured),
         "precision": None if noise is None else [noise.noise_floor, noise.detectable],
         "cost": _case_cost(measured),
+        "fewer": summary.fewer,
         "tokens": measured.tokens,
         "memory": {str(arm): size for arm, size in (measured.peak_bytes or {}).items()},
         "arms": {str(arm): _arm(measured, arm) for arm in SHOWN if arm in measured.profiles},

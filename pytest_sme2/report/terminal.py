@@ -34,7 +34,7 @@ _COLUMNS = {
     "Minst off": "counted_off",
     "Minst sme1": "counted_sme1",
     "Minst on": "counted_on",
-    "gain": "gain",
+    "instructions": "fewer",
     "most work": "most_work",
     "verdict": "verdict",
 }

@@ -20,6 +20,15 @@ def count(number: int, noun: str) -> str:
     return f"{number} {several(number, noun)}"
 
 
+def fewer(ratio: float | None) -> str:
+    """Of counts, before over after: ``8.38x fewer``, ``as many``, ``1.20x more``."""
+    if not ratio:
+        return "-"
+    change, word = (ratio, "fewer") if ratio > 1 else (1 / ratio, "more")
+    text = f"{change:.2f}x"
+    return "as many" if text == "1.00x" else f"{text} {word}"
+
+
 def some_of(names: Sequence[str], most: int) -> str:
     """The first of them, and how many more there are: ``a, b and 3 more``."""
     left = len(names) - most

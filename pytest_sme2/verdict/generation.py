@@ -22,7 +22,7 @@ from pytest_sme2.results import (
     StepCosts,
     StoredGeneration,
 )
-from pytest_sme2.system.wording import as_given
+from pytest_sme2.system.wording import as_given, fewer
 from pytest_sme2.verdict import numerics
 from pytest_sme2.verdict.judging import (
     CREATE_HINT,
@@ -43,19 +43,20 @@ _ROW = 1.15
 
 
 def sentence(found: Generated) -> str:
-    """``prefill 4.1x, decode 0.9x: one row does not fill a tile``: off over on, of times where they
-    count, of instructions on the emulator.
+    """``prefill 4.1x, decode 0.9x: one row does not fill a tile``: speedups where times count; on
+    the emulator ``instructions: prefill 4.10x fewer, …``.
     """
     if found.speedups:
-        speedups, unit = {phase: found.speedups[phase].value for phase in PHASES}, ""
+        ratios = {phase: found.speedups[phase].value for phase in PHASES}
+        text = ", ".join(f"{phase} {ratio:.1f}x" for phase, ratio in ratios.items())
     elif {Arm.ON, Arm.OFF} <= set(found.costs):
         on, off = (found.costs[arm].instructions for arm in (Arm.ON, Arm.OFF))
-        speedups = {PREFILL: off[0] / on[0], DECODE: sum(off[1:]) / sum(on[1:])}
-        unit = " in instructions"
+        ratios = {PREFILL: off[0] / on[0], DECODE: sum(off[1:]) / sum(on[1:])}
+        told = ", ".join(f"{phase} {fewer(ratio)}" for phase, ratio in ratios.items())
+        text = f"instructions: {told}"
     else:
         return ""
-    text = ", ".join(f"{phase} {speedup:.1f}x" for phase, speedup in speedups.items()) + unit
-    row = speedups[PREFILL] > _ROW * speedups[DECODE] and speedups[DECODE] < _ROW
+    row = ratios[PREFILL] > _ROW * ratios[DECODE] and ratios[DECODE] < _ROW
     return f"{text}: one row does not fill a tile" if row else text
 
 

@@ -360,7 +360,7 @@ def test_the_headline_answers_first(page: Page, timed_report: Path) -> None:
         *("1", "failed", "2", "not", "checked"),
     ]
     tiles = page.evaluate("[...document.querySelectorAll('#answers dt')].map(e => e.innerText)")
-    assert tiles == ["SME2 used", "Gain", "Largest cost that is not matrix work"]
+    assert tiles == ["SME2 used", "Speedup", "Largest cost that is not matrix work"]
     answers = page.evaluate("document.getElementById('answers-list').innerText")
     assert "2 of 3 matrix operators" in answers
     assert "2.00x [1.97, 2.03]" in answers

@@ -110,4 +110,6 @@ def test_every_cpu_side_by_side(tmp_path: Path, sme2: Command) -> None:
     costs = [float(found[name]["Minst on"]) for name in ("strict", "strict:256", "strict:128")]
     assert costs == sorted(costs)
     assert len({row["Minst off"] for row in found.values()}) == 1
+    # The old key, for one version.
+    assert all(row["gain"] == row["instructions"] for row in rows)
     assert "give --device emulated as well" in sme2(*given, "--device", "linux", code=2).err

@@ -249,7 +249,7 @@
   }
 
   function speedupOverview(parent, cases) {
-    chart(parent, "Speedup by SME2", "Off over on, with its interval; 1 means no gain", amount(cases.length, "model"), () => ({
+    chart(parent, "Speedup by SME2", "Off over on, with its interval; 1 means no difference", amount(cases.length, "model"), () => ({
       height: 110 + 24 * cases.length,
       traces: [{
         type: "scatter", mode: "markers", y: cases.map((each) => plain(clipped(labelOf(each), 34))),
@@ -723,8 +723,8 @@
       { title: "% of work", number: true, value: (each) => each.cost?.by_work, show: (each) => percent(each.cost?.by_work) },
       { title: "Minst off", number: true, value: (each) => each.cost?.instructions.off, show: (each) => millions(each.cost?.instructions.off) },
       { title: "Minst on", number: true, value: (each) => each.cost?.instructions.on, show: (each) => millions(each.cost?.instructions.on) },
-      { title: "gain", number: true, value: (each) => each.cost && each.cost.instructions.on ? each.cost.instructions.off / each.cost.instructions.on : null,
-        show: (each) => factor(each.cost && each.cost.instructions.on ? each.cost.instructions.off / each.cost.instructions.on : null) },
+      { title: "instructions", number: true, value: (each) => each.cost && each.cost.instructions.on ? each.cost.instructions.off / each.cost.instructions.on : null,
+        show: (each) => each.fewer },
       { title: "most work", value: (each) => each.cost?.most?.[0], show: (each) => each.cost?.most ? `${each.cost.most[0]} ${together(percent(each.cost.most[1]))}` : "-" },
     ];
     // A column in which no model has anything to say is left out.

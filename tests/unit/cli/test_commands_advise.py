@@ -74,4 +74,4 @@ def test_a_single_row_on_sme2_is_to_be_measured(tmp_path: Path, sme2: Command) -
     printed = advice(sme2, "gru", tmp_path)
     assert "Some of them multiply a single row: measure those." in printed
     assert "matrix operators on SME2 with a single row: 9 operators, 18.1 % of" in printed
-    assert "XNNPACK#10719 measured packed SME2 kernels with one row as 1.4 to 3 times" in printed
+    assert "XNNPACK#10719 measured packed SME2 kernels with one row at 1.4 to 3 times" in printed

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_sme2.report.comment import metrics
+from pytest_sme2.report.comment import FORMATS, metrics
 from pytest_sme2.report.cost import (
     ENGINES,
     NEON,
@@ -26,13 +28,15 @@ from pytest_sme2.report.cost import (
     millions,
     tokens_per_second,
 )
-from pytest_sme2.report.html import Case, report_document
-from pytest_sme2.report.markdown import latency_lines
+from pytest_sme2.report.html import Case, embedded_json, report_document
+from pytest_sme2.report.markdown import latency_lines, run_report, step_summary
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.writing import write_case
-from pytest_sme2.results import Arm, CaseResult, Fingerprint, Topic
-from pytest_sme2.session.run_directory import read_record, write_record
+from pytest_sme2.results import Arm, CaseResult, Fingerprint, Outcome, Topic
+from pytest_sme2.session.run_directory import find_records, read_record, write_record
 from tests.support.records import changed, cost_of, toy_run
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -51,13 +55,46 @@ def test_the_terminal_shows_instructions_and_says_what_they_are(case: Case) -> N
     lines = run_lines([case[1]])
     operators = len(case[1].measured.profiles[Arm.ON].operators)
     assert lines[0].split()[:3] == ["case", "on", "SME2"]
-    assert "% of work Minst off Minst on  gain most work" in lines[0]
+    assert "% of work Minst off Minst on instructions most work" in lines[0]
     assert millions(operators * 3_000_000 + 500) in lines[1]
-    assert "3.00x" in lines[1]
+    assert "3.00x fewer" in lines[1]
     assert all(len(line) <= 80 for line in "\n".join(lines).splitlines())
     told = " ".join(" ".join(lines).split())
-    assert "it cannot see caches, memory bandwidth" in told
+    assert "not time: where phones were measured, SME2 cut the time 1.8 to 3.9 times" in told
     assert "latency" not in lines[0]
+
+
+_OF_TIME = re.compile(r"\b(gain\w*|speed-?ups?|faster|slower|as fast as)\b", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("sample", ["emulated", "failing"])
+def test_no_emulated_output_calls_a_count_a_speedup(sample: str, tmp_path: Path) -> None:
+    """Of real runs on the emulator, in every form. What was not measured keeps its name."""
+    copied = shutil.copytree(ROOT / "docs" / "sample" / sample, tmp_path / "out")
+    found = []
+    for folder in find_records(copied):
+        record = read_record(folder)
+        checks = [each for each in record.checks if each.verdict is not Outcome.NOT_MEASURED]
+        found.append((folder, replace(record, checks=tuple(checks))))
+    records, page = [record for _, record in found], report_document(found)
+    outputs = {
+        "terminal": "\n".join(run_lines(records, 1)),
+        "report.md": run_report(records),
+        "step summary": step_summary(records),
+        "page": embedded_json({**page, "cases": list(page["cases"])}),
+        **{name: write(records) for name, write in FORMATS.items()},
+    }
+    for folder, record in found:
+        write_record(folder, record)
+        write_case(folder, record)
+    for path in copied.rglob("*.*"):
+        if path.suffix in (".json", ".md", ".csv"):
+            outputs[str(path)] = path.read_text("utf-8")
+    assert "x fewer" in outputs["terminal"]
+    for name, text in outputs.items():
+        # No figure is under this key.
+        text = re.sub(r'"speedups?": ?(null|\{\})', "", text)
+        assert not _OF_TIME.search(text), (name, _OF_TIME.search(text))
 
 
 def test_what_a_token_costs_is_said_where_the_model_counts_tokens(case: Case) -> None:

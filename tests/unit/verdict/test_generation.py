@@ -79,7 +79,7 @@ def test_the_sentence_says_what_sme2_users_meet() -> None:
     assert sentence(timed()) == "prefill 4.1x, decode 0.9x: one row does not fill a tile"
     assert sentence(timed(2.0, 1.9)) == "prefill 2.0x, decode 1.9x"
     assert sentence(counted()) == (
-        "prefill 4.0x, decode 0.9x in instructions: one row does not fill a tile"
+        "instructions: prefill 4.00x fewer, decode 1.11x more: one row does not fill a tile"
     )
     assert sentence(Generated(16, 3, costs={Arm.OFF: costs(OFF)})) == ""
 
