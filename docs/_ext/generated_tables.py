@@ -41,24 +41,33 @@ def option_lines() -> Iterator[str]:
 
 def command_lines() -> Iterator[str]:
     """Each command of ``sme2`` with its arguments and its example."""
+    yield "### `sme2 help devices`"
+    yield ""
+    yield "What `run`, `threads`, `advise` and `doctor` take about devices, as far as it fits them."
+    yield ""
+    yield from _arguments(cli.devices_parser())
+    yield ""
     for name, summary in cli.COMMANDS.items():
-        parser = cli.fill_parser(argparse.ArgumentParser(), name)
+        parser = cli.fill_parser(argparse.ArgumentParser(), name, brief=True)
         yield f"### `sme2 {name}`"
         yield ""
         yield f"{summary[:1].upper()}{summary[1:]}."
         yield ""
-        yield "| argument | meaning |"
-        yield "| --- | --- |"
-        for action in parser._actions:
-            if isinstance(action, argparse._HelpAction):
-                continue
-            yield f"| {_code(_argument(action))} | {_cell(action.help or '')} |"
+        yield from _arguments(parser)
         example = (parser.epilog or "").removeprefix("example:\n").partition("\n\n")[0]
         yield ""
         yield "```bash"
         yield from (line.strip() for line in example.splitlines())
         yield "```"
         yield ""
+
+
+def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
+    yield "| argument | meaning |"
+    yield "| --- | --- |"
+    for action in parser._actions:
+        if not isinstance(action, argparse._HelpAction) and action.help != argparse.SUPPRESS:
+            yield f"| {_code(_argument(action))} | {_cell(action.help or '')} |"
 
 
 def _argument(action: argparse.Action) -> str:

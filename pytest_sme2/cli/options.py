@@ -25,6 +25,8 @@ Arguments = Mapping[str, str | tuple[str, Any] | dict[str, Any]]
 N is a number, ``{a,b}`` are choices, and what has no value is a switch. ``!`` must be given, ``?``
 may be left out, ``+`` is one or more, ``...`` may be repeated. A dictionary is argparse's own."""
 
+SAID_ONCE = (*DEVICE[1:], *RUNNERS, "cpu", "arms")
+"""About phones, runners and emulators: `sme2 help devices` lists them, for all commands."""
 PATHS = ("FILE", "DIR", "OUT", "RUN_DIR", "ETDUMP")
 FOLDERS: Arguments = {
     "--models-folder DIR...": "a folder of models' folders; may be repeated (default: models)"
@@ -57,13 +59,15 @@ def shared(*names: str, device: str = "auto", more: str = "") -> Arguments:
     return found
 
 
-def add_arguments(parser: argparse.ArgumentParser, table: Arguments) -> None:
-    group = parser.add_argument_group("the device")
+def add_arguments(
+    parser: argparse.ArgumentParser, table: Arguments, *, brief: bool = False
+) -> None:
+    """With ``brief`` what several commands share about devices is not in the help text."""
     for spec, about in table.items():
         name, _, value = spec.partition(" ")
         if isinstance(about, dict):
-            of = group if name.strip("-") in (*DEVICE, *RUNNERS) else parser
-            of.add_argument(name, **about)
+            hidden = brief and name.strip("-") in SAID_ONCE
+            parser.add_argument(name, **(about | {"help": argparse.SUPPRESS} if hidden else about))
             continue
         text, default = about if isinstance(about, tuple) else (about, None)
         how: dict[str, Any] = {"help": text, "default": default}
