@@ -22,7 +22,7 @@ from pytest_sme2.results import (
     Origin,
 )
 from pytest_sme2.system.files import write_text
-from pytest_sme2.system.reading import read_json
+from pytest_sme2.system.reading import json_value, read_bytes
 from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.program import read_program
 
@@ -37,22 +37,30 @@ def beside(etdump: Path, suffix: str) -> Path:
     return etdump.with_name(etdump.name.removesuffix(".etdump") + suffix)
 
 
-def _write(path: Path, values: Mapping[str, object]) -> None:
+def _text(values: Mapping[str, object]) -> str:
     text = json.dumps({"schema": SCHEMA, **values}, default=vars, separators=(",", ":"))
-    write_text(path, text + "\n")
+    return f"{text}\n"
 
 
 def _read(path: Path, error: type[Sme2Error], made: Callable[[Any], _Value]) -> _Value | None:
     """What ``made`` makes of the document; None where there is none."""
     if not path.is_file():
         return None
-    document = read_json(path, remedy=_REMEDY, error=error, finite=True)
+    data = read_bytes(path, remedy=_REMEDY, error=error)
     try:
-        if document["schema"] != SCHEMA:
-            raise ValueError(f"its schema is {document['schema']!r}, this version reads {SCHEMA}")
-        return made(document)
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as reason:
-        raise error(f"{path} cannot be used: {reason}. {_REMEDY}") from reason
+        found: _Value = _value(data, made)
+        return found
+    except (Sme2Error, ValueError, KeyError, TypeError, AttributeError, OverflowError) as reason:
+        raise error(f"{path} cannot be used: {reason} {_REMEDY}") from reason
+
+
+@functools.lru_cache(maxsize=4)
+def _value(data: bytes, made: Callable[[Any], _Value]) -> _Value:
+    """Both arms of a case have the same, which is asked for several times."""
+    document = json_value(data, "its text", remedy="", finite=True)
+    if document["schema"] != SCHEMA:
+        raise ValueError(f"its schema is {document['schema']!r}, this version reads {SCHEMA}.")
+    return made(document)
 
 
 def keep_shapes(
@@ -69,7 +77,7 @@ def keep_shapes(
         path.unlink(missing_ok=True)
         say(f"the shapes of operators stay unknown: {error}")
         return
-    _write(path, {"methods": methods})
+    write_text(path, _text({"methods": methods}))
 
 
 def kept_shapes(etdump: Path) -> tuple[MethodShapes, ...]:
@@ -100,11 +108,20 @@ def keep_origins(
     path.unlink(missing_ok=True)
     if etrecord is None:
         return
+    state = etrecord.stat() if etrecord.is_file() else None
+    facts = state and (state.st_mtime_ns, state.st_size, state.st_ino)
     try:
-        read = read_attribution(etrecord, method)
+        text = _origins_text(etrecord, method, facts, Path.cwd())
     except EtdumpError as error:
         say(f"where operators come from stays unknown: {error}")
         return
+    write_text(path, text)
+
+
+@functools.lru_cache(maxsize=1)
+def _origins_text(etrecord: Path, method: str, _facts: object, _here: Path) -> str:
+    """Both arms of a case have the same ETRecord."""
+    read = read_attribution(etrecord, method)
     # Thousands of operators share a few files.
     from_here = functools.cache(_from_here)
 
@@ -117,7 +134,7 @@ def keep_origins(
         row: [(name, moved(origin)) for name, origin in members]
         for row, members in read.nodes.items()
     }
-    _write(path, {**vars(read), "origins": origins, "nodes": nodes})
+    return _text({**vars(read), "origins": origins, "nodes": nodes})
 
 
 def _from_here(file: str) -> str:

@@ -33,7 +33,7 @@ from pytest_sme2.results import (
     PairedTiming,
     Profile,
 )
-from pytest_sme2.system.files import converter, decode, inside, unwritable, write_text
+from pytest_sme2.system.files import decode, encode, inside, unwritable, write_text
 from pytest_sme2.system.locks import open_lock_file
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.trace.etdump import read_etdump
@@ -67,10 +67,24 @@ class CaseRecord:
 
 
 def write_record(folder: Path, record: CaseRecord) -> None:
-    slim = replace(record, measured=replace(record.measured, profiles={}))
-    # On one line: it is written after each test, and laying it out takes six times as long.
-    text = json.dumps(converter().unstructure(slim), ensure_ascii=False, separators=(",", ":"))
-    write_text(folder / METRICS, f"{text}\n")
+    about = {name: encode(value) for name, value in vars(record).items() if name != "measured"}
+    # On one line: laying it out takes six times as long.
+    text = json.dumps(about, ensure_ascii=False, separators=(",", ":"))
+    write_text(folder / METRICS, f'{text[:-1]},"measured":{_written(record.measured)}}}\n')
+
+
+_last_written: list[tuple[CaseResult, str]] = []
+
+
+def _written(measured: CaseResult) -> str:
+    """The JSON of it. A case's record is written after each of its tests, which measure once."""
+    for known, text in _last_written:
+        if known is measured:
+            return text
+    slim = encode(replace(measured, profiles={}))
+    text = json.dumps(slim, ensure_ascii=False, separators=(",", ":"))
+    _last_written[:] = [(measured, text)]
+    return text
 
 
 def read_profile(

@@ -222,7 +222,16 @@ def converter(*, names_fields: bool = True) -> Any:
     made = cattrs_library().preconf.json.make_converter(detailed_validation=names_fields)
     for kind, accepted in ((str, str), (bool, bool), (int, int), (float, (int, float))):
         made.register_structure_hook(kind, functools.partial(_plain, accepted=accepted))
+    if not names_fields:
+        # Most of a document are long rows of whole numbers.
+        made.register_structure_hook_func(lambda kind: kind == tuple[int, ...], _whole_numbers)
     return made
+
+
+def _whole_numbers(value: Any, _: Any) -> tuple[int, ...]:
+    if not isinstance(value, list | tuple) or not {*map(type, value)} <= {int}:
+        raise ValueError(f"{value!r} is not a list of whole numbers")
+    return tuple(value)
 
 
 def _plain(value: Any, kind: Any, *, accepted: Any) -> Any:
