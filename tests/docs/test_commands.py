@@ -65,6 +65,8 @@ def sme2_problem(words: list[str], *, whole: bool) -> str | None:
     if len(words) == 1 or words[1].startswith("-") or words[1] == "COMMAND":
         return None
     name, arguments = words[1], words[2:]
+    if name == "help":
+        return None if words[2:] in ([], ["devices"]) else f"sme2 help does not know {words[2:]}"
     if " ".join(words[1:3]) in cli.COMMANDS:
         name, arguments = " ".join(words[1:3]), words[3:]
     if name not in cli.COMMANDS:
