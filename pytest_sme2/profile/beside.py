@@ -21,7 +21,7 @@ from pytest_sme2.results import (
     OperatorShapes,
     Origin,
 )
-from pytest_sme2.system.files import write_text
+from pytest_sme2.system.files import file_state, write_text
 from pytest_sme2.system.reading import json_value, read_bytes
 from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.program import read_program
@@ -51,7 +51,7 @@ def _read(path: Path, error: type[Sme2Error], made: Callable[[Any], _Value]) -> 
         found: _Value = _value(data, made)
         return found
     except (Sme2Error, ValueError, KeyError, TypeError, AttributeError, OverflowError) as reason:
-        raise error(f"{path} cannot be used: {reason} {_REMEDY}") from reason
+        raise error(f"{path} cannot be used: {str(reason).rstrip(' .')}. {_REMEDY}") from reason
 
 
 @functools.lru_cache(maxsize=4)
@@ -59,7 +59,7 @@ def _value(data: bytes, made: Callable[[Any], _Value]) -> _Value:
     """Both arms of a case have the same, which is asked for several times."""
     document = json_value(data, "its text", remedy="", finite=True)
     if document["schema"] != SCHEMA:
-        raise ValueError(f"its schema is {document['schema']!r}, this version reads {SCHEMA}.")
+        raise ValueError(f"its schema is {document['schema']!r}, this version reads {SCHEMA}")
     return made(document)
 
 
@@ -108,10 +108,8 @@ def keep_origins(
     path.unlink(missing_ok=True)
     if etrecord is None:
         return
-    state = etrecord.stat() if etrecord.is_file() else None
-    facts = state and (state.st_mtime_ns, state.st_size, state.st_ino)
     try:
-        text = _origins_text(etrecord, method, facts, Path.cwd())
+        text = _origins_text(etrecord, method, file_state(etrecord), Path.cwd())
     except EtdumpError as error:
         say(f"where operators come from stays unknown: {error}")
         return
@@ -119,7 +117,7 @@ def keep_origins(
 
 
 @functools.lru_cache(maxsize=1)
-def _origins_text(etrecord: Path, method: str, _facts: object, _here: Path) -> str:
+def _origins_text(etrecord: Path, method: str, _state: object, _here: Path) -> str:
     """Both arms of a case have the same ETRecord."""
     read = read_attribution(etrecord, method)
     # Thousands of operators share a few files.

@@ -27,7 +27,7 @@ from pytest_sme2.report.text import (
     table,
     times,
 )
-from pytest_sme2.report.versus_baseline import summary
+from pytest_sme2.report.versus_baseline import outcome_of, summary
 from pytest_sme2.results import (
     SHOWN,
     Arm,
@@ -44,16 +44,33 @@ from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.generation import figure_lines, sentence
 from pytest_sme2.verdict.judging import FAILING, WARNING
 
+REPORT = "report.md"
+"""Its name in a run directory, and in each case's folder."""
+MOST_CASES = 50
+"""So many are told in full in one report: of more, nobody reads them, and no comment takes them."""
+
 
 def run_report(records: Sequence[CaseRecord], runs: Sequence[str] = ()) -> str:
-    """The overview, what follows, every case in full; ``runs`` names the run of each of several."""
+    """The overview, what follows, every case in full; ``runs`` names the run of each of several.
+
+    Of many cases only those are in full that failed or warned.
+    """
     # The same case of several runs stands together.
     first = {record.id: place for place, record in reversed([*enumerate(records)])}
     names = runs or [""] * len(records)
     ordered = sorted(zip(records, names, strict=True), key=lambda entry: first[entry[0].id])
     lines = ["# SME2 performance report", "", *_overview(ordered)]
-    lines += _sections("##", {"Recommendations": _recommendations(records)})
-    for record, name in ordered:
+    advice = list(_recommendations(records))
+    told = ordered
+    if len(records) > MOST_CASES:
+        told = [entry for entry in ordered if outcome_of(entry[0].checks) in (*FAILING, *WARNING)]
+        told = told[:MOST_CASES]
+        left = len(advice) - MOST_CASES
+        advice = [*advice[:MOST_CASES], *[f"- and {count(left, 'line')} more."] * (left > 0)]
+        rest = count(len(records) - len(told), "other case")
+        lines += ["", f"The {rest} are in full in the {REPORT} of their own folders."]
+    lines += _sections("##", {"Recommendations": advice})
+    for record, name in told:
         lines += ["", *case_lines(record, "##", where=name)]
     return document(lines)
 

@@ -18,7 +18,13 @@ from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.report.cost import cost_summary, cost_tables
 from pytest_sme2.report.csv_files import csv_text, write_experiment, write_summary
 from pytest_sme2.report.findings import run_findings
-from pytest_sme2.report.markdown import case_report, pipeline_markdown, run_report, step_summary
+from pytest_sme2.report.markdown import (
+    REPORT,
+    case_report,
+    pipeline_markdown,
+    run_report,
+    step_summary,
+)
 from pytest_sme2.report.perfetto import Track, trace_document
 from pytest_sme2.report.versus_baseline import outcome_of
 from pytest_sme2.results import AS_EXPORTED, SHOWN
@@ -30,7 +36,6 @@ from pytest_sme2.system.files import encode, file_sha256, safe_name, write_json,
 from pytest_sme2.system.reading import read_members
 from pytest_sme2.trace.etdump import read_etdump
 
-REPORT = "report.md"
 TRACE = "trace.json"
 PIPELINE_SCHEMA = 1
 MANIFEST_SCHEMA = 1

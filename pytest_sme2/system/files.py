@@ -41,6 +41,15 @@ def file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def file_state(path: Path) -> tuple[int, ...]:
+    """What changes when a file does; nothing where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return (status.st_mtime_ns, status.st_size, status.st_ino)
+
+
 def total_bytes(path: Path) -> int:
     """The size of a file, or of all files of a folder; what cannot be looked at has none."""
     if path.is_dir():

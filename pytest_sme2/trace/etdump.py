@@ -7,6 +7,7 @@ gathered across all runs at once. What the numbers mean is said at ``results.Col
 
 from __future__ import annotations
 
+import functools
 import operator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from pytest_sme2.errors import EtdumpError
 from pytest_sme2.results import Columns
+from pytest_sme2.system.files import file_state
 from pytest_sme2.trace.flatbuffer import Buffer, Positions, Tables
 
 Rows = NDArray[np.int64]
@@ -226,6 +228,18 @@ def read_etdump(source: Path | bytes) -> Columns:
 
     Raises EtdumpError, saying what is wrong and where, for anything that is not a whole ETDump.
     """
+    if isinstance(source, Path):
+        # A report asks for the same one for its profile, its tables and its timeline.
+        return _last_read(source, file_state(source))
+    return _columns(source)
+
+
+@functools.lru_cache(maxsize=2)
+def _last_read(path: Path, _state: object) -> Columns:
+    return _columns(path)
+
+
+def _columns(source: Path | bytes) -> Columns:
     buffer, root = _open(source)
     runs = _runs(buffer, root)
     block_names = tuple(buffer.texts(runs.reference(_RUN_NAME), "a run's name"))

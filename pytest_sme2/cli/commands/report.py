@@ -13,8 +13,8 @@ from pytest_sme2.cli.options import RULES, Arguments, show
 from pytest_sme2.errors import StorageError, UsageError
 from pytest_sme2.profile.categories import Rule, parse_rules
 from pytest_sme2.report.comment import FORMATS
-from pytest_sme2.report.markdown import run_report
-from pytest_sme2.report.writing import REPORT, write_case
+from pytest_sme2.report.markdown import REPORT, run_report
+from pytest_sme2.report.writing import write_case
 from pytest_sme2.session.run_directory import METRICS, CaseRecord, find_records, read_record
 from pytest_sme2.session.settings import parse_report
 from pytest_sme2.system.files import write_text

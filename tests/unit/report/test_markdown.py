@@ -32,6 +32,23 @@ def test_an_emulated_run_reads_like_this(tmp_path: Path) -> None:
     assert "Latency" not in text
 
 
+def test_of_many_cases_those_are_in_full_that_failed(tmp_path: Path) -> None:
+    record = read_record(toy_run(tmp_path)[0])
+    good, bad = Check("cost", Outcome.PASS, "As before."), Check("cost", Outcome.REGRESSED, "More.")
+    records = [
+        replace(record, id=f"toy{number}-fp16", checks=(bad if number % 60 == 7 else good,))
+        for number in range(300)
+    ]
+    headings = [line for line in run_report(records[:50]).splitlines() if line.startswith("## `")]
+    assert len(headings) == 50
+    text = run_report(records)
+    told = [line for line in text.splitlines() if line.startswith("## `")]
+    assert told == [f"## `toy{number}-fp16`" for number in range(7, 300, 60)]
+    assert "The 295 other cases are in full in the report.md of their own folders." in text
+    assert all(f"| `{record.id}` |" in text for record in records)
+    assert len(text) < 100_000
+
+
 def test_a_pipeline_summary_reads_like_this(tmp_path: Path) -> None:
     check_golden("pipeline_summary.md", pipeline_markdown(read_record(toy_run(tmp_path)[0])))
 
