@@ -12,7 +12,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -49,6 +49,7 @@ from pytest_sme2.system.processes import end_descendants, end_group, tie, untie
 
 TIMEOUT_SECONDS = 3600.0
 _HEARTBEAT_SECONDS = 10.0
+_MOST_NAMED = 3
 
 # Our own files that decide the content of an artifact.
 _CODE = (
@@ -197,14 +198,17 @@ class _Export:
 
     def _meta(self, answer: Mapping[str, Any]) -> dict[str, Any]:
         around = model_folder(self.entry)
-        imported = {
-            os.path.relpath(name, around) if self.entry.folder else name: file_sha256(Path(name))
-            for name in answer["files"]
+        read = {
+            os.path.relpath(name, around) if self.entry.folder else name: content
+            for name, content in answer["files"].items()
+            # It is part of the key.
+            if name != str(self.weights)
         }
         if self.weights is None:
-            weights = f"random (seed {self.seed})"
+            used = [(Path(name).name, answer["files"][name]) for name in answer["weights"]]
+            weights = _weights(used) or f"random (seed {self.seed})"
         else:
-            weights = f"{self.weights.name} (sha256 {weights_hash(self.weights)[:12]})"
+            weights = _weights([(self.weights.name, weights_hash(self.weights))])
         return {
             "schema": SCHEMA,
             "model": self.entry.name,
@@ -217,7 +221,7 @@ class _Export:
             "versions": package_versions(),
             "key": self.key,
             "source": source_hashes(self.entry),
-            "dependencies": {"files": imported, "packages": answer["packages"]},
+            "dependencies": {"files": read, "packages": answer["packages"]},
             "files": {
                 file.name: {"bytes": file.stat().st_size, "sha256": file_sha256(file)}
                 for file in sorted(self.folder.iterdir())
@@ -328,6 +332,15 @@ class _Export:
         kept.parent.mkdir(exist_ok=True)
         shutil.copyfile(self.log, kept)
         return kept
+
+
+def _weights(files: Sequence[tuple[str, str]]) -> str:
+    """The names and hashes of the files that weights were read from; empty if there are none."""
+    named = [f"{name} (sha256 {digest[:12]})" for name, digest in files]
+    if len(named) <= _MOST_NAMED:
+        return ", ".join(named)
+    whole = hashlib.sha256("\0".join(named).encode(errors="surrogateescape")).hexdigest()
+    return f"{len(named)} files, the first is {files[0][0]} (sha256 of all {whole[:12]})"
 
 
 def _message(line: bytes) -> dict[str, Any]:

@@ -1,19 +1,25 @@
-"""What an export imports: the tools that every one needs, and what counts as the model's."""
+"""What an export imports and reads: the tools that every one needs, and what is the model's."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.metadata
+import importlib.util
+import os
+import stat
 import sys
 import sysconfig
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from pytest_sme2.export.explain import causes
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, missing_extra
+from pytest_sme2.export.store import content_of
 
 # Beside torch: for any variant, so that a process that forks has them all.
 _TOOLS = (
@@ -44,32 +50,151 @@ def installed_packages() -> Mapping[str, list[str]]:
     return importlib.metadata.packages_distributions()
 
 
-def dependencies(
-    modules: list[ModuleType], own: tuple[Path, ...]
-) -> tuple[list[str], dict[str, str]]:
-    """The user's files and the installed packages that the model imported.
-
-    They change the program as much as the model's own folder does, so the cache checks them.
-    """
-    standard = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")]
-    owned = {file.resolve() for file in own}
-    files: set[str] = set()
+def packages_of(modules: list[ModuleType]) -> dict[str, str]:
+    """The version of each installed package that the model imported."""
     packages: dict[str, str] = {}
     for module in modules:
         origin = getattr(module, "__file__", None)
-        if not origin or not Path(origin).is_file():
+        if not origin or not _INSTALLED & set(Path(origin).parts):
             continue
-        file = Path(origin).resolve()
-        if {"site-packages", "dist-packages"} & set(file.parts):
-            top = module.__name__.partition(".")[0]
-            if top in EXTRA_OF_PACKAGE:
-                continue
-            for distribution in installed_packages().get(top, ()):
-                if distribution not in packages:
-                    packages[distribution] = importlib.metadata.version(distribution)
-        elif file not in owned and not any(file.is_relative_to(folder) for folder in standard):
-            files.add(str(file))
-    return sorted(files), dict(sorted(packages.items()))
+        top = module.__name__.partition(".")[0]
+        if top in EXTRA_OF_PACKAGE:
+            continue
+        for distribution in installed_packages().get(top, ()):
+            if distribution not in packages:
+                packages[distribution] = importlib.metadata.version(distribution)
+    return dict(sorted(packages.items()))
+
+
+_INSTALLED = {"site-packages", "dist-packages"}
+# What the machine says of itself.
+_NO_FILES = ("/proc/", "/sys/", "/dev/", "/run/")
+
+
+class Reads:
+    """What this process opens, lists, and looks for in vain while it exports a model.
+
+    What belongs to the interpreter and the packages is left out: versions tell it. So are files
+    that the process has written itself.
+    """
+
+    def __init__(self, apart: Iterable[Path]) -> None:
+        own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+        own += [str(Path(__file__).parent.parent / name) for name in ("export", "system")]
+        own += map(str, apart)
+        both = {str(place) for folder in map(Path, own) for place in (folder, folder.resolve())}
+        of_torch = f"{tempfile.gettempdir()}/torchinductor_"
+        self._apart = (*_NO_FILES, of_torch, *(f"{folder}/" for folder in both))
+        self._states: dict[str, tuple[int, ...] | None] = {}
+        self._written: set[str] = set()
+        self.listening = True
+        sys.addaudithook(self._hear)
+        for module, path in _COMPILED_READERS:
+            with contextlib.suppress(ModuleNotFoundError):
+                *parents, name = path.split(".")
+                owner = functools.reduce(getattr, parents, importlib.import_module(module))
+                reader = self._audited(getattr(owner, name))
+                static = parents and name != "__init__"
+                setattr(owner, name, staticmethod(reader) if static else reader)
+        os.stat = self._look
+
+    def found(self) -> dict[str, str]:
+        """What each path held, as ``content_of`` says it; listens no longer."""
+        self.listening = False
+        os.stat = _STAT
+        now = {path: _state(path) for path in self._states}
+        return {
+            path: content_of(Path(path)) if now[path] == before else "changed while it was read"
+            for path, before in sorted(self._states.items())
+            # What is gone by now was temporary.
+            if before is None or now[path] is not None
+        }
+
+    def data(self) -> list[str]:
+        """The files opened so far that may hold weights, the first one first."""
+        return [
+            path
+            for path, state in self._states.items()
+            if state is not None and stat.S_ISREG(state[0]) and Path(path).suffix not in _TEXT
+        ]
+
+    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in _EVENTS or not self.listening:
+            return
+        path, flags = arguments[0], arguments[-1] if event == "open" else os.O_RDONLY
+        if event == "import":
+            path = arguments[1]  # of a compiled module
+        elif event in _LISTINGS:
+            # What finds modules and packages looks through all folders of the path.
+            caller = sys._getframe(1).f_code.co_filename
+            if "importlib" in caller or "pkgutil" in caller:
+                return
+            path = "." if path is None else path
+        self._note(path, flags)
+
+    def _note(self, name: Any, flags: int = os.O_RDONLY) -> None:
+        if not isinstance(name, str | bytes | os.PathLike):
+            return
+        where = Path(os.fsdecode(name)).absolute()
+        # Not resolved otherwise: where a link leads is what may change.
+        path = str(where.resolve() if ".." in where.parts else where)
+        if path.startswith(self._apart) or _INSTALLED & set(where.parts):
+            return
+        if "__pycache__" in where.parts:
+            try:
+                path = importlib.util.source_from_cache(path)
+            except ValueError:
+                return
+        if flags & (os.O_TRUNC | os.O_EXCL) or flags & os.O_ACCMODE == os.O_WRONLY:
+            self._written.add(path)
+        if path not in self._written:
+            self._states.setdefault(path, _state(path))
+
+    def _look(self, path: Any, *rest: Any, **options: Any) -> os.stat_result:
+        """As ``os.stat``; what a model looks for and does not find may be there next time."""
+        try:
+            return _STAT(path, *rest, **options)
+        except FileNotFoundError:
+            # A traceback looks for the sources of code that was made in memory.
+            if self.listening and "<" not in str(path) and not options.get("dir_fd"):
+                self._note(path)
+            raise
+
+    def _audited(self, reader: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(reader)
+        def read(*given: Any, **named: Any) -> Any:
+            for value in (*given, *(named.get(name) for name in _PATH_NAMES)):
+                if self.listening and isinstance(value, str | os.PathLike):
+                    self._note(value)
+                    break
+            return reader(*given, **named)
+
+        return read
+
+
+_STAT = os.stat
+_LISTINGS = frozenset(("os.listdir", "os.scandir"))
+_EVENTS = _LISTINGS | {"open", "ctypes.dlopen", "import"}
+# What reads files in compiled code, which raises no event. torch.load and NumPy open them before.
+_COMPILED_READERS = (
+    *(("torch", "from_file"), ("torch.jit", "load"), ("torch", "UntypedStorage.from_file")),
+    *(("torch.package", "PackageImporter.__init__"), ("safetensors", "safe_open")),
+    *(("safetensors.torch", "safe_open"),),
+)
+_PATH_NAMES = ("filename", "f", "file_or_buffer")
+# Such files say how a network is built, or describe it.
+_TEXT = frozenset(
+    ("", ".py", ".json", ".toml", ".yaml", ".yml", ".txt", ".md", ".ini", ".cfg", ".csv", ".so")
+)
+
+
+def _state(path: str) -> tuple[int, ...] | None:
+    """By which one sees that a file was replaced or written; None if there is none."""
+    try:
+        found = _STAT(path)
+    except (OSError, ValueError):
+        return None
+    return (found.st_mode, found.st_size, found.st_mtime_ns, found.st_ino)
 
 
 def import_or_name_extra(name: str, purpose: str) -> Any:

@@ -28,11 +28,12 @@ from pytest_sme2.export.explain import (
     target_name,
 )
 from pytest_sme2.export.imports import (
-    dependencies,
+    Reads,
     import_or_name_extra,
     import_tools,
     import_torchvision,
     misses_operators,
+    packages_of,
 )
 from pytest_sme2.export.quantize import IN_THE_GRAPH, quantize, quantize_weights
 from pytest_sme2.export.quicker import lower_quicker
@@ -137,7 +138,10 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     progress.enter("loading the model")
     progress.own_files = request.entry.source_files()
     name = request.entry.name
-    model, network, (arguments, keywords, earlier, said), bfloat16 = _load(request, torch)
+    reads = Reads([request.folder])
+    model, network, (arguments, keywords, earlier, said), bfloat16, weights = _load(
+        request, torch, reads
+    )
     inputs = _leaves((arguments, keywords), torch, "input", name)
     steps = [_leaves((step, keywords), torch, "input", name) for step in earlier]
     check_alike([*steps, inputs], name)
@@ -149,6 +153,7 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
         answer = last_answer(network, earlier, arguments, keywords)
         last = None if said is None else last_step(network, said, name, arguments, prefill)
     outputs = _leaves(answer, torch, "output", name)
+    files = reads.found()
 
     if request.variant.precision == "int4":
         progress.enter("quantizing the linear layers' weights to 4 bits")
@@ -205,7 +210,6 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     write_tensors(request.folder, "reference", [outputs], torch)
     if said is not None:
         write_generation(request.folder, said, _leaves(last, torch, "output", name), torch)
-    files, packages = dependencies(loaded, progress.own_files)
     described = {
         "inputs": [tensor_spec(tensor) for tensor in inputs],
         "outputs": [tensor_spec(tensor) for tensor in outputs],
@@ -215,7 +219,13 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
         "operators": operators,
         "passes": [type(one).__name__ for one in passes],
     }
-    return {"described": described, "bfloat16": bfloat16, "files": files, "packages": packages}
+    return {
+        "described": described,
+        "bfloat16": bfloat16,
+        "files": files,
+        "weights": weights,
+        "packages": packages_of(loaded),
+    }
 
 
 def _recommended_passes() -> list[Any]:
@@ -245,8 +255,12 @@ def _capture(
     return fold_constants(program) if FOLDED.intersection(rewrites) else program
 
 
-def _load(request: LoweringRequest, torch: Any) -> tuple[Model, Any, _Inputs, bool]:
-    """The model, its network in the variant's dtype, its inputs, and whether weights were bf16."""
+def _load(
+    request: LoweringRequest, torch: Any, reads: Reads
+) -> tuple[Model, Any, _Inputs, bool, list[str]]:
+    """The model, its network in the variant's dtype, its inputs, whether weights were bf16, and
+    the files that they may be from.
+    """
     entry = request.entry
     if entry.folder is not None:
         sys.path.insert(0, str(entry.folder))
@@ -254,6 +268,7 @@ def _load(request: LoweringRequest, torch: Any) -> tuple[Model, Any, _Inputs, bo
         _prepare_examples(torch)
     with _blame_model(entry):
         model, network = _build(request, torch)
+    weights = reads.data()
     if not isinstance(network, torch.nn.Module):
         raise ModelError(
             f"Model {entry.name!r}: get_eager_model() returned a {type(network).__name__}. "
@@ -284,7 +299,7 @@ def _load(request: LoweringRequest, torch: Any) -> tuple[Model, Any, _Inputs, bo
             settle_batch_norms(network, *arguments, **keywords)
     if request.variant.precision == "fp16":
         network, inputs = _in(torch.float16, network, inputs, torch)
-    return model, network, inputs, bfloat16
+    return model, network, inputs, bfloat16, weights
 
 
 def _in(dtype: Any, network: Any, inputs: _Inputs, torch: Any) -> tuple[Any, _Inputs]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -24,10 +25,10 @@ _EXPORT_AGAIN = "Export the model again."
 
 @dataclass(frozen=True)
 class Dependencies:
-    """What the model imported from outside its folder."""
+    """What the model read, and the packages that it imported."""
 
     files: dict[str, str]
-    """SHA-256 by path from the model's folder: a clone may lie anywhere."""
+    """``content_of`` by path from the model's folder: a clone may lie anywhere."""
     packages: dict[str, str]
     """Version by name."""
 
@@ -87,14 +88,27 @@ def package_versions() -> dict[str, str]:
 
 
 def is_current(dependencies: Dependencies, entry: ModelEntry) -> bool:
-    """Whether the model's imports from outside its folder are unchanged."""
+    """Whether all that the model read and imported is unchanged."""
     try:
         return all(
-            file_sha256(model_folder(entry) / name) == digest
-            for name, digest in dependencies.files.items()
+            content_of(model_folder(entry) / name) == known
+            for name, known in dependencies.files.items()
         ) and all(version(name) == known for name, known in dependencies.packages.items())
-    except (OSError, PackageNotFoundError):
+    except PackageNotFoundError:
         return False
+
+
+def content_of(path: Path) -> str:
+    """What an export finds at a path: the hash of a file, or of the names in a folder."""
+    try:
+        if path.is_dir():
+            names = sorted(inner.name for inner in path.iterdir() if inner.name != "__pycache__")
+            text = "\0".join(names).encode(errors="surrogateescape")
+            return f"folder {hashlib.sha256(text).hexdigest()}"
+        # To read a pipe could take for ever.
+        return file_sha256(path) if path.is_file() else "missing"
+    except (OSError, ValueError) as error:
+        return f"unreadable: {type(error).__name__}"
 
 
 def read_meta(folder: Path) -> Meta:

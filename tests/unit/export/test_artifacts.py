@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import importlib.util
 import json
 import os
@@ -29,7 +30,7 @@ from pytest_sme2.errors import ExportError, ModelError, StorageError, UsageError
 from pytest_sme2.export.artifacts import cache_key, export_model, is_exported
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.registry import ModelEntry
-from pytest_sme2.export.store import load_artifact
+from pytest_sme2.export.store import is_current, load_artifact, read_meta
 from pytest_sme2.export.variant import Variant, parse_variant
 from pytest_sme2.results import Artifact, TensorSpec
 from pytest_sme2.system.cache import mark_cache
@@ -208,6 +209,17 @@ def test_a_second_export_imports_no_torch() -> None:
     assert seen.stdout.splitlines()[-1] == "set()"
 
 
+def is_cached(entry: ModelEntry, cache: Path) -> bool:
+    """Whether the cache has it: a miss cannot be made in no time."""
+    try:
+        export_model(entry, FP32, cache=cache, timeout_seconds=0.01)
+    except ExportError as error:
+        if "took more than" not in str(error):
+            raise
+        return False
+    return True
+
+
 class Tiny:
     """The tiny model, exported once by two processes at the same time."""
 
@@ -234,14 +246,7 @@ class Tiny:
         return sorted((self.cache / "exports").glob("*_xnnpack_*"))
 
     def is_cached(self) -> bool:
-        """Whether the cache has it: a miss cannot be made in no time."""
-        try:
-            export_model(self.entry, FP32, cache=self.cache, timeout_seconds=0.01)
-        except ExportError as error:
-            if "took more than" not in str(error):
-                raise
-            return False
-        return True
+        return is_cached(self.entry, self.cache)
 
 
 @pytest.fixture(scope="module")
@@ -365,6 +370,96 @@ def test_a_changed_import_from_elsewhere_makes_a_new_artifact(tiny: Tiny) -> Non
     finally:
         tiny.helper.write_text(before)
     assert tiny.is_cached()
+
+
+READER = """
+import glob, numpy, os, pathlib, torch
+import safetensors.torch
+from pytest_sme2 import register_model
+
+HERE = pathlib.Path(__file__).parent
+NEAR = HERE.parents[1] / "weights"
+
+@register_model("reader")
+class Model:
+    def get_eager_model(self):
+        net = torch.nn.Linear(4, 4)
+        state = torch.load(NEAR / "net.pt", weights_only=True, mmap=True)
+        state["bias"] = safetensors.torch.load_file(NEAR / "bias.safetensors")["bias"]
+        state["bias"] += torch.jit.load(NEAR / "scripted.pt")(torch.zeros(4))
+        state["bias"] += torch.from_file(str(NEAR / "raw.bin"), size=4)
+        state["bias"] += float((HERE / ".hidden").read_text())
+        state["bias"] += float((HERE / "near/a").read_text())
+        state["bias"] += len(glob.glob(str(NEAR / "*.part")))
+        if (NEAR / "more.pt").exists():
+            state = torch.load(NEAR / "more.pt")
+        (pathlib.Path.cwd() / "scratch").write_text("is not read")
+        net.load_state_dict(state)
+        return net
+
+    def get_example_inputs(self):
+        return (torch.from_numpy(numpy.load(NEAR / "input.npy")),)
+"""
+
+
+def test_whatever_the_model_reads_is_part_of_its_key(
+    tmp_path: Path, differences: Differences
+) -> None:
+    """By all ways that do not tell Python, too; a link, a hidden file, names in a folder."""
+    import safetensors.torch
+    import torch
+
+    near, elsewhere = tmp_path / "weights", tmp_path / "elsewhere"
+    entry = write_model(tmp_path / "models" / "reader", READER)
+    near.mkdir()
+    elsewhere.mkdir()
+    here = tmp_path / "models" / "reader"
+    (here / "near").symlink_to(elsewhere)
+    weights = near / "net.pt"
+    torch.save({"weight": torch.ones(4, 4), "bias": torch.zeros(4)}, weights)
+    safetensors.torch.save_file({"bias": torch.ones(4)}, near / "bias.safetensors")
+    torch.jit.trace(torch.nn.ReLU(), torch.zeros(4)).save(str(near / "scripted.pt"))
+    numpy.ones(4, "float32").tofile(near / "raw.bin")
+    numpy.save(near / "input.npy", numpy.ones((1, 4), "float32"))
+    for file in (here / ".hidden", elsewhere / "a"):
+        file.write_text("1")
+    cache = tmp_path / "cache"
+    made = export_model(entry, FP32, cache=cache)
+
+    dependencies = read_meta(made.folder).dependencies
+    current = functools.partial(is_current, dependencies, entry)
+    assert made.weights.startswith("4 files, the first is net.pt (sha256 of all ")
+    read = dependencies.files
+    assert read["../../weights/net.pt"] == hashlib.sha256(weights.read_bytes()).hexdigest()
+    assert read["../../weights/more.pt"] == "missing"
+    assert {name.rpartition("/")[2] for name in read} == {
+        *("model.py", "net.pt", "bias.safetensors", "scripted.pt", "raw.bin", "input.npy"),
+        *(".hidden", "a", "weights", "more.pt"),
+    }
+    assert is_cached(entry, cache)
+    files = [*near.iterdir(), here / ".hidden", elsewhere / "a"]
+    for file in files:
+        kept = file.read_bytes()
+        for changed in (bytes(len(kept)), b"\xff" * len(kept), None):
+            file.unlink()
+            if changed is not None:
+                file.write_bytes(changed)
+            assert not current(), file
+            file.write_bytes(kept)
+            assert current(), file
+    for new in (near / "more.pt", near / "new.part"):
+        new.write_bytes(b"")
+        assert not current(), new
+        new.unlink()
+    (here / "near").unlink()
+    (here / "near").symlink_to(near)
+    (near / "a").write_text("2")
+    assert not current()
+    torch.save({"weight": torch.full((4, 4), torch.nan), "bias": torch.zeros(4)}, weights)
+    assert not is_cached(entry, cache)
+    weights.unlink()
+    with pytest.raises(ModelError, match=r"FileNotFoundError.*weights/net\.pt.*model\.py:13"):
+        export_model(entry, FP32, cache=cache)
 
 
 @pytest.fixture
