@@ -24,7 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from pytest_benchmark.utils import PercentageRegressionCheck
 
 from benchmarks.detection_programs import layers_artifact
 from benchmarks.harness import Claim, append_record, finish, parser_of, read_records
-from pytest_sme2.results import Arm, Outcome, PairedTiming, Run, RunRequest
+from pytest_sme2.results import Arm, Outcome, PairedTiming, RunRequest
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.device import choose_target
 from pytest_sme2.session.settings import Settings
@@ -74,27 +74,10 @@ MOST_ALARMS, MOST_INCONCLUSIVE = 0.01, 0.05
 LEAST_CAUGHT_3, LEAST_CAUGHT_5 = 0.80, 0.95
 
 
-@dataclass
-class Recorder:
-    """Keeps every sample of the processes that count."""
-
-    processes: list[dict[str, Any]] = field(default_factory=list)
-    calls: int = 0
-
-    def keep(self, arm: str, run: Run) -> None:
-        self.calls += 1
-        if self.calls > 2:  # the pilot's two processes do not count
-            pair = (self.calls - 3) // 2
-            self.processes.append(
-                {"pair": pair, "arm": arm, "wall_ns": run.wall_ns, "cpu_ns": run.cpu_ns}
-            )
-
-
 def record(target: Target, make_job: Callable[[str], Job], plan: SamplingPlan) -> dict[str, Any]:
     """One verdict and its raw samples."""
-    recorder = Recorder()
     jobs = {label: make_job(label) for label in ("A", "B")}
-    starter = starter_on(target, jobs, keep=recorder.keep)
+    starter = starter_on(target, jobs)
     measurement: PairedTiming = measure_pairs(starter, "A", "B", plan)
     decision = measurement.decision
     return {
@@ -108,7 +91,12 @@ def record(target: Target, make_job: Callable[[str], Job], plan: SamplingPlan) -
         "turn": measurement.turn.runs if measurement.turn else None,
         "kept": [pair.index for pair in measurement.pairs],
         "dropped": {entry.pair.index: entry.reason for entry in measurement.dropped},
-        "processes": recorder.processes,
+        "processes": [
+            {"pair": pair, "arm": arm, "wall_ns": run.wall_ns, "cpu_ns": run.cpu_ns}
+            # The pilot's two processes do not count.
+            for pair, both in enumerate(zip(*(starter.runs[arm][1:] for arm in jobs), strict=True))
+            for arm, run in zip(jobs, both, strict=True)
+        ],
     }
 
 

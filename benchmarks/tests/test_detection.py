@@ -25,6 +25,8 @@ def detection():
 class PretendedTarget(Machine):
     """Runs what the folder's name says."""
 
+    waited_seconds = 0.0
+
     def make_job(self, label):
         nobody: Any = SimpleNamespace(takes_turns=True)
         return Job(nobody, RunRequest(ARTIFACT, Arm.OFF), Path(label))

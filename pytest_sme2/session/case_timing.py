@@ -64,7 +64,7 @@ def measure_case(
     # A phone's cores are not this machine's: there a run of its own per core would take long.
     at_once = min(threads, os.cpu_count() or 1) if isinstance(bench.target, LocalTarget) else 1
     yardstick = Yardstick(bench.target, bench.runner, root / "yardstick", bench.clock, at_once)
-    starter = bench.starter(jobs, keep=lambda arm, run: yardstick.take())
+    starter = bench.starter(jobs, beside=yardstick)
     plan = bench.plan(blocks=bench.blocks_due)
     if len(jobs) == 1:
         alone = {arm: measure_alone(starter, plan) for arm in requests}

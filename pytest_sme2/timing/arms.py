@@ -34,6 +34,25 @@ class RunInTurns(Protocol):
     ) -> dict[str, Run]: ...
 
 
+class Beside(Protocol):
+    """A program that is run now and then beside the arms."""
+
+    @property
+    def due(self) -> bool: ...
+
+    def take(self) -> None:
+        """Run it alone."""
+        ...
+
+    def job(self, how: Mapping[str, Any]) -> Job:
+        """For a process that takes turns with those of the arms."""
+        ...
+
+    def took(self, run: Run) -> None:
+        """What that process said."""
+        ...
+
+
 Redo = Callable[[Callable[[], dict[str, Run]]], dict[str, Run]]
 
 
@@ -84,13 +103,14 @@ def starter_on(
     target: Target,
     jobs: Mapping[str, Job],
     *,
-    keep: Callable[[str, Run], None] = lambda arm, run: None,
+    beside: Beside | None = None,
     turns: bool = True,
     clock: Callable[[], float] = time.monotonic,
     redo: Redo = lambda measure: measure(),
 ) -> Starter:
     """Starts processes of these jobs: in turns, where the target and all runners can do that and
-    ``turns`` does not forbid it. ``keep`` hears of each.
+    ``turns`` does not forbid it. Where one core does for all, ``beside`` takes turns with them, so
+    that it feels what they feel; else it is run alone between them.
 
     A process has a folder of its own in its job's. Outputs are kept of an arm's first one alone.
     """
@@ -108,19 +128,30 @@ def starter_on(
     def alone(arm: str, /, **how: Any) -> Run:
         job = next_job(arm, **how)
         run = target.run(job.runner, job.request, job.folder)
-        keep(arm, run)
+        # Where it takes turns, these are the short processes of the pilot.
+        if beside is not None and beside.due and not (able and joins):
+            beside.take()
         return run
 
+    # One core does for one thread each; a generation's turns are steps, which no other has.
+    requests = [job.request for job in jobs.values()]
+    joins = len(jobs) > 1 and all(each.threads == 1 and not each.generate for each in requests)
     able = turns and all(job.runner.takes_turns for job in jobs.values())
+    able = able and isinstance(target, TakesTurns)
     if not able or not isinstance(target, TakesTurns):
         return Starter(alone, None, measuring, redo, runs)
     run_in_turns = target.run_in_turns
 
     def together(arms: Sequence[str], /, **how: Any) -> dict[str, Run]:
-        made = run_in_turns([next_job(arm, **how) for arm in arms])
-        found = dict(zip(arms, made, strict=True))
-        for arm, run in found.items():
-            keep(arm, run)
-        return found
+        ours = [next_job(arm, **how) for arm in arms]
+        if beside is None or not beside.due:
+            return dict(zip(arms, run_in_turns(ours), strict=True))
+        if joins:
+            *made, other = run_in_turns([*ours, beside.job(how)])
+            beside.took(other)
+        else:
+            made = run_in_turns(ours)
+            beside.take()
+        return dict(zip(arms, made, strict=True))
 
     return Starter(alone, together, measuring, redo, runs)

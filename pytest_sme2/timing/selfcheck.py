@@ -10,14 +10,15 @@ from __future__ import annotations
 import functools
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_sme2.results import Arm, Artifact, Outcome, PairedTiming, Run, RunRequest, TensorSpec
 from pytest_sme2.system.files import file_sha256
+from pytest_sme2.targets.base import Job
 from pytest_sme2.timing import stats
 from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.pairs import INTERFERENCE_MARGIN, measure_pairs
@@ -37,7 +38,8 @@ WANTED = 0.03
 """A machine that cannot show a slowdown of this size with all pairs is called noisy."""
 DROPPED_SHARE = 0.1
 
-WARMUP, RUNS = 2, 10
+WARMUP, RUNS = 200, 50
+"""Alone it warms up until a clock has risen, which takes 0.2 s."""
 CROWD_RUNS = 100
 """Of each of several processes at once: long enough for all of them to run at the same time."""
 FEWEST = 3
@@ -202,20 +204,29 @@ class Yardstick:
     def __post_init__(self) -> None:
         self.begun = self.clock()
 
-    def take(self) -> None:
-        """Once more, where that does not hold up the measurement too much."""
+    @property
+    def due(self) -> bool:
+        """Whether it is asked once more: that must not hold up the measurement too much."""
         elapsed = self.clock() - self.begun
-        if len(self.times_ns) >= FEWEST and self.spent > SHARE * elapsed:
-            return
+        return len(self.times_ns) < FEWEST or self.spent <= SHARE * elapsed
+
+    def take(self) -> None:
         started = self.clock()
         self.times_ns.append(process_median(self._run(self.folder, RUNS)))
         if self.at_once > 1:
             self._take_crowd()
         self.spent += self.clock() - started
 
+    def job(self, how: Mapping[str, Any]) -> Job:
+        return Job(self.runner, RunRequest(selfcheck_artifact(), Arm.OFF, **how), self.folder)
+
+    def took(self, run: Run) -> None:
+        self.times_ns.append(process_median(run))
+        self.spent += sum(run.wall_ns) / 1e9
+
     def _run(self, folder: Path, runs: int) -> Run:
-        request = RunRequest(selfcheck_artifact(), Arm.OFF, warmup=WARMUP, runs=runs)
-        return self.target.run(self.runner, request, folder)
+        job = self.job({"warmup": WARMUP, "runs": runs})
+        return self.target.run(job.runner, job.request, folder)
 
     def _take_crowd(self) -> None:
         """Wall time over CPU time, less 1, of several processes at once."""

@@ -86,6 +86,27 @@ def test_the_yardstick_is_taken_meanwhile(measure: Callable[..., Timing]) -> Non
     assert timing.yardstick_ns == pytest.approx(3 * BASE_NS, rel=0.02)
 
 
+def test_the_yardstick_takes_turns_with_the_arms(
+    measure: Callable[..., Timing], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone, after a pause, it would tell how fast a clock rises."""
+    monkeypatch.setattr(PretendedRunner, "takes_turns", True)
+    started: list[list[str]] = []
+
+    class Watched(TurningTarget):
+        def run_in_turns(self, jobs: Sequence[Job]) -> list[Run]:
+            started.append([job.folder.parent.name for job in jobs])
+            return super().run_in_turns(jobs)
+
+    target = Watched(slower={selfcheck_artifact().sha256: 3.0})
+    timing = measure(target)
+    assert timing.yardstick_ns == pytest.approx(3 * BASE_NS, rel=0.02)
+    joined = [names for names in started if len(names) == 3]
+    assert len(joined) >= 3
+    assert all(name.startswith("timing_") for names in joined for name in names[:2])
+    assert all(request.turn for request, folder in target.requests if folder.name == "yardstick")
+
+
 def test_one_arm_alone_gives_single_processes(measure: Callable[..., Timing]) -> None:
     timing = measure(PretendedTarget(), (Arm.OFF,))
     assert timing.measurement is None

@@ -150,7 +150,8 @@ def test_it_is_the_median_of_what_was_taken(tmp_path: Path) -> None:
     target = Target()
     yardstick = yardstick_of(target, tmp_path)
     for _ in range(3):
-        yardstick.take()
+        if yardstick.due:
+            yardstick.take()
     assert yardstick.median_ns == pytest.approx(1.2e6)
 
 
@@ -159,7 +160,8 @@ def test_a_slow_device_is_asked_now_and_then_only(tmp_path: Path) -> None:
     yardstick = yardstick_of(target, tmp_path)
     for _ in range(100):
         target.now += 1.0
-        yardstick.take()
+        if yardstick.due:
+            yardstick.take()
     assert selfcheck.FEWEST < len(yardstick.times_ns) <= 12
 
 
