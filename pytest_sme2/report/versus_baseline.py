@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Collection, Iterator, MutableMapping, Sequence
 
 from pytest_sme2.report.text import bullet, clipped, duration, few, percent, printable, times
 from pytest_sme2.results import Change, Check, Outcome, Verdict
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import as_given, count
 from pytest_sme2.verdict.growth import Growth
-from pytest_sme2.verdict.judging import FAILING, PASSING, WARNING, combine, reference_of
+from pytest_sme2.verdict.judging import (
+    FAILING,
+    PASSING,
+    UPDATE_HINT,
+    WARNING,
+    combine,
+    reference_of,
+)
 
 # Of checks with the same verdict, the one a reader asks for first.
 _FIRST = (
@@ -230,15 +237,20 @@ def cause_text(check: Check) -> str:
 def summary(checks: Sequence[Check]) -> str:
     """The largest effect, its place, and how many more checks failed."""
     text = ": ".join(filter(None, headline(checks)))
-    others = sum(check.verdict in FAILING for check in checks) - 1
-    return text + (f"; and {others} more" if others > 0 else "")
+    failed = [check for check in checks if check.verdict in FAILING]
+    others = {*map(_family, failed)} - {*map(_family, filter(None, [deciding(checks)]))}
+    return text + (f"; {count(len(others), 'more check')} failed" if failed and others else "")
 
 
 WIDTH = 100
-MOST_LINES = 10
+MOST_LINES = 8
 """Of one list; the rest is counted."""
 NEGLIGIBLE = 0.01
 """What grew by less than this part of end-to-end time is not worth a line."""
+_ARM = re.compile(r" \((on|off|sme1)\)")
+
+Told = MutableMapping[tuple[str, tuple[str, ...]], str]
+"""By model and what was said of its operators: the case that said it."""
 
 
 def failure_text(
@@ -248,42 +260,107 @@ def failure_text(
     growth: Growth | None = None,
     shown: Collection[Outcome] = FAILING,
     width: int = WIDTH,
+    told: Told | None = None,
+    whole: bool = False,
 ) -> str:
     """What a failed test says: checks with the outcomes ``shown`` are explained, others counted.
 
     ``arguments`` are those of the pytest that runs it again; ``growth`` is where the time went.
+    What another data type of the model has ``told`` is not told again. It is some twenty lines,
+    or ``whole``.
     """
     explained = [check for check in verdict.checks if check.verdict in shown]
+    name = f"{verdict.model}-{verdict.variant}"
     # pytest's summary shows the first line only, and cuts it: what got worse comes first.
-    case = f"{verdict.model}-{verdict.variant} on {verdict.target}: {verdict.outcome}"
+    case = f"{name} on {verdict.target}: {verdict.outcome}"
     # It is not cut here: the place in the model is there to be copied.
     lines = [line for line in (printable(summary(explained)), clipped(case, width)) if line]
-    # Both arms often have the same message: show it once, under the lines of both.
-    for _, alike in groupby(explained, key=lambda each: (each.message, each.where, each.details)):
-        lines += ["", *_check_lines(list(alike), width, headline(explained)[1])]
+    first, families = deciding(explained), _families(explained)
+    families.sort(key=lambda family: first not in family)
+    if families:
+        lines.append("")
+    said = headline(explained)[1]
+    left_out = []
+    for place, family in enumerate(families):
+        full, details = whole or place == 0, family[0].details
+        lines += _family_lines(family, width, said) if full else [_family_line(family, width)]
+        if details and full:
+            known = {} if whole or told is None else told
+            lines += _detail_lines(details, width, (verdict.model, name), known)
+        left_out += [_family(family[0])] if details and not full else []
     if growth is not None:
         lines += _growth_lines(growth, width)
+    closing = []
     others = Counter(check.verdict for check in verdict.checks if check.verdict not in shown)
     if others:
-        told = ", ".join(f"{number} {outcome}" for outcome, number in others.items())
-        lines += ["", f"{count(others.total(), 'other check')}: {told}."]
+        counted = ", ".join(f"{number} {outcome}" for outcome, number in others.items())
+        closing.append(f"{count(others.total(), 'other check')}: {counted}.")
+    if left_out:
+        closing.append(f"With -v also the details of: {', '.join(left_out)}.")
+    if any(check.message.endswith(UPDATE_HINT) for check in explained):
+        closing.append(UPDATE_HINT)
+    lines += ["", bullet(" ".join(closing), "", width)] if closing else [""]
     # The command is kept whole, however long: it is there to be copied.
-    lines += ["", f"Reproduce: {printable(shlex.join(('pytest', *arguments)))}"]
-    return "\n".join(lines)
+    return "\n".join([*lines, f"Reproduce: {printable(shlex.join(('pytest', *arguments)))}"])
 
 
-def _check_lines(alike: Sequence[Check], width: int, said: str) -> Iterator[str]:
-    for check in alike:
-        head = "  ".join(filter(None, (f"{check.metric}: {check.verdict}", _values(check))))
+def _family(check: Check) -> str:
+    """Its metric without the arm."""
+    return _ARM.sub("", check.metric)
+
+
+def _families(checks: Sequence[Check]) -> list[list[Check]]:
+    """Those that say one thing of several arms belong together."""
+    found: dict[tuple[str, Outcome], list[Check]] = {}
+    for check in checks:
+        found.setdefault((_family(check), check.verdict), []).append(check)
+    return [*found.values()]
+
+
+def _arm(check: Check) -> str:
+    found = _ARM.search(check.metric)
+    return found[1] if found else ""
+
+
+def _family_line(family: Sequence[Check], width: int) -> str:
+    """All arms in one line; a check that compared nothing says why."""
+    check, texts = family[0], dict.fromkeys(map(_values, family))
+    if check.old is None or check.new is None:
+        texts = dict.fromkeys([check.message.removesuffix(UPDATE_HINT).rstrip()])
+    elif len(texts) > 1:
+        texts = dict.fromkeys(f"{_arm(each)} {_values(each)}" for each in family)
+    arms = ", ".join(filter(None, map(_arm, family))) if len(texts) == 1 else ""
+    name = f"{_family(check)} ({arms})" if arms else _family(check)
+    return bullet(f"{name}: {check.verdict}  {'; '.join(texts)}".rstrip(), "  ", width, hang=4)
+
+
+def _family_lines(family: Sequence[Check], width: int, said: str) -> Iterator[str]:
+    for values in dict.fromkeys(map(_values, family)):
+        alike = [check for check in family if _values(check) == values]
+        arms = ", ".join(filter(None, map(_arm, alike)))
+        name = f"{_family(alike[0])} ({arms})" if arms else _family(alike[0])
+        head = "  ".join(filter(None, (f"{name}: {alike[0].verdict}", values)))
         yield bullet(head, "  ", width, hang=4)
-    check = alike[0]
-    yield bullet(check.message, "    ", width)
-    if cause_text(check) not in ("", said):
-        yield bullet(f"In the model: {cause_text(check)}", "    ", width, hang=2)
-    indent = "      "
-    yield from few(
-        [bullet(line, indent, width, hang=2) for line in check.details], MOST_LINES, indent
-    )
+    yield bullet(family[0].message.removesuffix(UPDATE_HINT).rstrip(), "    ", width)
+    # Both arms run one program, and seldom differ in what grew.
+    places = {cause_text(check): _arm(check) for check in reversed(family)}
+    for place, arm in places.items():
+        if place not in ("", said):
+            which = f" (SME2 {arm})" if arm and len(places) > 1 else ""
+            yield bullet(f"In the model{which}: {place}", "    ", width, hang=2)
+
+
+def _detail_lines(
+    details: Sequence[str], width: int, case: tuple[str, str], told: Told
+) -> Iterator[str]:
+    indent, model = "      ", case[0]
+    # The figures differ from one data type to the next; what was done does not.
+    signature = tuple(sorted(re.sub(r"^[+-][0-9,]+: ", "", line) for line in details))
+    before = told.setdefault((model, signature), case[1])
+    if before != case[1]:
+        yield bullet(f"The same operators as in {before}, told there.", indent, width)
+        return
+    yield from few([bullet(line, indent, width, hang=2) for line in details], MOST_LINES, indent)
 
 
 def _values(check: Check) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from pytest_sme2.profile.categories import canonical_name, classify
@@ -18,7 +18,7 @@ from pytest_sme2.profile.matching import place_text, read_place, source_text
 from pytest_sme2.results import Executor, Origin, Profile, StoredOperator
 from pytest_sme2.system.wording import count
 
-MOST_NAMED = 6
+MOST_NAMED = 5
 """Groups of operators that have a line of their own."""
 MAIN = 0.5
 """Of the difference: what makes so much of it is its cause."""
@@ -204,7 +204,7 @@ def difference(
         return Part(before, after, known or read_place(side.place if side else ""))
 
     pairs = align([_traits(each) for each in old], [_traits(each) for each in new])
-    parts = [part(a, b) for a, b in _with_left(pairs, old, new)]
+    parts = [part(a, b) for a, b in _with_left([*_with_moved(pairs, old, new)], old, new)]
     return Difference(tuple(parts), rest)
 
 
@@ -213,6 +213,28 @@ def _traits(stored: StoredOperator) -> Traits:
     file = " ".join([origin.file, *(frame.function for frame in origin.way)]).strip()
     name = canonical_name(operator)
     return Traits(name, operator.operation, stored.shapes, origin.module, file, origin.line)
+
+
+def _with_moved(
+    pairs: Sequence[tuple[int | None, int | None]],
+    old: Sequence[StoredOperator],
+    new: Sequence[StoredOperator],
+) -> Iterator[tuple[int | None, int | None]]:
+    """What is gone in one place and has come in another, as one; no alignment crosses another."""
+    gone: dict[Traits, list[int]] = {}
+    for a, b in pairs:
+        if a is not None and b is None:
+            gone.setdefault(_traits(old[a])._replace(line=0), []).append(a)
+    moved = {}
+    for a, b in pairs:
+        if a is None and b is not None and (same := gone.get(_traits(new[b])._replace(line=0))):
+            moved[b] = same.pop(0)
+    taken = {*moved.values()}
+    for a, b in pairs:
+        if a is None and b in moved:
+            yield moved[b], b
+        elif b is not None or a not in taken:
+            yield a, b
 
 
 def _with_left(
@@ -291,10 +313,11 @@ def _counted(group: Sequence[Part]) -> str:
 
 
 def _said(group: Sequence[Part]) -> str:
-    """``2 Transposes added at model.py:17``."""
-    place = place_text(group[0].origin)
-    at = place if place.startswith(("near", "in ")) or not place else f"at {place}"
-    return " ".join(filter(None, (_counted(group), group[0].how, at)))
+    """``2 Transpose added at net/model.py:17 in stem``."""
+    origin = group[0].origin
+    place = place_text(replace(origin, way=(), near=False))
+    at = "near" if origin.near else "" if place.startswith("in ") else "at"
+    return " ".join(filter(None, (_counted(group), group[0].how, at * bool(place), place)))
 
 
 def _from(origin: Origin) -> str:

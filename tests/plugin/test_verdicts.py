@@ -128,13 +128,13 @@ def test_the_failed_checks_of_a_test_are_told_together(run: Run, pytester: pytes
     result.assert_outcomes(passed=1, failed=3, xfailed=1)
     result.stdout.fnmatch_lines(
         [
-            "27x more instructions: `x.flip(-1)` at net.py:8; and 1 more",
-            "  operators (on): REGRESSED  3 -> 8, limit 3",
+            "27x more instructions: `x.flip(-1)` at net.py:8; 1 more check failed",
             "  cost (on): REGRESSED  4,000,000 -> 109,000,000, limit 4,000,000",
+            "  operators (on): REGRESSED  3 -> 8, limit 3",
             "E * ValueError: of the test itself",
             "*sme2 checks*",
             "operators (on) 3 -> 8",
-            "toy_cnn-fp32: 27x more instructions: `x.flip(-1)` at net.py:8; and 5 more",
+            "toy_cnn-fp32: 27x more instructions: `x.flip(-1)` at net.py:8; 1 more check failed",
         ]
     )
 

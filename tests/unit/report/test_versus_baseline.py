@@ -131,7 +131,7 @@ def test_the_headline_is_the_largest_effect_with_the_place_that_is_known() -> No
 
 def test_more_failures_are_counted() -> None:
     assert summary([COST, SLOWER]) == "11.5 % slower, limit 2 %"
-    assert summary([OPERATORS, SLOWER]).endswith("; and 1 more")
+    assert summary([OPERATORS, SLOWER]).endswith("; 1 more check failed")
     assert summary([]) == ""
 
 
@@ -189,7 +189,7 @@ def text_of(*checks: Check, **facts: Any) -> str:
 def test_the_text_is_enough_to_start_fixing(slowed: str) -> None:
     # pytest's own summary shows the first line alone.
     assert slowed.startswith(
-        "9.09 % slower, limit 2 %; and 2 more\ntoy_cnn-fp16 on linux: REGRESSED\n"
+        "9.09 % slower, limit 2 %; 2 more checks failed\ntoy_cnn-fp16 on linux: REGRESSED\n"
     )
     assert "latency (on): REGRESSED  2.200 ms -> 2.400 ms, [+" in slowed
     assert "limit +2 %" in slowed
@@ -218,23 +218,65 @@ def test_structure_alone_names_the_operators() -> None:
     assert "longer" not in text
 
 
+def check_on(arm: str, new: float, *details: str, **facts: Any) -> Check:
+    """That there are more operators."""
+    given = (f"operators ({arm})", Outcome.REGRESSED, f"More. {judging.UPDATE_HINT}", 3, new)
+    return Check(*given, "count", None, 3, details, **facts)
+
+
 def test_what_both_arms_say_is_said_once() -> None:
     alike = [
-        Check(
-            f"operators ({arm})", Outcome.REGRESSED, "More of them.", 3, 5, "count", None, 3, more
-        )
-        for arm, more in (("on", ("+2 Add",)), ("off", ("+2 Add",)), ("third", ("+2 Clamp",)))
+        check_on("on", 5, "+2 Add", cause="2 Add added", where="at net.py:3"),
+        check_on("off", 5, "+2 Add", cause="2 Add added", where="at net.py:3"),
+        Check("kernels (on)", Outcome.REGRESSED, "x", 1, 2, "count", None, 1, ("+ kai",)),
+        Check("kernels (off)", Outcome.REGRESSED, "x", 1, 3, "count", None, 1, ("+ kai",)),
+        Check("mine", Outcome.FAILED, "It is odd."),
     ]
-    assert """
-  operators (on): REGRESSED  3 -> 5, limit 3
-  operators (off): REGRESSED  3 -> 5, limit 3
-    More of them.
-      +2 Add
+    assert (
+        text_of(*alike)
+        == """\
+operators (on) 3 -> 5: 2 Add added: at net.py:3; 2 more checks failed
+toy-fp16 on linux: REGRESSED
 
-  operators (third): REGRESSED  3 -> 5, limit 3
-    More of them.
-      +2 Clamp
-""" in text_of(*alike)
+  operators (on, off): REGRESSED  3 -> 5, limit 3
+    More.
+      +2 Add
+  kernels: REGRESSED  on 1 -> 2, limit 1; off 1 -> 3, limit 1
+  mine: FAILED  It is odd.
+
+With -v also the details of: kernels. If that is intended, accept it with --update-baselines.
+Reproduce: pytest"""
+    )
+    assert "      + kai" in text_of(*alike, whole=True)
+
+
+def test_an_arm_that_differs_says_so() -> None:
+    differ = (check_on("on", 5, cause="2 Add added"), check_on("off", 6, cause="3 Clamp added"))
+    text = text_of(*differ)
+    assert (
+        "operators (on): REGRESSED  3 -> 5, limit 3\n  operators (off): REGRESSED  3 -> 6" in text
+    )
+    assert "In the model (SME2 off): 3 Clamp added" in text
+
+
+def test_what_another_data_type_told_is_not_told_again() -> None:
+    told: dict[tuple[str, tuple[str, ...]], str] = {}
+
+    def text(model: str, variant: str, *lines: str, **facts: Any) -> str:
+        check = check_on("on", 5, *lines)
+        verdict = Verdict(model, variant, "linux", Outcome.REGRESSED, (check,))
+        return failure_text(verdict, told=told, **facts)
+
+    lines = ("+70,000: 7 Add added at net.py:3", "-30: outside of operators")
+    other = ("+9,000: 7 Add added at net.py:3", "-41: outside of operators")
+    assert lines[0] in text("net", "fp32", *lines)
+    assert lines[0] in text("net", "fp32", *lines), "the same case may be told twice"
+    again = text("net", "fp16", *other)
+    assert "The same operators as in net-fp32, told there." in again
+    assert other[0] not in again
+    for shown in (text("net", "fp16", *other, whole=True), text("two", "fp16", *other)):
+        assert other[0] in shown
+    assert "8 Mul" in text("net", "int8", "+9: 8 Mul added at net.py:3")
 
 
 def test_growth_between_two_measured_sides() -> None:
@@ -301,7 +343,7 @@ def test_growth_needs_two_timed_sides() -> None:
 
 def test_long_lists_are_cut_and_counted() -> None:
     text = text_of(Check("x", Outcome.REGRESSED, "y", details=tuple(map(str, range(25)))))
-    assert "and 15 more" in text
+    assert "and 17 more" in text
     assert "\n      24" not in text
 
 
