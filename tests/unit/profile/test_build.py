@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_sme2.errors import EtdumpError
@@ -362,7 +362,6 @@ def inferences(draw: st.DrawFn) -> Block:
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
 @given(st.lists(inferences(), min_size=1, max_size=4))
 def test_shares_add_up_and_nothing_is_counted_twice(blocks: list[Block]) -> None:
     columns = read_etdump(build_etdump(blocks))

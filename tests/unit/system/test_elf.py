@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_sme2.errors import ElfError
@@ -95,7 +95,6 @@ def test_file_that_is_not_elf_or_not_there_is_refused(tmp_path: Path, content: b
         read_elf(path)
 
 
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_damage_is_an_elf_error_or_harmless(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -15,7 +15,7 @@ from random import Random
 import flatbuffers
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_sme2.errors import EtdumpError
@@ -136,7 +136,6 @@ def event_name(event: Profiling) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
 @given(runs=st.lists(blocks, max_size=5), size_prefixed=st.booleans())
 def test_what_is_written_is_read(runs: list[Block], size_prefixed: bool) -> None:
     columns = read_etdump(build_etdump(runs, size_prefixed=size_prefixed))

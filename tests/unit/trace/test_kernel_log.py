@@ -5,7 +5,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_sme2.results import Arm, Kernel, KernelFamily
@@ -187,7 +187,6 @@ def test_all_blocks_are_counted(tmp_path: Path) -> None:
     assert census_from_qemu_log(log, [], Arm.OFF).blocks == 2
 
 
-@settings(max_examples=60, deadline=None)
 @given(cut=st.integers(0, 900), noise=st.binary(max_size=60), at=st.integers(0, 900))
 def test_a_broken_log_never_breaks_the_census(
     tmp_path_factory: pytest.TempPathFactory, cut: int, noise: bytes, at: int

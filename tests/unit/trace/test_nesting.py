@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_sme2.trace.etdump import _next_not_greater, read_etdump
@@ -80,13 +80,11 @@ def runtime_trees(draw: Callable[..., int]) -> Tree:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
 @given(st.lists(runtime_trees(), min_size=1, max_size=3))
 def test_every_event_finds_its_parent(trees: list[Tree]) -> None:
     assert_nested(trees)
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=70).flatmap(
         lambda rows: st.just(

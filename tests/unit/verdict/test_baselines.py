@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_sme2.errors import BaselineError
@@ -272,7 +272,6 @@ any_baselines = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
 @given(any_baselines)
 def test_any_baseline_survives_the_file(known: Baseline) -> None:
     text = render(known)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_sme2.results import (
@@ -74,7 +74,6 @@ def test_interval_against_limit(low: float, high: float, limit: float, outcome: 
     assert judging.judge(low, high, limit) is outcome
 
 
-@settings(deadline=None)
 @given(
     st.floats(1e-3, 1e3), st.floats(1.0, 1.5), st.floats(0, 1.0),
 )  # fmt: skip

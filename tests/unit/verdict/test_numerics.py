@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_sme2.errors import EvidenceError
@@ -93,7 +93,6 @@ def test_zeros_where_something_was_expected_and_the_reverse() -> None:
     assert numerics.within(sprung_up, Tolerance(max_abs=1e-6))
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(*[st.floats(allow_nan=False, allow_infinity=False)] * 2), min_size=1))
 @example([(1.2711610061536464e308, 1.412742124216136e146)])
 def test_any_finite_values_give_an_answer(pairs: list[tuple[float, float]]) -> None:
@@ -104,7 +103,6 @@ def test_any_finite_values_give_an_answer(pairs: list[tuple[float, float]]) -> N
     assert found.sqnr_db is None or not math.isnan(found.sqnr_db)
 
 
-@settings(deadline=None)
 @given(st.floats(1e-3, 1e4), st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=20))
 def test_a_scale_changes_nothing_but_the_absolute_error(scale: float, values: list[float]) -> None:
     expected = np.asarray(values)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_sme2.errors import TargetError
@@ -43,7 +43,6 @@ PARSERS: list[Callable[..., object]] = [
 
 
 # For each of forty parsers; the benchmark of hostile files tries far more.
-@settings(max_examples=40)
 @given(text=TEXT, data=BYTES, more=BYTES)
 @example(text="", data=b"", more=b"")
 @example(text="'", data=b"code " + b"9" * 5000 + b"\n", more=b"0 exit " + b"9" * 5000 + b"\n")
