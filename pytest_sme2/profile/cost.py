@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
@@ -334,6 +335,42 @@ def instructions_per_mac(cost: InferenceCost) -> float | None:
     total = _macs(cost.operators)
     executed = sum(entry.counts.instructions for entry in cost.operators if entry.macs)
     return executed / total if total else None
+
+
+_STREAMING = (KernelFamily.SME, KernelFamily.SME2)
+_DATA_TYPES = {4: "fp32", 2: "fp16", 1: "int8"}
+
+
+def split(cost: InferenceCost) -> dict[str, int]:
+    """All instructions by what executes them, since one of each kind takes other times."""
+    found: Counter[str] = Counter()
+    for entry in cost.operators:
+        if entry.counts.outer_products:
+            found[f"outer products, {_DATA_TYPES[entry.lane_bytes]}"] += entry.counts.outer_products
+    found["other streaming"] = -sum(found.values()) + sum(
+        each.counts.instructions
+        for each in cost.kernels
+        # A hidden kernel has no name that says so.
+        if family_of(each.name) in _STREAMING or each.counts.outer_products + each.counts.sme2_other
+    )
+    found["NEON and scalar"] = cost.total.instructions - sum(found.values())
+    return dict(found)
+
+
+def rest(cost: InferenceCost) -> tuple[float, Category, float] | None:
+    """What SME2 cannot help with: the part of all instructions that is not matrix work, the
+    category with most of it, and that one's part of it.
+    """
+    parts: Counter[Category] = Counter()
+    for entry in cost.operators:
+        if not entry.matrix:
+            parts[entry.category] += entry.counts.instructions
+    matrix = sum(entry.counts.instructions for entry in cost.operators if entry.matrix)
+    left = cost.total.instructions - matrix
+    if not parts or not left:
+        return None
+    category, most = parts.most_common(1)[0]
+    return left / cost.total.instructions, category, most / left
 
 
 def packing_share(cost: InferenceCost) -> float:

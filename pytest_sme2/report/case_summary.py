@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_sme2.profile.compare import largest_category
-from pytest_sme2.profile.cost import packing_share, work_coverage
+from pytest_sme2.profile.cost import rest, work_coverage
 from pytest_sme2.profile.matching import source_text
-from pytest_sme2.report.cost import LIMITS_OF_COST, largest_cost, millions
+from pytest_sme2.report.cost import LIMITS_OF_COST, WORDS, millions
 from pytest_sme2.report.text import NOTHING, duration, percent
 from pytest_sme2.report.versus_baseline import headline, outcome_of
-from pytest_sme2.results import PAIR, Arm, CaseResult, Category, Check, OperatorProfile, Outcome
+from pytest_sme2.results import PAIR, Arm, CaseResult, Check, OperatorProfile, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count, fewer
 from pytest_sme2.timing.stats import centre_interval, robust_spread
@@ -142,13 +142,6 @@ def facts(record: CaseRecord) -> list[tuple[str, str]]:
     return [(name, value) for name, value in known.items() if value is not None]
 
 
-_WORDS = {
-    Category.DATA_MOVEMENT: "packing and layout",
-    Category.ELEMENTWISE: "elementwise operators",
-    Category.OTHER: "other operators",
-}
-
-
 @dataclass(frozen=True)
 class CaseSummary:
     """Texts for cells, where a dash stands for what is not known; and values for other programs."""
@@ -171,8 +164,8 @@ class CaseSummary:
     counted_on: str
     fewer: str
     """Instructions with SME2 on: ``8.38x fewer``. A ratio of counts, not of times."""
-    most_work: str
-    """The category with most of the instructions."""
+    rest: str
+    """The part of the instructions that is not matrix work, and the category with most of it."""
     outcome: Outcome | None
     """None where nothing was checked."""
     effect: str
@@ -194,7 +187,8 @@ def summarize(measured: CaseResult, checks: Sequence[Check]) -> CaseSummary:
     off, on = counted.get(Arm.OFF), counted.get(Arm.ON)
     work = work_coverage(measured.costs[Arm.ON]) if Arm.ON in measured.costs else None
     peak = (measured.peak_bytes or {}).get(measured.arm)
-    most = largest_cost(measured)
+    cost = measured.costs.get(measured.arm)
+    left = None if cost is None else rest(cost)
     effect, where = headline(checks)
     medians = {
         str(arm): statistics.median(values)
@@ -214,7 +208,7 @@ def summarize(measured: CaseResult, checks: Sequence[Check]) -> CaseSummary:
         counted_sme1=millions(counted.get(Arm.SME1)),
         counted_on=millions(on),
         fewer=fewer(off / on if off and on else None),
-        most_work=NOTHING if most is None else f"{most[0]} {most[1]:.0%}",
+        rest=NOTHING if left is None else f"{left[0]:.0%} {left[1]}",
         outcome=outcome_of(checks),
         effect=effect,
         where=where,
@@ -258,11 +252,14 @@ def answers(record: CaseRecord, summary: CaseSummary) -> list[tuple[str, str, st
             summary.fewer if counted else "not known",
             change if counted else "SME2 on and off were not both counted",
         )
+    if measured.emulated:
+        # What SME2 cannot help with is exact, and holds on hardware: so it leads.
+        return [used, ("SME2 cannot help with", *_beside(measured)), saved]
     return [used, saved, ("Largest cost that is not matrix work", *_beside(measured))]
 
 
 def _beside(measured: CaseResult) -> tuple[str, str]:
-    """``packing and layout 93.7 %``, and the costliest operator of it with its place."""
+    """``data movement 43.7 %``, and the costliest operator of it with its place."""
     profile, cost = measured.profiles.get(measured.arm), measured.costs.get(measured.arm)
     if profile is None or (measured.emulated and cost is None):
         return "not known", "nothing was counted or timed"
@@ -272,24 +269,23 @@ def _beside(measured: CaseResult) -> tuple[str, str]:
         shares = {entry.index: entry.counts.instructions / total for entry in cost.operators}
     groups: dict[str, list[OperatorProfile]] = {}
     for member in profile.operators:
-        depthwise = "depthwise convolutions" if member.operator.kind == "depthwise" else ""
-        name = _WORDS.get(member.operator.category, depthwise)
-        if name and not member.operator.matrix:
-            groups.setdefault(name, []).append(member)
+        category = member.operator.category
+        if not member.operator.matrix:
+            groups.setdefault(WORDS.get(category, str(category)), []).append(member)
 
     def share(member: OperatorProfile) -> float:
         return shares.get(member.index, 0.0)
 
     parts = {name: sum(map(share, members)) for name, members in groups.items()}
-    if measured.emulated and cost is not None:
-        # Matrix operators pack, too.
-        parts[_WORDS[Category.DATA_MOVEMENT]] = packing_share(cost)
-    elif profile.overhead_ns > 0:
+    if not measured.emulated and profile.overhead_ns > 0:
         parts["the framework's overhead"] = profile.share(profile.overhead_ns)
     if not any(parts.values()):
         return "none", ""
     name = max(parts, key=lambda each: parts[each])
     answer = f"{name} {percent(parts[name])}"
+    found = rest(cost) if measured.emulated and cost is not None else None
+    if found is not None:
+        answer = f"{percent(found[0])} of the instructions, most of it {answer}"
     if name not in groups:
         return answer, ""
     costliest = max(groups[name], key=share)

@@ -7,7 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
-from pytest_sme2.profile.cost import instructions_per_mac, packing_share, tile_use, work_coverage
+from pytest_sme2.profile.cost import (
+    instructions_per_mac,
+    packing_share,
+    rest,
+    split,
+    tile_use,
+    work_coverage,
+)
 from pytest_sme2.profile.coverage import sme2_states
 from pytest_sme2.report.text import TOP, as_sentence, code, percent, table
 from pytest_sme2.results import (
@@ -109,14 +116,26 @@ def millions(count: int | None) -> str:
     return f"{value:.{places}f}"
 
 
-def largest_cost(measured: CaseResult) -> tuple[Category, float] | None:
-    """The category with most of the instructions, and its share of all."""
+WORDS = {
+    Category.DATA_MOVEMENT: "data movement",
+    Category.ELEMENTWISE: "elementwise operators",
+    Category.OTHER: "other operators",
+    # What else is of this category is matrix work.
+    Category.CONV: "depthwise convolutions",
+}
+
+
+def rest_text(measured: CaseResult) -> str:
+    """What is left when SME2 has done its part; empty where nothing was counted."""
     cost = measured.costs.get(measured.arm)
-    found = {} if cost is None else cost.by_category()
-    if cost is None or not found:
-        return None
-    category = max(found, key=lambda each: found[each].instructions)
-    return category, found[category].instructions / cost.total.instructions
+    found = None if cost is None else rest(cost)
+    if found is None:
+        return ""
+    left, category, most = found
+    return (
+        f"{percent(left)} of the instructions that are left are no matrix work, and SME2 cannot "
+        f"help with them: {percent(most)} of these are {WORDS.get(category, str(category))}"
+    )
 
 
 def cost_lines(measured: CaseResult) -> Iterator[str]:
@@ -126,8 +145,12 @@ def cost_lines(measured: CaseResult) -> Iterator[str]:
         if measured.uncounted and measured.emulated:
             yield f"Nothing was counted: {measured.uncounted}."
         return
+    if left := rest_text(measured):
+        yield from (as_sentence(left), "")
     costs = {arm: measured.costs[arm] for arm in arms}
-    rows = [[name, *(cell(costs[arm]) for arm in arms)] for name, cell in _SUMMARY.items()]
+    kinds = dict.fromkeys(kind for cost in costs.values() for kind in split(cost))
+    rows = [[name, *(f"{split(cost).get(name, 0):,}" for cost in costs.values())] for name in kinds]
+    rows += [[name, *(cell(costs[arm]) for arm in arms)] for name, cell in _SUMMARY.items()]
     yield from table(["per inference", *(f"SME2 {measured.arm_name(arm)}" for arm in arms)], rows)
     each = instructions_per_token(measured)
     yield from ("", as_sentence(each), "") if each else ("",)
@@ -163,8 +186,7 @@ def _optional(value: float | None, form: Callable[[float], str] = percent) -> st
 
 
 _SUMMARY: Mapping[str, Callable[[InferenceCost], str]] = {
-    "instructions": lambda cost: f"{cost.total.instructions:,}",
-    "outer products": lambda cost: f"{cost.total.outer_products:,}",
+    "all instructions": lambda cost: f"{cost.total.instructions:,}",
     "other SME2 work": lambda cost: f"{cost.total.sme2_other:,}",
     "streaming-mode entries": lambda cost: f"{cost.total.streaming_entries:,}",
     "ZA loads and stores": lambda cost: f"{cost.total.za_transfers:,}",
@@ -228,6 +250,7 @@ def cost_summary(cost: InferenceCost) -> dict[str, object]:
         "cpu": cost.cpu,
         "vector_bits": cost.vector_bits,
         **asdict(cost.total),
+        "split": split(cost),
         "categories": {str(key): found.instructions for key, found in cost.by_category().items()},
         "coverage_by_work": work_coverage(cost),
         "tile_use": tile_use(cost),

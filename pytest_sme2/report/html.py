@@ -22,14 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2 import __version__
-from pytest_sme2.profile.cost import packing_share, tile_use, work_coverage
+from pytest_sme2.profile.cost import packing_share, rest, tile_use, work_coverage
 from pytest_sme2.report.case_summary import answers, facts, made_of, noise_of, notes, summarize
 from pytest_sme2.report.cost import (
     engine_names,
     engine_shares,
     engines_of,
     kernel_operators,
-    largest_cost,
 )
 from pytest_sme2.report.findings import case_sentences, next_step, run_findings
 from pytest_sme2.report.text import as_sentence
@@ -308,13 +307,13 @@ def _case_cost(measured: CaseResult) -> dict[str, Any] | None:
     """What the overview shows of the cost; None where nothing was counted."""
     if not measured.costs:
         return None
-    on, most = measured.costs.get(Arm.ON), largest_cost(measured)
+    on, counted = measured.costs.get(Arm.ON), measured.costs.get(measured.arm)
     return {
         "instructions": {str(arm): cost.total.instructions for arm, cost in measured.costs.items()},
         "by_work": None if on is None else work_coverage(on),
         "tile_use": None if on is None else tile_use(on),
         "packing": None if on is None else packing_share(on),
-        "most": None if most is None else [str(most[0]), most[1]],
+        "rest": None if counted is None else rest(counted),
     }
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from pytest_sme2.report.case_summary import noise_of, notes, overall, summarize
-from pytest_sme2.report.cost import instructions_per_token, tokens_per_second
+from pytest_sme2.report.cost import instructions_per_token, rest_text, tokens_per_second
 from pytest_sme2.report.findings import RunFinding, next_step, run_findings
 from pytest_sme2.report.tables import frontier_lines
 from pytest_sme2.report.text import NOTHING, WIDTH, bullet, clipped, columns, padded, printable
@@ -35,17 +35,18 @@ _COLUMNS = {
     "Minst sme1": "counted_sme1",
     "Minst on": "counted_on",
     "instructions": "fewer",
-    "most work": "most_work",
+    "the rest": "rest",
     "verdict": "verdict",
 }
 _COMPARED = ("check", "baseline", "now", "change", "interval %", "limit", "verdict")
-_LEFT = ("check", "most time", "most work", "verdict")
+_LEFT = ("check", "most time", "the rest", "verdict")
 # Which columns go first where the terminal is too narrow.
 _EXPENDABLE = ("limit", "interval %", "memory")
 _SHORT = (("DATA_MOVEMENT", "MOVE"), ("ELEMENTWISE", "ELEM"), (", ", ","))
 MOST_FAILURES = 10
 MOST_FINDINGS = 6
 _PER_MODEL = 1
+_MOST_RESTS = 2
 _PER_FAILED_MODEL = 3
 
 
@@ -205,6 +206,10 @@ def _told(
             # That it could not be exported is its only check.
             for check in record.checks:
                 yield bullet(f"{_short(record.id)}: {check.message}", width=width)
+    for record in records[:_MOST_RESTS]:
+        text = rest_text(record.measured)
+        if text and verbosity >= 0:
+            yield bullet(f"{_short(record.id)}: {text}", width=width)
     for finding in found:
         yield bullet(f"{_short(finding.model)}: {finding.text}", width=width)
         if verbosity > 0 and finding.remedy:

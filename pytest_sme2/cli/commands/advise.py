@@ -24,6 +24,7 @@ from pytest_sme2.cli.options import (
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.export.rewrites import NAMES
 from pytest_sme2.export.variant import parse_variant
+from pytest_sme2.profile.cost import split
 from pytest_sme2.profile.findings import by_data_type
 from pytest_sme2.report.findings import (
     Advice,
@@ -96,12 +97,14 @@ def run(arguments: argparse.Namespace) -> int:
         with opened(_settings(arguments)) as session:
             variants, trials = _now(session, arguments, problems)
             timed = session.bench.timed
-    variants = dict(sorted(variants.items(), key=lambda item: _order(item[1])))
+    if timed:
+        # Counts of unlike kernels put nothing in order.
+        variants = dict(sorted(variants.items(), key=lambda item: item[1].amount or math.inf))
     # With --run nothing is run, so the command that runs takes its place.
     typed = ("advise", arguments.model) if arguments.run_ else arguments.typed
     again = "" if trials or arguments.try_ else trying(typed)
     document = _document(arguments.model, variants, trials, timed)
-    lines = _lines(again, variants, trials, problems, timed)
+    lines = _lines(arguments.model, again, variants, trials, problems, timed)
     show(arguments, {**document, "problems": problems}, lines)
     return 0 if variants else 1
 
@@ -263,7 +266,12 @@ def _document(model: str, variants: _Variants, trials: _Trials, timed: bool) -> 
 
 
 def _lines(
-    command: str, variants: _Variants, trials: _Trials, problems: Mapping[str, str], timed: bool
+    model: str,
+    command: str,
+    variants: _Variants,
+    trials: _Trials,
+    problems: Mapping[str, str],
+    timed: bool,
 ) -> Iterator[str]:
     failed = [bullet(f"{name} could not be run: {problem}") for name, problem in problems.items()]
     if not variants:
@@ -291,7 +299,10 @@ def _lines(
             "instructions give the order, or counts of operators where nothing was counted. Run it "
             "on a device to order by time."
         )
-    yield bullet(_best(variants, "is fastest" if timed else "takes the fewest instructions"))
+    if timed:
+        yield bullet(_fastest(variants))
+    else:
+        yield from map(bullet, _executed(variants, model))
     saved: dict[str, dict[str, Trial]] = {}
     for name, trial in ((name, trial) for name, tried in trials.items() for trial in tried):
         saved.setdefault(" and ".join(trial.rewrites), {})[name] = trial
@@ -318,22 +329,25 @@ def _lines(
     yield from failed
 
 
-def _order(ran: Ran) -> tuple[float, float]:
-    """The least amount first; where it is not known, the best coverage."""
-    amount = math.inf if ran.amount is None else ran.amount
-    return amount, -(ran.profile.coverage.operators or 0.0)
-
-
-def _best(variants: _Variants, best: str) -> str:
-    """Which variant to take. Coverage is not a gain in itself, so what it costs comes first."""
+def _fastest(variants: _Variants) -> str:
     first, ran = next(iter(variants.items()))
-    if ran.amount is None:
-        best = "has the best SME2 coverage, and nothing was counted"
     coverage = ran.profile.coverage.operators
     share = "" if coverage is None else f", with {coverage:.0%} of its matrix operators on SME2"
-    single = any(found.topic is Topic.SINGLE_ROW for found in ran.findings)
-    measure = " Some of them multiply a single row: measure those." if single else ""
-    return f"{first} {best}{share}.{measure}"
+    return f"{first} is fastest{share}."
+
+
+def _executed(variants: _Variants, model: str) -> Iterator[str]:
+    """What each data type executes: none is recommended by counts of unlike instructions."""
+    for name, ran in variants.items():
+        if ran.cost is not None:
+            parts = (f"{number:,} {kind}" for kind, number in split(ran.cost).items())
+            yield f"{name}: {'; '.join(parts)}"
+    if len(variants) > 1:
+        yield (
+            "Which data type takes the least time counts cannot tell: the same outer product takes "
+            "1 to 5 cycles, by type and chip. A device can: "
+            f"{shlex.join(('sme2', 'advise', model, '--device', 'android'))} (or mac, linux)"
+        )
 
 
 def _notes(variants: _Variants) -> Iterator[str]:

@@ -725,7 +725,7 @@
       { title: "Minst on", number: true, value: (each) => each.cost?.instructions.on, show: (each) => millions(each.cost?.instructions.on) },
       { title: "instructions", number: true, value: (each) => each.cost && each.cost.instructions.on ? each.cost.instructions.off / each.cost.instructions.on : null,
         show: (each) => each.fewer },
-      { title: "most work", value: (each) => each.cost?.most?.[0], show: (each) => each.cost?.most ? `${each.cost.most[0]} ${together(percent(each.cost.most[1]))}` : "-" },
+      { title: "the rest", value: (each) => each.cost?.rest?.[0], show: (each) => each.cost?.rest ? `${together(percent(each.cost.rest[0]))} ${each.cost.rest[1]}` : "-" },
     ];
     // A column in which no model has anything to say is left out.
     const told = columns.filter((column, index) => !index || data.cases.some((each) => known(column.value(each))));
