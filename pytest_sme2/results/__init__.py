@@ -66,6 +66,7 @@ from pytest_sme2.results.run import (
     Artifact,
     Attribution,
     Capabilities,
+    ChangedLines,
     Columns,
     CoreUse,
     FarmDevice,

@@ -362,6 +362,21 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class ChangedLines:
+    """What differs in a source file from its state when the baseline was accepted."""
+
+    file: Path
+    edits: tuple[tuple[range, range], ...]
+    """The old lines and the new; one of both may be empty."""
+
+    def holds(self, file: str, line: int, *, old: bool = False) -> bool:
+        """Whether a line of a file is among them; of an old one, two parts of its path are kept."""
+        there = Path(file)
+        same = self.file.parts[-2:] == there.parts[-2:] if old else self.file == there.resolve()
+        return same and any(line in (edit[0] if old else edit[1]) for edit in self.edits)
+
+
+@dataclass(frozen=True)
 class Attribution:
     """What a call of the program came from: ATen operators and modules, by instruction."""
 

@@ -319,7 +319,8 @@ class Gate:
         with contextlib.suppress(BaselineError):
             baseline = self.baseline
             growth = self.growth() if any(check.unit == "ns" for check in checks) else None
-        return located(checks, self.measured, baseline, growth)
+        changed = () if baseline is None else self.session.changed_lines(self.case)
+        return located(checks, self.measured, baseline, growth, changed)
 
     def _with_system_change(self, checks: list[Check]) -> list[Check]:
         """What was compared with the baseline of another system build says so."""

@@ -19,9 +19,11 @@ from pytest_sme2.results import (
     Artifact,
     Baseline,
     CaseResult,
+    ChangedLines,
     Check,
     Comparison,
     Evidence,
+    Fingerprint,
     Frontier,
     InferenceCost,
     Limits,
@@ -37,6 +39,7 @@ from pytest_sme2.session.case_result import assemble, new_session
 from pytest_sme2.session.case_timing import Timing, measure_case, measure_frontier
 from pytest_sme2.session.case_trace import Traced, cost_of, profile_of, trace_case, why_not_counted
 from pytest_sme2.session.cases import Case, chosen_programs, select_cases
+from pytest_sme2.session.changed_lines import changed_lines
 from pytest_sme2.session.device import Farm, is_emulated
 from pytest_sme2.session.generation import generate
 from pytest_sme2.session.reference import (
@@ -379,6 +382,25 @@ class Session:
         """The pairs behind the timing, where the case was timed in pairs."""
         timing: Timing | None = self._known("timing", case)
         return None if timing is None else timing.measurement
+
+    def changed_lines(self, case: Case) -> tuple[ChangedLines, ...]:
+        """Those of the model that differ from the commit of its baseline."""
+
+        def find() -> tuple[ChangedLines, ...]:
+            fingerprint, root = self.bench.target.fingerprint(), self.settings.baseline_folder
+            known = (fingerprint, Fingerprint("emulated", ()))
+            paths = (
+                baselines.baseline_path(root, case.model, case.variant_name, each) for each in known
+            )
+            path = next((path for path in paths if path.is_file()), None)
+            sources = {} if case.entry is None or case.entry.file is None else {case.entry.file: 0}
+            for profile in self.measured(case, timed=False).profiles.values():
+                origins = [member.origin for member in profile.operators if member.origin]
+                ways = [frame for origin in origins for frame in origin.way]
+                sources |= {Path(frame.file): 0 for frame in ways if not frame.installed}
+            return () if path is None else changed_lines(path, sources)
+
+        return self._once(find, "changed lines", case.id)
 
     def baseline(self, case: Case) -> Baseline | None:
         """The stored baseline; with ``--update-baselines`` nothing is compared with the old one."""

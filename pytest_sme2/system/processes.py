@@ -247,10 +247,20 @@ _SECONDS = 120.0
 _NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
 
 
-def git(folder: Path, *words: str, seconds: float = _SECONDS) -> str:
+def git(
+    folder: Path,
+    *words: str,
+    seconds: float = _SECONDS,
+    variables: Mapping[str, str] | None = None,
+) -> str:
     """What git printed; an error with its own words where it failed."""
     try:
-        done = run_process(["git", *_NO_HOOKS, *words], timeout_seconds=seconds, folder=folder)
+        done = run_process(
+            ["git", *_NO_HOOKS, *words],
+            timeout_seconds=seconds,
+            folder=folder,
+            environment={**whitelisted_environment(), **(variables or {})},
+        )
     except OSError as error:
         raise RunError(f"git cannot be run: {error.strerror or error}. Install git.") from error
     if done.returncode != 0:

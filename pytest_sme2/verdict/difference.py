@@ -15,11 +15,13 @@ from typing import NamedTuple
 from pytest_sme2.profile.categories import canonical_name, classify
 from pytest_sme2.profile.compare import Traits, align
 from pytest_sme2.profile.matching import place_text, read_place, source_text
-from pytest_sme2.results import Executor, Origin, Profile, StoredOperator
-from pytest_sme2.system.wording import count
+from pytest_sme2.results import ChangedLines, Executor, Origin, Profile, StoredOperator
+from pytest_sme2.system.wording import count, some_of
 
 MOST_NAMED = 5
 """Groups of operators that have a line of their own."""
+MOST_LINES = 3
+"""That changed, and are named."""
 MAIN = 0.5
 """Of the difference: what makes so much of it is its cause."""
 EVERYWHERE = 0.75
@@ -114,6 +116,28 @@ class Cause(NamedTuple):
     what: str = ""
     where: str = ""
     origin: Origin = Origin("")
+    gone: bool = False
+    """Whether the place is one of the old program."""
+
+    def among(self, changed: Sequence[ChangedLines]) -> str:
+        """The place, as sure as it is among the lines that ``changed``; else these beside it."""
+        origin = self.origin
+        if not self.where or not changed:
+            return self.where
+        places = [(origin.file, origin.line), *((at.file, at.line) for at in origin.way)]
+        sure = any(
+            each.holds(*place, old=self.gone) for each in changed for place in places if place[0]
+        )
+        if sure:
+            return self.where.replace("near ", "", 1) if origin.near else self.where
+        lines = [f"{each.file.name}:{_line_text(new)}" for each in changed for _, new in each.edits]
+        return f"changed: {some_of(lines, MOST_LINES)}; the cost is {self.where}"
+
+
+def _line_text(lines: range) -> str:
+    """``31``, ``31-34``; where lines are gone, the one that is there now."""
+    first, last = lines.start, max(lines.start, lines.stop - 1)
+    return str(first) if first == last else f"{first}-{last}"
 
 
 @dataclass(frozen=True)
@@ -300,7 +324,8 @@ def _named(group: Sequence[Part], parts: Sequence[Part], worth: Callable[[Part],
     else:
         hows = _groups(parts, lambda part: "grew" if part.how.startswith("changed") else part.how)
         what = " and ".join(f"{count(len(each), 'operator')} {_plain(each)}" for each in hows)
-    return Cause(what, source_text(origin), origin)
+    gone = all(part.new is None for part in group if part.origin is origin)
+    return Cause(what, source_text(origin), origin, gone)
 
 
 def _plain(group: Sequence[Part]) -> str:

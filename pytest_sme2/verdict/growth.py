@@ -19,6 +19,7 @@ from pytest_sme2.results import (
     Baseline,
     CaseResult,
     Change,
+    ChangedLines,
     Check,
     OperatorProfile,
     Profile,
@@ -144,17 +145,23 @@ def located(
     measured: CaseResult,
     baseline: Baseline | None,
     growth: Growth | None,
+    changed: Sequence[ChangedLines] = (),
 ) -> list[Check]:
-    """The checks, the failed ones with what they are about and its place in the model."""
+    """The checks, the failed ones with what they are about and its place in the model.
+
+    ``changed`` are the lines that did since the baseline.
+    """
     # Both arms run one program, and many checks are about one arm.
     cause_on = functools.cache(lambda arm: _cause(measured, baseline, arm))
 
     def one(check: Check) -> Check:
-        if check.verdict not in FAILING or check.metric in _NOT_OF_AN_OPERATOR or check.where:
+        if check.verdict not in FAILING or check.metric in _NOT_OF_AN_OPERATOR:
             return check
         arm = Arm.OFF if "(off)" in check.metric else measured.arm
         profile = measured.profiles.get(arm)
-        if profile is None:
+        if check.cause and check.metric == f"cost ({arm})":
+            return replace(check, where=cause_on(arm).among(changed))
+        if profile is None or check.where:
             return check
         if check.metric.startswith("outputs"):
             known = _costliest(measured, arm, wrong_layer_norms(measured))
@@ -169,7 +176,7 @@ def located(
         if slower or reference_of(check.metric) is not None:
             return replace(check, where=slower)
         cause = cause_on(arm)
-        return replace(check, where=cause.where, cause=cause.what)
+        return replace(check, where=cause.among(changed), cause=cause.what)
 
     return [one(check) for check in checks]
 
