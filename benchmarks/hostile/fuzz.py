@@ -41,7 +41,7 @@ from pytest_sme2.session.bundle import MANIFEST, open_bundle, write_bundle
 from pytest_sme2.session.run_directory import METRICS, read_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.trace.kernel_log import census_from_qemu_log, census_from_xnnpack_log
-from pytest_sme2.verdict import baselines, contract, limits, ratios, structure, times
+from pytest_sme2.verdict import baselines, limits, ratios, structure, times
 from pytest_sme2.verdict.baseline_file import render
 from pytest_sme2.verdict.stored_latency import stored_frontier
 from tests.support import damaged_etdumps, gate_examples, records
@@ -427,17 +427,9 @@ max_regression = 0.05
 """
 
 
-CONTRACT = f"""{contract.HEADER}
-linux | toy-fp32 | latency (on) | test_latency
-linux | toy-fp32 | settings = threads 1, runner wheel
-linux | toy-fp32 | output 0 = 4629b3809d22: 0.29916 0.0118713 0.344971 ± 0.0911
-""".encode()
-
-
 limits_file = damaged_file(
     "limits.toml", LIMITS, lambda path: limits.resolve("fp16@256", files=[path])
 )
-contract_file = damaged_file(contract.FILE_NAME, CONTRACT, lambda path: contract.load(path.parent))
 
 SUBJECTS = (
     Subject("fuzz-etdump", "damaged ETDumps (a hundred a trial)", 100, 3, etdump),
@@ -452,5 +444,4 @@ SUBJECTS = (
     Subject("fuzz-xnnpack-log", "damaged XNNPACK logs", 500, 30, xnnpack_log),
     Subject("fuzz-qemu-log", "damaged QEMU logs and libraries", 500, 30, qemu_log),
     Subject("fuzz-limits", "damaged limits.toml", 1000, 60, limits_file),
-    Subject("fuzz-contract", "damaged contracts", 1000, 60, contract_file),
 )

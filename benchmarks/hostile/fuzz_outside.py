@@ -130,7 +130,7 @@ def history(chance: Random, folder: Path) -> None:
     read_within_bounds(read, path.name)
 
 
-TESTS = """{"schema":1,"exit_code":0,"tests":{"test_it.py::test_it":{"outcome":"passed",
+TESTS = """{"schema":2,"exit_code":0,"tests":{"test_it.py::test_it":{"outcome":"passed",
 "seconds":1.5}},"found":["test_it.py::test_it"],"number":1,"of":2}"""
 
 
@@ -408,7 +408,6 @@ READERS = {
     "trace/observer": "fuzz-observer",
     "verdict/baseline_file": "fuzz-baseline",
     "verdict/baselines": "fuzz-baseline",
-    "verdict/contract": "fuzz-contract",
     "verdict/limits": "fuzz-limits",
 }
 # Why nothing is damaged here of these modules, which read as well.

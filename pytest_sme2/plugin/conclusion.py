@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,15 @@ from pytest_sme2.report.history import project_commit, write_history
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.text import WIDTH
 from pytest_sme2.report.writing import write_case, write_run
-from pytest_sme2.results import BaselineChange, Check, Outcome
+from pytest_sme2.results import Accepted, BaselineChange, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record, write_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.cache import untold
 from pytest_sme2.system.files import decode, write_text
 from pytest_sme2.verdict import baselines
 
-Records = Mapping[Path, CaseRecord]
-Judge = Callable[[Records, Records], tuple[list[str], list[str]]]
-"""Holds a run to its contract: its cases and those that it stored; what to say, what is wrong."""
+Promised = Callable[[Path, CaseRecord], Mapping[str, str]]
+"""What must be compared of a case from an update on: by figure, the test that compares it."""
 
 
 def conclude_run(
@@ -36,27 +34,19 @@ def conclude_run(
     verbosity: int = 0,
     width: int = WIDTH,
     command: Sequence[str] = (),
-    judge: Judge | None = None,
-) -> tuple[list[str], bool]:
-    """The lines to print, and whether something went wrong while concluding."""
+    promised: Promised = lambda folder, record: {},
+) -> tuple[list[str], list[CaseRecord], list[str]]:
+    """The lines to print, the cases, and what went wrong while concluding."""
     records: dict[Path, CaseRecord] = {}
     problems: list[str] = []
     updates: list[Update] = []
-    stored: dict[Path, CaseRecord] = {}
     for case, name in folders.items():
         folder = Path(name)
         made = [decode(check, Check, folder) for check in checks.get(case, ())]
         try:
-            record = read_record(folder, rules=settings.rules)
-            outcome: Outcome | None = None
+            record = replace(read_record(folder, rules=settings.rules), checks=tuple(made))
             if settings.update_baselines and record.measured.structures:
-                outcome, message = _update(record, settings, updates, problems)
-                for place, check in enumerate(made):
-                    if check.verdict is Outcome.NO_BASELINE:
-                        made[place] = replace(check, verdict=outcome, message=message)
-            record = replace(record, checks=tuple(made))
-            if outcome is Outcome.STORED:
-                stored[folder] = record
+                record = _updated(record, settings, updates, problems, promised(folder, record))
             write_record(folder, record)
             write_case(
                 folder, record, rules=settings.rules, command=command, commit=project_commit()
@@ -75,68 +65,65 @@ def conclude_run(
             lines += _write_reports(records, settings, verbosity)
         except (Sme2Error, OSError) as error:
             problems.append(f"the report was not written: {error}")
-    if settings.strict and not settings.update_baselines:
-        problems += _devices_without_baselines(records.values(), settings.baseline_folder)
     root = str(settings.baseline_folder)
     lines += update_lines(updates, root, verbosity, width, dry_run=settings.dry_run)
-    if judge is not None:
-        told, broken = judge(records, stored)
-        lines += told
-        problems += broken
-    refused = not settings.dry_run and not all(update.stored for update in updates)
-    return [*lines, *problems], refused or bool(problems)
+    if not settings.dry_run:
+        problems += [
+            f"{update.case}: the baseline was not stored: a change matches no pattern of "
+            "--update-baselines"
+            for update in updates
+            if not update.stored
+        ]
+    return lines, [*records.values()], problems
 
 
-def _update(
-    record: CaseRecord, settings: Settings, updates: list[Update], problems: list[str]
-) -> tuple[Outcome, str]:
-    """Store the case's baseline: what its checks that had none say then, and why."""
+def _updated(
+    record: CaseRecord,
+    settings: Settings,
+    updates: list[Update],
+    problems: list[str],
+    figures: Mapping[str, str],
+) -> CaseRecord:
+    """The case after its baseline was stored, which passes what it had no baseline for."""
     try:
-        updates.append(update_baseline(record, settings))
+        updates.append(update_baseline(record, settings, figures))
     except (BaselineError, OSError) as error:
         problems.append(f"{record.id}: the baseline was not written: {error}")
-        return Outcome.NOT_STORED, str(error)
-    if updates[-1].stored and not settings.dry_run:
-        return Outcome.STORED, "It is stored in the baseline."
-    why = "a change matches no pattern of --update-baselines."
-    if settings.dry_run:
-        why = "--update-baselines=dry only says what would change."
-    return Outcome.NOT_STORED, f"It was not stored: {why}"
+        return record
+    if settings.dry_run or not updates[-1].stored:
+        return record
+    stored = "It is stored in the baseline."
+    checks = (
+        replace(check, verdict=Outcome.PASS, message=stored)
+        if check.verdict is Outcome.NO_BASELINE
+        else check
+        for check in record.checks
+    )
+    return replace(record, checks=tuple(checks))
 
 
-def update_baseline(record: CaseRecord, settings: Settings) -> Update:
+def update_baseline(
+    record: CaseRecord, settings: Settings, figures: Mapping[str, str] | None = None
+) -> Update:
     """Store one case's baseline, unless it is a dry run or not accepted; what that changed."""
+    conditions = Accepted(figures or {}, record.limits)
     root, measured = settings.baseline_folder, record.measured
     path = baselines.baseline_path(root, measured.model, measured.variant, measured.fingerprint)
     new = not path.exists()
 
-    def accepted(changes: Sequence[BaselineChange]) -> bool:
+    def approved(changes: Sequence[BaselineChange]) -> bool:
         return not settings.accept or not unaccepted(changes, settings.accept)
 
     force = settings.force_update
     if settings.dry_run:
         old = baselines.load(root, measured.model, measured.variant, measured.fingerprint)
-        _, changes = baselines.update(old, measured, force=force)
+        _, changes = baselines.update(old, measured, force=force, accepted=conditions)
     else:
-        _, changes = baselines.store(root, measured, force=force, accept=accepted)
+        _, changes = baselines.store(
+            root, measured, force=force, accepted=conditions, accept=approved
+        )
     doubts = baselines.doubts(measured) if changes else ()
-    return Update(record.id, str(path), changes, new, doubts, not changes or accepted(changes))
-
-
-def _devices_without_baselines(records: Iterable[CaseRecord], root: Path) -> list[str]:
-    """A run that compared nothing with a baseline must not look like one that did."""
-    found: dict[str, bool] = {}
-    for measured in (record.measured for record in records if record.measured.structures):
-        key = measured.fingerprint.key
-        # The checks have told what is wrong with a baseline that cannot be read.
-        with contextlib.suppress(BaselineError):
-            case = measured.model, measured.variant, measured.fingerprint
-            found[key] = found.get(key, False) or bool(baselines.load_structure(root, *case))
-    return [
-        f"--sme2-strict: {root} holds no baseline for {key}. Make one with --update-baselines."
-        for key, any_found in found.items()
-        if not any_found
-    ]
+    return Update(record.id, str(path), changes, new, doubts, not changes or approved(changes))
 
 
 def _place(record: CaseRecord, settings: Settings) -> tuple[Any, ...]:

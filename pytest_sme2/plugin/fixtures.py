@@ -94,6 +94,7 @@ def sme2_gate(
 ) -> Iterator[Gate]:
     """The checks: ``sme2_gate.check_latency()``, ``.check_coverage()`` …; see the docs."""
     from pytest_sme2.session.gate import Gate
+    from pytest_sme2.verdict.judging import failing
 
     hook = request.config.hook
 
@@ -116,7 +117,10 @@ def sme2_gate(
     yield gate
     # A case of which nothing could be measured has nothing to keep.
     if gate.measured_anything:
-        request.node.stash[CHECKS] = (sme2_model.id, str(gate.keep()), gate.checks)
+        *_, earlier = request.node.stash.get(CHECKS, ("", "", []))
+        # A test that is run again is not rid of what it found before.
+        checks = [*failing(earlier, strict=True), *gate.checks]
+        request.node.stash[CHECKS] = (sme2_model.id, str(gate.keep()), checks)
         request.node.user_properties.extend(junit_properties(gate))
 
 
@@ -172,8 +176,7 @@ def _failure(item: pytest.Item, gate: Gate) -> tuple[str, bool]:
     whether one of them is sure, and not just open.
     """
     from pytest_sme2.report.versus_baseline import failure_text
-    from pytest_sme2.session.gate import failing
-    from pytest_sme2.verdict.judging import WARNING
+    from pytest_sme2.verdict.judging import WARNING, failing
 
     checks = gate.take_checks()
     bad = failing(checks, strict=_strict(gate))

@@ -7,7 +7,6 @@ costs time, is made when the first test asks for it.
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import shutil
@@ -27,7 +26,6 @@ from pytest_sme2.errors import (
     plain,
 )
 from pytest_sme2.plugin import fixtures, hookspecs, options, state
-from pytest_sme2.plugin.contract import RunWatch, every_case, marked
 from pytest_sme2.plugin.state import (
     CHECKS,
     GATE,
@@ -38,11 +36,13 @@ from pytest_sme2.plugin.state import (
     case_of,
     session_of,
 )
+from pytest_sme2.plugin.watch import RunWatch, every_case, marked
 
 if TYPE_CHECKING:
     from pytest_sme2.session.run_directory import RunLock
     from pytest_sme2.session.session import Session
     from pytest_sme2.session.settings import Settings
+    from pytest_sme2.verdict.contract import Asked
 
 NOT_RESTORED = "sme2_not_restored"
 """Where a worker names a device that it could not put back."""
@@ -95,6 +95,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if options.anything_chosen(config):
         # Bad values are refused before anything is collected.
         options.read_settings(config)
+        options.refuse_silent_update(config)
     config.pluginmanager.register(fixtures, "sme2-fixtures")
     if config.pluginmanager.hasplugin("benchmark"):
         from pytest_sme2.plugin import benchmarking
@@ -338,12 +339,7 @@ def pytest_runtest_makereport(
         reason = plain(str(call.excinfo and call.excinfo.value))
         report.__dict__["sme2_empty"] = None if reason == LEFT_OUT else reason
     if call.when == "teardown" and GATE in item.stash:
-        gate = item.stash[GATE]
-        report.__dict__["sme2_gate"] = {
-            "case": gate.case.id,
-            "unchecked": gate.unchecked,
-            "used_reference": gate.used_reference,
-        }
+        report.__dict__["sme2_used_reference"] = item.stash[GATE].used_reference
     if call.when == "teardown" and CHECKS in item.stash:
         from pytest_sme2.system.files import encode
 
@@ -366,8 +362,6 @@ class Collector:
         self.watch = watch
         self.folders: dict[str, str] = {}
         self.checks: dict[str, list[Any]] = {}
-        self.unchecked: dict[str, str | None] = {}
-        """By case: why nothing could be checked; None where something was."""
         self.used_reference = False
         self.failures: set[bool] = set()
         """Whether they are of what could not be judged."""
@@ -389,12 +383,7 @@ class Collector:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
             self.failures.add(getattr(report, "sme2_unjudged", False))
-        gate = getattr(report, "sme2_gate", None)
-        if gate is not None:
-            self.used_reference |= gate["used_reference"]
-            case = gate["case"]
-            if self.unchecked.get(case, "") is not None:
-                self.unchecked[case] = gate["unchecked"]
+        self.used_reference |= getattr(report, "sme2_used_reference", False)
         found = getattr(report, "sme2", None)
         if found is not None:
             if self.run_lock is None:
@@ -417,53 +406,61 @@ class Collector:
         if not ran and not self.folders:
             return
         chosen = options.read_settings(self.config)
-        problems = self._unmet_requests(session, chosen)
-        self.config.stash.setdefault(PROBLEMS, []).extend(problems)
-        failed = self._conclude(chosen)
-        if (problems or failed) and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        if self.failures == {True} and session.exitstatus == pytest.ExitCode.TESTS_FAILED:
-            session.exitstatus = CANNOT_TELL
-        if not ran:
-            return
-        out = chosen.run_directory
+        said = self.config.stash.setdefault(PROBLEMS, [])
+        said += self._unmet_requests(session, chosen)
+        open_: list[str] = []
+        asked: Asked | None = None
         try:
-            self.watch.write_shard(out, int(session.exitstatus))
+            asked = self._conclude(chosen, said, open_)
         except (Sme2Error, OSError) as error:
-            self.config.stash[PROBLEMS].append(f"{out} cannot be merged with others: {error}")
+            said.append(str(error))
+        self.watch.failed = bool(said or open_)
+        self.watch.redden(session)
+        if self.failures == {True} and session.exitstatus == pytest.ExitCode.TESTS_FAILED:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED if self.watch.failed else CANNOT_TELL
+        if ran:
+            out = chosen.run_directory
+            try:
+                code = int(session.exitstatus)
+                self.watch.write_shard(out, code, asked, [*self.folders.values()], said)
+            except (Sme2Error, OSError) as error:
+                said.append(f"{out} cannot be merged with others: {error}")
+        said += open_
 
-    def _conclude(self, chosen: Settings) -> bool:
-        """Write what the run leaves behind; whether something was wrong."""
+    def _conclude(self, chosen: Settings, said: list[str], open_: list[str]) -> Asked | None:
+        """Write what the run leaves behind, and judge it; what it was asked for."""
         from pytest_sme2.plugin.conclusion import conclude_run
 
-        self.lines, failed = conclude_run(
-            self.folders,
-            self.checks,
-            chosen,
-            verbosity=self.config.get_verbosity(),
-            width=self.config.stash[WIDTH],
-            command=("pytest", *map(str, self.config.invocation_params.args)),
-            judge=functools.partial(self.watch.conclude, chosen),
-        )
-        if self.run_lock is not None:
-            self.run_lock.leave()
-        return failed
+        try:
+            self.lines, records, problems = conclude_run(
+                self.folders,
+                self.checks,
+                chosen,
+                verbosity=self.config.get_verbosity(),
+                width=self.config.stash[WIDTH],
+                command=("pytest", *map(str, self.config.invocation_params.args)),
+                promised=self.watch.figures,
+            )
+        finally:
+            if self.run_lock is not None:
+                self.run_lock.leave()
+        said += problems
+        if chosen.update_baselines:
+            return None
+        asked = self.watch.asked_for(chosen)
+        told, red = self.watch.judge(chosen, asked, records)
+        self.lines += told
+        open_ += red
+        return asked
 
     def _unmet_requests(self, session: pytest.Session, chosen: Settings) -> list[str]:
         """What was asked for and not done, although every test may have passed."""
-        problems = []
-        if chosen.against is not None and session.testscollected and not self.used_reference:
-            problems.append(
-                f"--against {chosen.against.name} was not used: no test that ran calls "
-                "sme2_gate.check_against(). Call it in a test, or leave --against out."
-            )
-        if chosen.strict and not chosen.update_baselines:
-            problems += [
-                f"--sme2-strict: {case}: nothing could be checked: {reason}"
-                for case, reason in self.unchecked.items()
-                if reason is not None
-            ]
-        return problems
+        if chosen.against is None or not session.testscollected or self.used_reference:
+            return []
+        return [
+            f"--against {chosen.against.name} was not used: no test that ran calls "
+            "sme2_gate.check_against(). Call it in a test, or leave --against out."
+        ]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         for problem in self.config.stash.get(PROBLEMS, []):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Generator
+import os
+from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 TAKEN: pytest.StashKey[list[str]] = pytest.StashKey()
 """Of the run: the short names that belong to others."""
+PARSER: pytest.StashKey[pytest.Parser] = pytest.StashKey()
 RULES_INI = "sme2_categories"
 MODEL_FOLDERS_INI = "sme2_models"
 LONG_NAMES_INI = "sme2_long_options"
@@ -33,6 +35,7 @@ def long_name(flag: str) -> str:
     return flag if flag.startswith("--sme2-") else f"--sme2-{flag.removeprefix('--')}"
 
 
+_STRICT = next(option for option in OPTIONS if option.name == "strict")
 _SHORT = {option.flag: option for option in OPTIONS if option.flag != long_name(option.flag)}
 
 
@@ -86,12 +89,42 @@ def add_short_names(
     for flag, option in _SHORT.items():
         if flag not in taken:
             _group(parser, option).addoption(flag, **option.attributes())
+    early_config.stash[PARSER] = parser
+    _close_bare(args, taken)
+    return result
+
+
+def _close_bare(args: list[str], taken: Iterable[str]) -> None:
+    """What may have no value takes none from the word after it."""
     bare = {flag for flag, option in _SHORT.items() if option.bare}
     bare |= {long_name(flag) for flag in bare}
     end = args.index("--") if "--" in args else len(args)
-    # What may have no value takes none from the word after it.
-    args[:end] = [f"{word}=" if word in bare - taken else word for word in args[:end]]
-    return result
+    args[:end] = [f"{word}=" if word in bare - {*taken} else word for word in args[:end]]
+
+
+def typed(config: pytest.Config) -> argparse.Namespace:
+    """What the command line itself says: no ini file, environment or plugin may choose tests."""
+    words = [str(word) for word in config.invocation_params.args]
+    taken = config.stash[TAKEN]
+    _close_bare(words, taken)
+    return config.stash[PARSER].parse_known_args(words)
+
+
+def in_ci() -> bool:
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+def refuse_silent_update(config: pytest.Config) -> None:
+    """Raise a usage error if something else than the command line asks for an update in CI."""
+    updates = config.getoption("sme2_update_baselines") is not None
+    worker = hasattr(config, "workerinput")
+    if not updates or worker or not (in_ci() or _given(config, _STRICT)[0]):
+        return
+    if typed(config).sme2_update_baselines is None:
+        raise pytest.UsageError(
+            "--update-baselines comes from an ini file or PYTEST_ADDOPTS, so that nothing would "
+            "ever be compared. In CI and with --sme2-strict only the command line may ask for it."
+        )
 
 
 def name_lines(config: pytest.Config) -> list[str]:
@@ -100,7 +133,7 @@ def name_lines(config: pytest.Config) -> list[str]:
     return [
         f"sme2: {flag} belongs to another plugin or to a conftest.py here. The option of "
         f"pytest-sme2 is {long_name(flag)}."
-        for flag in config.stash.get(TAKEN, [])
+        for flag in config.stash[TAKEN]
         if chosen or _looks_like_ours(config, flag)
     ]
 

@@ -18,7 +18,7 @@ MOST_CHANGES = 4
 MOST_KINDS = 6
 MOST_NAMED = 6
 # What is only counted, and what follows its name.
-_COUNTED = {"operator": "", "kernel": "", "share": " of time", "version": ""}
+_COUNTED = {"limit": "", "operator": "", "kernel": "", "share": " of time", "version": ""}
 # A kernel whose name the library does not keep: its place there says nothing to a reader.
 _UNNAMED = re.compile(r"kernel \S+\+0x[0-9a-f]+ ")
 

@@ -360,10 +360,4 @@ class Gate:
 
     def keep(self) -> Path:
         """Write what was measured to the run directory."""
-        return self.session.keep(self.case, self.measured, self.checks)
-
-
-def failing(checks: Sequence[Check], *, strict: bool) -> list[Check]:
-    """Those that fail a test."""
-    weak = (*judging.WARNING, Outcome.NO_BASELINE) if strict else ()
-    return [check for check in checks if check.verdict in (*judging.FAILING, *weak)]
+        return self.session.keep(self.case, self.measured, self.checks, self.limits)

@@ -30,6 +30,7 @@ from pytest_sme2.results import (
     Check,
     Fingerprint,
     KernelCensus,
+    Limits,
     PairedTiming,
     Profile,
 )
@@ -64,6 +65,8 @@ class CaseRecord:
     """The arms whose emulated run was made before and taken from the cache."""
     reproduce: str = ""
     """The command that measures the case again, in the folder where it was measured."""
+    limits: Limits | None = None
+    """Those that its checks were judged by."""
 
 
 def write_record(folder: Path, record: CaseRecord) -> None:

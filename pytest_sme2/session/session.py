@@ -429,7 +429,13 @@ class Session:
         """What else of the device's state a reader of the case may want to know."""
         return self.bench.target.state()
 
-    def keep(self, case: Case, measured: CaseResult, checks: Iterable[Check]) -> Path:
+    def keep(
+        self,
+        case: Case,
+        measured: CaseResult,
+        checks: Iterable[Check],
+        limits: Limits | None = None,
+    ) -> Path:
         """Write the case's part of the run directory; returns its folder."""
         folder, arms = self.folder(case), self.arms(case)
         dumps = {arm: self.traced(case, arm).etdump for arm in arms}
@@ -445,6 +451,7 @@ class Session:
                 remembered=tuple(arm for arm in arms if self.trace(case, arm).remembered),
                 reproduce=run_command(case, self.settings, self.bench.target.name),
                 etdumps={arm: str(dump.relative_to(folder)) for arm, dump in dumps.items() if dump},
+                limits=limits,
             ),
         )
         return folder

@@ -9,10 +9,10 @@ from pathlib import Path
 from pytest_sme2.errors import UsageError
 from pytest_sme2.system.files import decode, encode, write_json
 from pytest_sme2.system.reading import read_json
-from pytest_sme2.verdict.contract import Part
+from pytest_sme2.verdict.contract import Asked
 
 TESTS = "tests.json"
-SCHEMA = 1
+SCHEMA = 2
 _REMEDY = "Run this shard again."
 
 
@@ -39,8 +39,12 @@ class Shard:
     number: int | None = None
     """From 1; None where no plugin that shards is in use."""
     of: int | None = None
-    part: Part | None = None
-    """What of the contract it compared; None if it was not looked up."""
+    asked: Asked | None = None
+    """None of a run that compares nothing, such as an update of baselines."""
+    cases: tuple[str, ...] = ()
+    """The folders of its cases, inside of the run directory."""
+    problems: tuple[str, ...] = ()
+    """What else made it red, besides its tests and its checks."""
 
 
 def write_shard(out: Path, shard: Shard) -> None:

@@ -47,6 +47,12 @@ UNCHECKED = (Outcome.NO_BASELINE, Outcome.NOT_MEASURED)
 """These say nothing: a test that found nothing else is skipped."""
 
 
+def failing(checks: Sequence[Check], *, strict: bool) -> list[Check]:
+    """Those that fail a test. One without a baseline does not: all of them are told at the end."""
+    weak = WARNING if strict else ()
+    return [check for check in checks if check.verdict in (*FAILING, *weak)]
+
+
 # Outputs are compared "against off" or "against reference", which are not versions.
 _AGAINST = re.compile(
     r"((prefill |decode )?latency|cost|operators)( \((on|off)\))? against (?P<reference>.+)"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 
 from pytest_sme2.export.variant import precision_of
-from pytest_sme2.results import CaseResult, Limits, Sample, Tolerance
+from pytest_sme2.results import Baseline, CaseResult, Limits, Sample, Tolerance
 from pytest_sme2.verdict.samples import changed
 
 SHARES = "share of "
@@ -72,3 +72,38 @@ def tolerance_of_sample(name: str, variant: str) -> float:
 def same_sample(name: str, old: Sample, new: Sample, variant: str) -> bool:
     """Whether two tensors are the same one."""
     return not changed(old, new, tolerance_of_sample(name, variant))
+
+
+def differences(baseline: Baseline, measured: CaseResult, limits: Limits | None) -> Iterator[str]:
+    """What a case was not measured with as it was accepted; what changed first explains the rest.
+
+    Nothing of a case of which nothing ran.
+    """
+    if not measured.structures:
+        return
+    now = {"weights": measured.weights, **settings_of(measured)}
+    now |= {} if limits is None else _limits_by_name(limits_for(measured.variant, limits))
+    accepted = {"weights": baseline.weights, **baseline.settings}
+    accepted |= {} if baseline.limits is None else _limits_by_name(baseline.limits)
+    yield from _other_samples(baseline, measured, "input")
+    for name in {**accepted, **now}:
+        old, new = accepted.get(name, "none"), now.get(name, "none")
+        if old != new:
+            yield f"{name}: {old} was accepted, and it is {new}."
+    yield from _other_samples(baseline, measured, "reference", "output")
+
+
+def _limits_by_name(limits: Limits) -> dict[str, str]:
+    return {f"limit {name}": value for name, value in limit_facts(limits)}
+
+
+def _other_samples(baseline: Baseline, measured: CaseResult, *kinds: str) -> Iterator[str]:
+    for name in {**baseline.samples, **measured.samples}:
+        if name.split()[0] not in kinds:
+            continue
+        old, new = baseline.samples.get(name), measured.samples.get(name)
+        words = "it is new" if old is None else "it is gone"
+        if old is not None and new is not None:
+            words = changed(old, new, tolerance_of_sample(name, measured.variant))
+        if words:
+            yield f"{name} is not the accepted one: {words}."

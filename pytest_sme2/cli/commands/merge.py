@@ -77,9 +77,11 @@ ARGUMENTS: Arguments = {
 
 def run(arguments: argparse.Namespace) -> int:
     html = None if arguments.html is None else parse_report(str(arguments.html))
-    chosen_of = chosen(arguments, baseline_dir=Path("baselines"), history=None)
+    chosen_of = chosen(arguments, baseline_dir=None, history=None)
     baselines, history = chosen_of["baseline_dir"], chosen_of["history"]
-    merged = merge(arguments.run_dir, arguments.out, baselines)
+    if baselines is not None and not baselines.is_dir():
+        raise UsageError(f"--baseline-dir: there is no folder {str(baselines)!r}.")
+    merged = merge(arguments.run_dir, arguments.out, baselines or Path("baselines"))
     records = [record for _, record in merged.cases]
     if html is not None:
         from pytest_sme2.report.html import write_html
@@ -132,7 +134,7 @@ class Merged:
 
 def merge(folders: Sequence[Path], out: Path, baselines: Path = Path("baselines")) -> Merged:
     """Copy every case into ``out``, with the checks of all shards, which together must have
-    compared all of the contract in ``baselines``; ``out`` appears when whole.
+    compared all that ``baselines`` store of their device; ``out`` appears when whole.
     """
     shards = {folder: read_shard(folder) for folder in folders}
     if len({folder.resolve() for folder in folders}) < len(folders):
@@ -146,13 +148,13 @@ def merge(folders: Sequence[Path], out: Path, baselines: Path = Path("baselines"
 
 
 def _fill(out: Path, shards: Mapping[Path, Shard], baselines: Path) -> Merged:
-    part = contract.join([shard.part for shard in shards.values() if shard.part is not None])
-    promised = contract.load(baselines) or contract.Contract()
     made: dict[Path, dict[Path, CaseRecord]] = {}
     facts: dict[str, dict[str, Path]] = {}
     problems: list[str] = []
-    for root in shards:
-        for folder in find_records(root):
+    for root, shard in shards.items():
+        folders = [*find_records(root)]
+        problems += _unexplained(root, shard, folders)
+        for folder in folders:
             record, place = read_record(folder), out / folder.relative_to(root)
             for name, value in _facts(folder, record.measured).items():
                 facts.setdefault(name, {}).setdefault(value, root)
@@ -167,8 +169,7 @@ def _fill(out: Path, shards: Mapping[Path, Shard], baselines: Path) -> Merged:
     # The same tests on several phones of one kind are not done twice.
     several = [list(records.values()) for records in made.values() if len(records) > 1]
     kin = bool(several) and all(map(_are_kin, several))
-    problems = [*_problems(shards, kin=kin), *map(str, contract.gaps(promised, part)), *problems]
-    problems += _mixed(facts)
+    problems = [*_problems(shards, kin=kin), *problems, *_mixed(facts)]
     odd: list[str] = []
     cases: dict[Path, CaseRecord] = {}
     for place, records in made.items():
@@ -183,9 +184,18 @@ def _fill(out: Path, shards: Mapping[Path, Shard], baselines: Path) -> Merged:
         for name, test in shard.tests.items():
             ran.setdefault(name, []).append(test)
     tests = {name: _most(found, _test_failed) if kin else found[-1] for name, found in ran.items()}
+    asked = [shard.asked for shard in shards.values() if shard.asked is not None]
+    if asked:
+        judged = contract.judge(baselines, [*cases.values()], contract.join(asked))
+        problems += () if any(map(_test_failed, tests.values())) else judged.failed
+        problems += [*judged.open, *(judged.empty if cases else ())]
     found = tuple(sorted({name for shard in shards.values() for name in shard.found}))
     merged = Merged((*cases.items(),), dict(sorted(tests.items())), (*problems,), (*odd,))
-    write_shard(out, Shard(SCHEMA, int(merged.failed), merged.tests, found, part=part))
+    names = tuple(str(place.relative_to(out)) for place in cases)
+    whole = contract.join(asked) if asked else None
+    write_shard(
+        out, Shard(SCHEMA, int(merged.failed), merged.tests, found, asked=whole, cases=names)
+    )
     return merged
 
 
@@ -267,6 +277,22 @@ def _mixed(found: Mapping[str, Mapping[str, Path]]) -> Iterator[str]:
 def _links(folder: str, names: list[str]) -> list[str]:
     """What is not copied: a link may lead anywhere."""
     return [name for name in names if Path(folder, name).is_symlink()]
+
+
+def _unexplained(root: Path, shard: Shard, folders: Sequence[Path]) -> Iterator[str]:
+    """What of a run its records do not show."""
+    there = {str(folder.relative_to(root)) for folder in folders}
+    gone = sorted({*shard.cases} - there)
+    if gone:
+        yield (
+            f"{root}: {count(len(gone), 'case')} that it measured, and whose folder is gone: "
+            f"{some_of(gone, MOST_NAMED)}. Copy the whole run directory."
+        )
+    yield from (f"{root}: {problem}" for problem in shard.problems)
+    bad = [*map(_test_failed, shard.tests.values()), *shard.problems]
+    bad += [_check_failed(check) for folder in folders for check in read_record(folder).checks]
+    if shard.exit_code == 1 and not any(bad):
+        yield f"{root}: pytest ended with exit code 1, and none of its tests and checks says why."
 
 
 def _problems(shards: Mapping[Path, Shard], *, kin: bool) -> list[str]:

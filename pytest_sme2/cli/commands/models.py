@@ -24,7 +24,7 @@ ARGUMENTS: Arguments = {
         "type": Path,
         "const": Path("baselines"),
         "metavar": "DIR",
-        "help": "instead, print what must be compared: the contract in DIR (default: baselines)",
+        "help": "instead, print what the baselines in DIR (default: baselines) want compared",
     },
 }
 
@@ -82,10 +82,10 @@ def _show_contract(arguments: argparse.Namespace) -> int:
     from pytest_sme2.verdict import contract
 
     root: Path = arguments.contract
-    found = contract.load(root)
-    if found is None:
-        raise UsageError(f"{root} has no {contract.FILE_NAME}. --update-baselines writes it.")
+    stored = contract.of_devices(root)
+    if not stored:
+        raise UsageError(f"{root} holds no baseline. --update-baselines writes one.")
     names = ("device", "case", "figure", "test")
-    rows = list(contract.rows(found))
+    rows = list(contract.rows(stored))
     document = [dict(zip(names, row, strict=True)) for row in rows]
     return show(arguments, document, aligned([tuple(map(str.upper, names)), *rows]))

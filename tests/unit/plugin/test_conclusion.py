@@ -28,8 +28,10 @@ def settings(root: Path, **choices: object) -> Settings:
 def test_cases_are_listed_as_asked_for_whatever_worker_was_first(tmp_path: Path) -> None:
     dumps = stored_dumps("toy_fp16")
     paths = [write_case(tmp_path, model, "fp16", dumps) for model in ("a", "b", "c")]
-    lines, failed = conclude_run(folders(paths), {}, settings(tmp_path, models=("c", "a", "b")))
-    assert not failed
+    lines, _, problems = conclude_run(
+        folders(paths), {}, settings(tmp_path, models=("c", "a", "b"))
+    )
+    assert not problems
     names = [line.partition("-")[0] for line in lines]
     places = [names.index(model) for model in ("c", "a", "b")]
     assert places == sorted(places)
@@ -38,7 +40,7 @@ def test_cases_are_listed_as_asked_for_whatever_worker_was_first(tmp_path: Path)
 def test_variants_stand_in_the_order_of_their_precision_and_size(tmp_path: Path) -> None:
     dumps, variants = stored_dumps("toy_fp16"), ("fp16@1024", "int8", "fp16@128", "fp32")
     paths = [write_case(tmp_path, "toy", variant, dumps) for variant in variants]
-    lines, _ = conclude_run(folders(paths), {}, settings(tmp_path))
+    lines, *_ = conclude_run(folders(paths), {}, settings(tmp_path))
     rows = [line.split()[0] for line in lines if line.startswith("toy-")]
     assert rows[:4] == ["toy-fp32", "toy-fp16@128", "toy-fp16@1024", "toy-int8"]
 
@@ -51,21 +53,20 @@ def test_reports_are_written_and_named(tmp_path: Path) -> None:
         github_benchmark_json=tmp_path / "a b.json",
         comment=tmp_path / "c.md",
     )
-    lines, failed = conclude_run(folders(toy_run(tmp_path)), {}, chosen)
-    assert not failed
+    lines, _, problems = conclude_run(folders(toy_run(tmp_path)), {}, chosen)
+    assert not problems
     for name in ("report.md", "r.html", "bencher.json", "a b.json", "c.md"):
         assert f"report: {tmp_path / name}" in lines
         assert (tmp_path / name).stat().st_size > 0
-    quiet, _ = conclude_run(folders(toy_run(tmp_path)), {}, chosen, verbosity=-1)
+    quiet, *_ = conclude_run(folders(toy_run(tmp_path)), {}, chosen, verbosity=-1)
     assert not any(line.startswith("report: ") for line in quiet)
 
 
 def test_a_damaged_case_is_named_and_the_others_are_reported(tmp_path: Path) -> None:
     first, *others = toy_run(tmp_path)
     (first / METRICS).write_text("{}")
-    lines, failed = conclude_run(folders([first, *others]), {}, settings(tmp_path))
-    assert failed
-    assert lines[-1].startswith("toy-fp16: ")
+    lines, _, problems = conclude_run(folders([first, *others]), {}, settings(tmp_path))
+    assert problems[0].startswith("toy-fp16: ")
     assert any(line.startswith("toy-int8 ") for line in lines)
     assert (tmp_path / "report.md").is_file()
 
@@ -73,29 +74,28 @@ def test_a_damaged_case_is_named_and_the_others_are_reported(tmp_path: Path) -> 
 def test_a_report_that_cannot_be_written_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     chosen = settings(tmp_path, report=tmp_path / "file" / "r.html")
-    lines, failed = conclude_run(folders(toy_run(tmp_path)), {}, chosen)
-    assert failed
-    assert lines[-1].startswith("the report was not written: ")
+    *_, problems = conclude_run(folders(toy_run(tmp_path)), {}, chosen)
+    assert problems[0].startswith("the report was not written: ")
 
 
 def test_baselines_are_stored_only_when_asked(tmp_path: Path) -> None:
     paths = folders(toy_run(tmp_path)[:1])
     conclude_run(paths, {}, settings(tmp_path))
     assert not (tmp_path / "baselines").exists()
-    lines, failed = conclude_run(paths, {}, settings(tmp_path, update_baselines=True))
-    assert not failed
+    lines, _, problems = conclude_run(paths, {}, settings(tmp_path, update_baselines=True))
+    assert not problems
     (stored,) = (tmp_path / "baselines").glob("*/toy-fp16.json")
     assert "1 new" in " ".join(lines)
-    again, _ = conclude_run(paths, {}, settings(tmp_path, update_baselines=True))
+    again, *_ = conclude_run(paths, {}, settings(tmp_path, update_baselines=True))
     assert any("1 unchanged" in line for line in again)
-    every, _ = conclude_run(paths, {}, settings(tmp_path, update_baselines=True), verbosity=1)
+    every, *_ = conclude_run(paths, {}, settings(tmp_path, update_baselines=True), verbosity=1)
     assert f"toy-fp16: the baseline stays as it is ({stored})" in every
 
 
 def test_a_run_is_added_to_the_history_when_asked(tmp_path: Path) -> None:
     chosen = settings(tmp_path, history=tmp_path / "history")
-    lines, failed = conclude_run(folders(toy_run(tmp_path)[:1]), {}, chosen)
-    assert not failed
+    lines, _, problems = conclude_run(folders(toy_run(tmp_path)[:1]), {}, chosen)
+    assert not problems
     (path,) = (tmp_path / "history").iterdir()
     assert f"history: {path}" in lines
 
@@ -106,8 +106,8 @@ def test_a_dry_run_says_what_an_update_would_change_and_writes_nothing(
 ) -> None:
     paths = folders(toy_run(tmp_path)[:1])
     dry = settings(tmp_path, update_baselines=True, dry_run=True)
-    lines, failed = conclude_run(paths, {}, dry, verbosity=verbosity)
-    assert not failed
+    lines, _, problems = conclude_run(paths, {}, dry, verbosity=verbosity)
+    assert not problems
     assert said in " ".join(lines)
     assert not any(word in " ".join(lines) for word in ("Commit", "NO_BASELINE", "written to"))
     assert lines[-1] == "--update-baselines=dry: no baseline was written."
@@ -141,7 +141,7 @@ def test_only_accepted_changes_are_stored(tmp_path: Path) -> None:
         (0.0, {"accept": ("program size",)}, "a change matches no pattern of --update-baselines"),
     ],
 )
-def test_a_baseline_that_is_refused_is_not_one_that_is_missing(
+def test_a_baseline_that_is_refused_is_a_problem(
     tmp_path: Path, interference: float, choices: dict[str, Any], said: str
 ) -> None:
     (path, *_) = toy_run(tmp_path)
@@ -150,14 +150,15 @@ def test_a_baseline_that_is_refused_is_not_one_that_is_missing(
     (path / METRICS).write_text(json.dumps(document))
     checks = {"toy-fp16": [encode(Check("latency (on)", Outcome.NO_BASELINE, "No baseline."))]}
     chosen = settings(tmp_path, update_baselines=True, **choices)
-    lines, _ = conclude_run(folders([path]), checks, chosen)
-    assert any(line.startswith("toy-fp16") and line.endswith("NOT_STORED") for line in lines)
+    _, _, problems = conclude_run(folders([path]), checks, chosen)
+    (problem,) = problems
+    assert problem.startswith("toy-fp16: ")
+    assert said in problem
     (check,) = read_record(path).checks
-    assert check.verdict is Outcome.NOT_STORED
-    assert said in check.message
+    assert check.verdict is Outcome.NO_BASELINE
 
 
 @pytest.mark.parametrize("verbosity", [0, -2])
 def test_without_cases_nothing_is_written(tmp_path: Path, verbosity: int) -> None:
-    assert conclude_run({}, {}, settings(tmp_path), verbosity=verbosity) == ([], False)
+    assert conclude_run({}, {}, settings(tmp_path), verbosity=verbosity) == ([], [], [])
     assert list(tmp_path.iterdir()) == []

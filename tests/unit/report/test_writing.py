@@ -30,16 +30,17 @@ STEM = "toy_xnnpack_fp16"
 STATS = f"linux_sme2_on/{STEM}_linux_sme2_on_t1_operator_stats.csv"
 
 
-def concluded(root: Path, **choices: object) -> tuple[list[str], bool]:
+def concluded(root: Path, **choices: object) -> tuple[list[str], list[str]]:
     folders = toy_run(root)
     checks = encode([Check("evidence", Outcome.PASS, "Both arms are as they should be.")])
     names = [read_record(folder).id for folder in folders]
-    return conclude_run(
+    lines, _, problems = conclude_run(
         dict(zip(names, map(str, folders), strict=True)),
         dict.fromkeys(names, checks),
         Settings(out=root, **choices),  # type: ignore[arg-type]
         command=("pytest", "tests"),
     )
+    return lines, problems
 
 
 def test_a_run_directory_is_as_it_should_be(

@@ -11,8 +11,9 @@ import pytest
 from pytest_sme2.errors import NotMeasurableError
 from pytest_sme2.results import Arm, CaseResult, Check, Limits, Outcome
 from pytest_sme2.session.cases import Case
-from pytest_sme2.session.gate import Gate, failing
+from pytest_sme2.session.gate import Gate
 from pytest_sme2.session.session import Session
+from pytest_sme2.verdict.judging import failing
 from tests.support.gate_examples import emulated
 
 
@@ -34,13 +35,13 @@ class EmulatedSession:
             raise NotMeasurableError("emulated cannot measure time")
         return emulated()
 
-    def limits(self, case: object) -> Limits:
-        return Limits()
-
     def baseline(self, case: object) -> None:
         return None
 
-    def keep(self, case: object, measured: CaseResult, checks: list[Check]) -> Path:
+    def limits(self, case: object) -> Limits:
+        return Limits()
+
+    def keep(self, case: object, measured: CaseResult, checks: list[Check], limits: Limits) -> Path:
         self.kept = checks
         return Path("kept")
 
@@ -66,7 +67,7 @@ def test_which_verdicts_fail() -> None:
         return {each for each in Outcome if failing([Check("x", each, "")], strict=strict)}
 
     red = {Outcome.SUSPECTED, Outcome.REGRESSED, Outcome.FAILED, Outcome.INVALID}
-    yellow = {Outcome.INCONCLUSIVE, Outcome.MACHINE_CHANGED, Outcome.NO_BASELINE}
+    yellow = {Outcome.INCONCLUSIVE, Outcome.MACHINE_CHANGED}
     assert failed(strict=False) == red
     assert failed(strict=True) == red | yellow | {Outcome.NOT_STORED}
 

@@ -1,0 +1,273 @@
+"""Follows one run: which tests were found, what became of them, and what the command line left out.
+
+At the end it holds the run to the contract of the baselines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_sme2.errors import plain
+from pytest_sme2.plugin.options import in_ci, typed
+from pytest_sme2.plugin.state import case_of, parameters, session_of
+
+if TYPE_CHECKING:
+    from pytest_sme2.session.cases import Case
+    from pytest_sme2.session.run_directory import CaseRecord
+    from pytest_sme2.session.session import Session
+    from pytest_sme2.session.settings import Settings
+    from pytest_sme2.verdict.contract import Asked, Judgement
+
+SEEN_KEY = "sme2_seen"
+"""Where a worker tells the controller which tests it found and left out."""
+TYPED_KEY = "sme2_typed"
+"""Where a worker finds how the command line of the controller chooses tests."""
+# With one of these, tests are missing because the user asked for that.
+_CHOOSING = ("keyword", "markexpr", "deselect", "lf", "last_failed", "stepwise")
+# Of pytest-split and of pytest-shard: which shard this is, how many there are, and the first one.
+_SHARDED = (("group", "splits", 1), ("shard_id", "num_shards", 0))
+
+
+def test_of(nodeid: str) -> str:
+    """The name of a test without its file and its parameters."""
+    return nodeid.rpartition("::")[2].partition("[")[0]
+
+
+def every_case(session: Session, **wanted: tuple[str, ...] | None) -> list[Case]:
+    """The cases that a run has where it chooses no models or variants."""
+    from pytest_sme2.session.cases import chosen_programs, select_cases
+
+    settings = replace(session.settings, models=(), variants=())
+    programs = chosen_programs(settings)
+    return select_cases(session.registry, programs, settings, emulated=session.emulated, **wanted)
+
+
+def choice_of(config: pytest.Config) -> dict[str, Any]:
+    """How the command line chooses tests."""
+    words = typed(config)
+    return {
+        "keyword": words.keyword or "",
+        "markexpr": words.markexpr or "",
+        "deselect": words.deselect or [],
+        "sharded": _place(words) != (None, None),
+    }
+
+
+class RunWatch:
+    """Follows one run; ``Collector`` asks it at the end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.nodeids: list[str] = []
+        """All tests that were found; empty where the user chose some of them."""
+        self.ran: dict[str, dict[str, Any]] = {}
+        """By node id: the fields of a ``RanTest``."""
+        self.found: list[pytest.Item] = []
+        self.left: set[tuple[str, str]] = set()
+        """Test and case: what the command line left out, and nobody else."""
+        self.tests: dict[tuple[str, str], str] = {}
+        """By folder and figure: the test that compared it."""
+        self.empty: dict[str, str] = {}
+        """By test: why it has no case."""
+        self.asked = False
+        """Whether there is any test about a model."""
+        self.failed = False
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Before all other plugins, which may deselect tests."""
+        # A test of custom checks is none where no conftest.py adds any.
+        if not self.config.hook.pytest_sme2_checks.get_hookimpls():
+            items[:] = [item for item in items if not marked(item, "custom")]
+        if not any(getattr(self.config.option, name, None) for name in _CHOOSING):
+            self.nodeids = [item.nodeid for item in items]
+        self.found = list(items)
+        self.asked = any("sme2_model" in parameters(item) for item in items)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        worker = getattr(self.config, "workerinput", None)
+        if self.asked:
+            choice = choice_of(self.config) if worker is None else worker[TYPED_KEY]
+            kept = session.items if choice["sharded"] else self._chosen(choice)
+            self.left = set(_about_cases(self.found)) - set(_about_cases(kept))
+        if worker is not None:
+            seen = [self.nodeids, self.asked, sorted(self.left)]
+            self.config.__dict__["workeroutput"][SEEN_KEY] = seen
+
+    def _chosen(self, choice: Mapping[str, Any]) -> list[pytest.Item]:
+        """What pytest itself keeps of all tests for the words of the command line.
+
+        At the end of the collection, as other plugins may have added marks.
+        """
+        items = list(self.found)
+        stand_in = SimpleNamespace(
+            option=argparse.Namespace(**{**vars(self.config.option), **choice}),
+            hook=SimpleNamespace(pytest_deselected=lambda items: None),
+            getoption=choice.get,
+            getini=self.config.getini,
+        )
+        for name in ("mark", "main"):
+            plugin: Any = self.config.pluginmanager.get_plugin(name)
+            plugin.pytest_collection_modifyitems(items=items, config=stand_in)
+        return items
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput[TYPED_KEY] = choice_of(self.config)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        nodeids, asked, left = getattr(node, "workeroutput", {}).get(SEEN_KEY, ([], False, ()))
+        self.nodeids = self.nodeids or nodeids
+        self.asked |= asked
+        self.left |= {(test, case) for test, case in left}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        empty = getattr(report, "sme2_empty", None)
+        if empty is not None:
+            self.empty[test_of(report.nodeid)] = empty
+        kept = self.ran.setdefault(report.nodeid, {"outcome": "passed", "seconds": 0.0})
+        kept["seconds"] += report.duration
+        if report.failed:
+            kept["outcome"] = "failed" if report.when == "call" else "error"
+        elif report.skipped and kept["outcome"] == "passed":
+            kept["outcome"] = "skipped"
+        else:
+            return
+        kept["message"] = plain(report.longreprtext or str(report.longrepr))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
+        """Around all others: none of them makes a failed run green."""
+        result = yield
+        self.redden(session)
+        return result
+
+    def redden(self, session: pytest.Session) -> None:
+        """A run that left something open is not green, not even where it found no tests."""
+        green = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if self.failed and session.exitstatus in green:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def made(self, nodeid: str, folder: str, checks: Sequence[Mapping[str, Any]]) -> None:
+        """Remember which test made which check."""
+        for check in checks:
+            self.tests[(folder, check["metric"])] = test_of(nodeid)
+
+    def figures(self, folder: Path, record: CaseRecord) -> dict[str, str]:
+        """What an update promises: nothing of a case that only a choice of models has."""
+        from pytest_sme2.verdict.contract import promised
+
+        if _key(record.measured) not in map(_key, every_case(session_of(self.config))):
+            return {}
+        names = promised(record.checks)
+        return {name: self.tests.get((str(folder), name), "") for name in names}
+
+    def asked_for(self, settings: Settings) -> Asked:
+        from pytest_sme2.verdict.contract import Asked
+
+        session, words = session_of(self.config), typed(self.config)
+        known = [_key(case) for case in every_case(session)]
+        chosen = (
+            [*map(_key, session.cases())] if words.sme2_models or words.sme2_variants else known
+        )
+        return Asked(
+            settings.device,
+            settings.strict,
+            tuple(dict.fromkeys(known)),
+            tuple(sorted(self.left)),
+            tuple(case for case in known if case not in chosen),
+            any("::" in word or word.endswith(".py") for word in words.file_or_dir or ()),
+            settings.arms,
+            None if settings.against is None else settings.against.name,
+        )
+
+    def binds(self, settings: Settings) -> bool:
+        """Whether this run is red unless it compared everything.
+
+        A run of other tests of the project is not, where its command line says nothing of ours.
+        """
+        from pytest_sme2.verdict.contract import stored_in
+
+        words = vars(typed(self.config))
+        named = any(value is not None for name, value in words.items() if name.startswith("sme2_"))
+        if not (self.asked or named or not words["file_or_dir"]):
+            return False
+        root = settings.baseline_folder
+        return settings.strict or (
+            in_ci() and (stored_in(root) or settings.baseline_dir is not None)
+        )
+
+    def judge(
+        self, settings: Settings, asked: Asked, records: Sequence[CaseRecord]
+    ) -> tuple[list[str], list[str]]:
+        """What to say, and what is red."""
+        from pytest_sme2.verdict import contract
+
+        root = settings.baseline_folder
+        found: Judgement = contract.judge(root, records, asked)
+        said = [str(found)] if found.stored else []
+        if (root / contract.LEFTOVER).exists():
+            said.append(
+                f"{root / contract.LEFTOVER} says nothing any more: the baselines themselves say "
+                "what must be compared. Remove it."
+            )
+        if not self.binds(settings):
+            return [*said, *(found.open if self.asked else ())], []
+        none = [f"{test}: {reason}" for test, reason in self.empty.items()]
+        told = any(test["outcome"] in ("failed", "error") for test in self.ran.values())
+        # A shard may have got no test at all.
+        empty = found.empty if records or _place(self.config.option)[1] is None else ()
+        return said, [*none, *(() if told else found.failed), *found.open, *empty]
+
+    def write_shard(
+        self,
+        out: Path,
+        exit_code: int,
+        asked: Asked | None,
+        folders: Sequence[str],
+        said: Sequence[str],
+    ) -> None:
+        """For ``sme2 merge``: also of a shard for which no test was left."""
+        from pytest_sme2.session.shard import SCHEMA, RanTest, Shard, write_shard
+
+        tests = {name: RanTest(**facts) for name, facts in sorted(self.ran.items())}
+        cases = tuple(sorted(os.path.relpath(folder, out) for folder in folders))
+        found, place = tuple(sorted(self.nodeids)), _place(self.config.option)
+        write_shard(out, Shard(SCHEMA, exit_code, tests, found, *place, asked, cases, tuple(said)))
+
+
+def _place(options: object) -> tuple[int | None, int | None]:
+    """Which shard this is, and of how many."""
+    for name, total, first in _SHARDED:
+        number, of = (getattr(options, option, None) for option in (name, total))
+        if isinstance(number, int) and isinstance(of, int) and of > 1:
+            return number - first + 1, of
+    return None, None
+
+
+def marked(item: pytest.Item, word: str) -> object:
+    """What the nearest marker ``sme2`` that has this word says of it."""
+    found = (marker.kwargs.get(word) for marker in item.iter_markers("sme2"))
+    return next((value for value in found if value is not None), None)
+
+
+def _about_cases(items: Sequence[pytest.Item]) -> list[tuple[str, str]]:
+    cases = ((item, case_of(item)) for item in items)
+    return [(test_of(item.nodeid), _key(case)) for item, case in cases if case is not None]
+
+
+def _key(case: Any) -> str:
+    """Of a case, or of what was measured of it."""
+    from pytest_sme2.verdict import contract
+
+    variant = getattr(case, "variant_name", None) or case.variant
+    return contract.case_of(case.model, variant, case.threads)
