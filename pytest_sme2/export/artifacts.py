@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import importlib.util
 import json
 import os
 import platform
@@ -17,7 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2Error, UsageError
+from pytest_sme2.errors import (
+    ExportError,
+    MissingExtraError,
+    ModelError,
+    Sme2Error,
+    StorageError,
+    UsageError,
+)
 from pytest_sme2.export.lowering import LoweringRequest
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, ModelEntry
 from pytest_sme2.export.server import SERVERS, ForkedProcess, FreshProcess, ProcessEnvironment
@@ -38,12 +47,15 @@ from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Artifact
 from pytest_sme2.system.cache import (
     cache_folder,
+    contents_sha256,
     find_cache,
+    is_made_here,
     mark_used,
     put_in_place,
+    trusted,
     working_folder,
 )
-from pytest_sme2.system.files import file_sha256
+from pytest_sme2.system.files import file_sha256, make_folders, sealed
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.processes import end_descendants, end_group, tie, untie
 
@@ -57,6 +69,8 @@ _CODE = (
     *("random_weights.py", "registry.py", "sequences.py", "server.py", "store.py", "weights.py"),
 )
 _REWRITING = ("rewriting.py",)
+# Of torch, which is some ten times larger, the version has to do.
+_LOWERING = ("executorch", "torchao")
 
 
 def export_model(
@@ -68,8 +82,12 @@ def export_model(
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
     timeout_seconds: float = TIMEOUT_SECONDS,
+    fresh: bool = False,
 ) -> Artifact:
-    """The artifact of a model's variant: from the cache, else made once for all processes."""
+    """The artifact of a model's variant: from the cache, else made once for all processes.
+
+    ``fresh``: made by this process in any case.
+    """
     say = progress or (lambda line: None)
     if not 0 <= seed < 2**32:
         raise UsageError(f"{seed} is not a seed. Give a whole number from 0 to {2**32 - 1}.")
@@ -77,7 +95,8 @@ def export_model(
     key = cache_key(entry, variant, weights=weights, seed=seed)
     root = (cache or cache_folder()) / "exports"
     name = f"{artifact_stem(entry.name, variant)}-{key}"
-    found = _find(root, name, entry, say)
+    find = functools.partial(_find, root, name, entry, say, fresh=fresh)
+    found = find()
     if found is not None:
         return found
     if entry.file is not None and not is_utf8(entry.file.resolve()):
@@ -92,7 +111,7 @@ def export_model(
         lock = root / "locks" / f"{name}.lock"
         with locked(lock, f"exporting {entry.name} {variant}", say=say):
             # The process that held the lock may have made it.
-            found = _find(root, name, entry, say)
+            found = find()
             if found is not None:
                 return found
             with working_folder(root / key) as folder:
@@ -130,6 +149,7 @@ def cache_key(entry: ModelEntry, variant: Variant, *, weights: Path | None, seed
         "seed": seed,
         "weights": None if weights is None else weights_hash(weights),
         "versions": package_versions(),
+        "lowering": _lowering_sha256(),
         "python": platform.python_version_tuple()[:2],
         "machine": platform.machine(),
     }
@@ -137,12 +157,24 @@ def cache_key(entry: ModelEntry, variant: Variant, *, weights: Path | None, seed
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def _find(root: Path, name: str, entry: ModelEntry, say: Callable[[str], None]) -> Artifact | None:
+@functools.cache
+def _lowering_sha256() -> str:
+    """What lowers, but for torch: the same version may have been built or edited again."""
+    specs = map(importlib.util.find_spec, _LOWERING)
+    found = [Path(place) for one in specs if one for place in one.submodule_search_locations or ()]
+    return contents_sha256(*found)
+
+
+def _find(
+    root: Path, name: str, entry: ModelEntry, say: Callable[[str], None], *, fresh: bool
+) -> Artifact | None:
     """A complete and current entry of the cache. One key may have several: see ``is_current``."""
     for folder in sorted(root.glob(f"{name}-*")):
+        if fresh and not is_made_here(folder):
+            continue
         try:
-            meta = read_meta(folder)
-        except ExportError as error:
+            meta = read_meta(trusted(folder, root.parent), sealed=True)
+        except (ExportError, StorageError) as error:
             say(f"exporting again: {error}")
             continue
         if name.endswith(f"-{meta.key}") and is_current(meta.dependencies, entry):
@@ -188,7 +220,7 @@ class _Export:
         return max(min(_HEARTBEAT_SECONDS, self.limit - self.waited()), 0.001)
 
     def make(self) -> Artifact:
-        meta = self._meta(self._run_child())
+        meta = sealed(self._meta(self._run_child()))
         (self.folder / META_FILE).write_text(json.dumps(meta, indent=2) + "\n", "utf-8")
         dependencies = json.dumps(meta["dependencies"], sort_keys=True).encode()
         digest = hashlib.sha256(dependencies).hexdigest()[:8]
@@ -329,7 +361,7 @@ class _Export:
     def _kept_log(self) -> Path:
         """A copy of the log, whose folder is removed."""
         kept = self.root / "failed" / f"{self.stem}-{self.key}.log"
-        kept.parent.mkdir(exist_ok=True)
+        make_folders(kept.parent)
         shutil.copyfile(self.log, kept)
         return kept
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from pytest_sme2.errors import ExportError, UsageError
+from pytest_sme2.errors import ExportError, StorageError, UsageError
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, ModelEntry
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Artifact, GenerationPlan, TensorSpec
-from pytest_sme2.system.cache import find_cache
-from pytest_sme2.system.files import FileFacts, decode, file_sha256, safe_name
+from pytest_sme2.system.cache import find_cache, trusted
+from pytest_sme2.system.files import FileFacts, decode, file_sha256, is_sealed, safe_name
 from pytest_sme2.system.reading import read_json
 
 # 1: the first.
@@ -64,9 +64,9 @@ def find_artifact(
     root = (cache or find_cache()) / "exports"
     for folder in sorted(root.glob(f"{artifact_stem(model, variant)}-*")):
         try:
-            found = load_artifact(folder)
-        except ExportError:
-            # A damaged artifact counts as missing.
+            found = load_artifact(trusted(folder, root.parent))
+        except (ExportError, StorageError):
+            # A damaged artifact, or one that others can write to, counts as missing.
             continue
         if found.sha256 == sha256:
             return found
@@ -111,8 +111,8 @@ def content_of(path: Path) -> str:
         return f"unreadable: {type(error).__name__}"
 
 
-def read_meta(folder: Path) -> Meta:
-    """The folder's metadata, after every file was checked."""
+def read_meta(folder: Path, *, sealed: bool = False) -> Meta:
+    """The folder's metadata, after every file was checked. ``sealed``: it is as it was written."""
     path = folder / META_FILE
     document = read_json(path, remedy=_EXPORT_AGAIN, error=ExportError)
     schema = document.get("schema") if isinstance(document, dict) else None
@@ -120,6 +120,8 @@ def read_meta(folder: Path) -> Meta:
         raise ExportError(
             f"{path} has schema {schema!r}, this version reads {SCHEMA}. {_EXPORT_AGAIN}"
         )
+    if sealed and not is_sealed(document):
+        raise ExportError(f"The artifact {folder} is damaged: its metadata has changed.")
     meta: Meta = decode(document, Meta, path, remedy=_EXPORT_AGAIN, error=ExportError)
     for name, expected in meta.files.items():
         # A path to another folder would read a file that was not checked.

@@ -140,7 +140,6 @@ def fetch_weights(entry: ModelEntry, place: str, *, sha256: str = "", say: Say) 
     lock = folder.with_name(f"{folder.name}.lock")
     try:
         with locked(lock, f"fetching the weights of {entry.name}", say=say):
-            folder.mkdir(parents=True, exist_ok=True)
             with working_folder(folder / "fetched") as work:
                 partial = work / "file"
                 if urllib.parse.urlsplit(place).scheme in ("http", "https", "file"):

@@ -33,6 +33,7 @@ from pytest_sme2.fake_phone.root import LIBRARIES, LINKER, STATE, Phone
 from pytest_sme2.fake_phone.supervisor import SOCKET
 from pytest_sme2.results import Arm
 from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.files import make_folders
 from pytest_sme2.system.qemu import DEFAULT_CPU
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
 from pytest_sme2.targets.phone.choice import make_ready
@@ -118,7 +119,7 @@ class FakeLab:
         sandbox, plan = sandbox_command(), json.dumps(_plan(parts, emulator))
         # All labs use one empty folder as mount point; each sees only its own mount.
         folder = cache_folder() / "fake-phone" / "mount"
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folders(folder)
         self.emulator = emulator
         self.phones: list[FakePhone] = []
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

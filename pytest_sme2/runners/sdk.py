@@ -17,7 +17,14 @@ from pathlib import Path, PurePosixPath
 from packaging.version import InvalidVersion, Version
 
 from pytest_sme2.errors import BuildError
-from pytest_sme2.system.cache import cache_folder, keeping, working_folder
+from pytest_sme2.system.cache import (
+    cache_folder,
+    is_believed,
+    keeping,
+    mark_used,
+    put_in_place,
+    working_folder,
+)
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.pip import Pin, download_wheel
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64, host_platform
@@ -38,7 +45,7 @@ WHEEL_TAGS = {
 KNOWN_WHEELS = Path(__file__).with_name("wheels.txt")
 
 # The parts of the wheel that a C++ program needs; the rest is Python.
-_SDK_FOLDERS = ("include", "lib", "share")
+SDK_FOLDERS = ("include", "lib", "share")
 _PACKAGE_FOLDERS = ("include/executorch", "lib/cmake/executorch")
 LIBRARIES = (
     "executorch",
@@ -88,12 +95,14 @@ def executorch_sdk(
     """The prefix for CMake: the installed wheel if it fits, else a download."""
     found = find_sdk(platform, version, cache=cache)
     if found is not None:
+        if found.is_relative_to(cache or cache_folder()):
+            mark_used(found)
         return found
     version = sdk_version(version)
     folder = _kept(platform, version, cache)
     what = f"ExecuTorch {version} for {platform}"
     with keeping("ExecuTorch's SDK", folder, f"downloading {what}", progress):
-        if not folder.is_dir():
+        if not is_believed(folder, cache):
             if progress is not None:
                 progress(f"Downloading {what}")
             _download(platform, version, folder, progress)
@@ -140,9 +149,11 @@ def find_sdk(platform: str, version: str | None, *, cache: Path | None = None) -
         )
     version = sdk_version(version)
     here = platform == host_platform() and installed_version() == version
-    folder = (_installed_folder() if here else None) or _kept(platform, version, cache)
-    if not folder.is_dir():
-        return None
+    folder = _installed_folder() if here else None
+    if folder is None:
+        folder = _kept(platform, version, cache)
+        if not is_believed(folder, cache):
+            return None
     sdk_libraries(folder, platform)
     return folder
 
@@ -184,7 +195,7 @@ def _download(platform: str, version: str, folder: Path, progress: Say | None) -
                 f"The ExecuTorch wheel that pip downloaded is damaged ({error}). Try again."
             ) from error
         # The folder appears in one step, so an existing folder is a complete SDK.
-        unpacked.rename(folder)
+        put_in_place(unpacked, folder)
 
 
 def unpack_sdk(wheel: Path, folder: Path, platform: str) -> None:
@@ -202,7 +213,7 @@ def unpack_sdk(wheel: Path, folder: Path, platform: str) -> None:
                     f"The wheel {wheel.name} contains an unsafe name: {member.filename!r}. "
                     "ExecuTorch does not publish such a wheel; check pip's index settings."
                 )
-            if len(parts) > 2 and parts[1] in _SDK_FOLDERS:
+            if len(parts) > 2 and parts[1] in SDK_FOLDERS:
                 target = folder.joinpath(*parts[1:])
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(member) as source, target.open("wb") as destination:

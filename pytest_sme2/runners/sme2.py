@@ -28,17 +28,26 @@ from pytest_sme2.results import (
     Toolchain,
 )
 from pytest_sme2.runners.base import LOADER, LeftFiles, ProcessFiles, Runner, started
-from pytest_sme2.runners.sdk import LIBRARIES, executorch_sdk, find_sdk, sdk_libraries, sdk_version
+from pytest_sme2.runners.sdk import (
+    LIBRARIES,
+    SDK_FOLDERS,
+    executorch_sdk,
+    find_sdk,
+    sdk_libraries,
+    sdk_version,
+)
 from pytest_sme2.system.cache import (
     cache_folder,
+    contents_sha256,
     find_cache,
+    is_made_here,
     keeping,
     mark_used,
     put_in_place,
     trusted,
     working_folder,
 )
-from pytest_sme2.system.files import file_sha256
+from pytest_sme2.system.files import file_sha256, make_folders
 from pytest_sme2.system.pip import find_pip
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
 from pytest_sme2.system.processes import answer_of, run_process, whitelisted_environment
@@ -81,7 +90,7 @@ def build_runner(
     variables |= options or {}
     cmake = find_cmake()
     definitions = [f"-D{name}={value}" for name, value in variables.items()]
-    log.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(log.parent)
     log.write_text("")
     _step(
         [cmake, "-G", "Ninja", "-S", str(RUNNER_SOURCES), "-B", str(build), *definitions],
@@ -352,16 +361,25 @@ def wheel_runner(
     executorch: str | None = None,
     cache: Path | None = None,
     progress: Say | None = None,
+    fresh: bool = False,
 ) -> Sme2Runner:
-    """The runner from the wheel's SDK: from the cache, else built now, by one process."""
-    runner, compiler = _planned(platform, executorch, cache)
-    folder, version, root = runner.folder, runner.executorch, cache or cache_folder()
-    if _is_whole(folder, root):
+    """The runner from the wheel's SDK: from the cache, else built now, by one process.
+
+    ``fresh``: built by this process in any case.
+    """
+    version, compiler = _planned(platform, executorch)
+    sdk = executorch_sdk(platform, version, cache=cache, progress=progress)
+    runner = _runner_of(sdk, platform, version, compiler, cache)
+    folder, root = runner.folder, cache or cache_folder()
+
+    def is_there() -> bool:
+        return _is_whole(folder, root) and (not fresh or is_made_here(folder))
+
+    if is_there():
         mark_used(folder)
         return runner
     with keeping("The runner", folder, f"building the runner for {platform}", progress):
-        if not _is_whole(folder, root):
-            sdk = executorch_sdk(platform, version, cache=cache, progress=progress)
+        if not is_there():
             if progress is not None:
                 progress(f"Building the runner for {platform} with ExecuTorch {version}")
             _build_into(folder, sdk, platform, version, compiler)
@@ -372,27 +390,36 @@ def check_wheel_runner(
     platform: str, *, executorch: str | None = None, cache: Path | None = None
 ) -> None:
     """An error where a runner cannot be had, for want of a compiler, of pip or of a wheel."""
-    runner, _ = _planned(platform, executorch, cache)
-    there = _is_whole(runner.folder, cache or cache_folder())
-    if not there and find_sdk(platform, runner.executorch, cache=cache) is None:
-        find_pip(f"ExecuTorch {runner.executorch} for {platform}")
+    version, _ = _planned(platform, executorch)
+    if find_sdk(platform, version, cache=cache) is None:
+        find_pip(f"ExecuTorch {version} for {platform}")
 
 
-def _planned(
-    platform: str, executorch: str | None, cache: Path | None
-) -> tuple[Sme2Runner, Compiler]:
-    """The runner, which need not be there yet, and what builds it."""
+def _planned(platform: str, executorch: str | None) -> tuple[str, Compiler]:
+    """The version that the runner is linked with, and what builds it."""
     if platform not in (LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64):
         raise BuildError(
             f"No runner for {platform} can be built from a wheel. Build one from an ExecuTorch "
             "source tree, or give a pair of runners."
         )
-    version = sdk_version(executorch)
-    compiler = find_compiler(platform)
-    name = f"{platform}-{version}-{_runner_key(platform, version, compiler)}"
+    return sdk_version(executorch), find_compiler(platform)
+
+
+def _runner_of(
+    sdk: Path, platform: str, version: str, compiler: Compiler, cache: Path | None
+) -> Sme2Runner:
+    """The runner, which need not be there yet."""
+    digest = hashlib.sha256()
+    # The same version may have been built again.
+    linked = contents_sha256(*(sdk / name for name in SDK_FOLDERS), cache=cache)
+    for part in (_LAYOUT, platform, version, linked, compiler.cxx, compiler.version):
+        digest.update(os.fsencode(part) + b"\0")
+    for path in sorted(RUNNER_SOURCES.iterdir()):
+        if path.is_file():
+            digest.update(os.fsencode(path.name) + b"\0" + path.read_bytes() + b"\0")
+    name = f"{platform}-{version}-{digest.hexdigest()[:12]}"
     folder = (cache or cache_folder()) / "runners" / name
-    runner = Sme2Runner(kind="wheel", platform=platform, executorch=version, folder=folder)
-    return runner, compiler
+    return Sme2Runner(kind="wheel", platform=platform, executorch=version, folder=folder)
 
 
 def find_runner(platform: str, sha256: str, *, cache: Path | None = None) -> Sme2Runner | None:
@@ -435,16 +462,6 @@ def _build_into(folder: Path, sdk: Path, platform: str, version: str, compiler: 
         }
         (staged / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         put_in_place(staged, folder)
-
-
-def _runner_key(platform: str, version: str, compiler: Compiler) -> str:
-    digest = hashlib.sha256()
-    for part in (_LAYOUT, platform, version, compiler.cxx, compiler.version):
-        digest.update(os.fsencode(part) + b"\0")
-    for path in sorted(RUNNER_SOURCES.iterdir()):
-        if path.is_file():
-            digest.update(os.fsencode(path.name) + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:12]
 
 
 def _assemble(build: Path, sdk: Path, folder: Path, platform: str, compiler: Compiler) -> None:

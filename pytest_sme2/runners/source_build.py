@@ -26,6 +26,7 @@ from pytest_sme2.runners.source_plan import (
     plan,
 )
 from pytest_sme2.system.elf import read_elf
+from pytest_sme2.system.files import make_folders
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.processes import run_process
 from pytest_sme2.trace.kernel_log import family_of, is_microkernel
@@ -246,7 +247,7 @@ def build(
 def _build(
     request: SourceBuild, step: BuildStep, progress: Callable[[str], None], timeout_seconds: float
 ) -> frozenset[KernelFamily] | None:
-    step.folder.mkdir(parents=True, exist_ok=True)
+    make_folders(step.folder)
     log = step.folder / LOG
     with log.open("wb") as file:
         for what, command in (("configuring", step.configure), ("compiling", step.build)):

@@ -19,7 +19,7 @@ from pathlib import Path
 from pytest_sme2.errors import BuildError, EtdumpError, RunError
 from pytest_sme2.results import PAIR, Arm, Run, RunRequest
 from pytest_sme2.runners.base import LeftFiles, ProcessFiles, Runner, started
-from pytest_sme2.system.cache import cache_folder, working_folder
+from pytest_sme2.system.cache import cache_folder, is_believed, put_in_place, working_folder
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
@@ -203,14 +203,21 @@ def _staged(
     key = hashlib.sha256(repr(digests).encode()).hexdigest()[:12]
     folder = (cache or cache_folder()) / "runners" / f"{name}-{key}"
     with locked(Path(f"{folder}.lock"), f"copying the runner to {folder}"):
-        if not folder.is_dir():
+        if not _is_whole(folder, files, cache):
             with working_folder(folder) as staged:
                 for file, path in files.items():
                     shutil.copy2(path, staged / file)
                 for arm in PAIR:
                     (staged / PairRunner.program(arm)).chmod(0o755)
-                staged.rename(folder)
+                put_in_place(staged, folder)
     return PairRunner(kind="pair", platform=platform, executorch="unknown", folder=folder)
+
+
+def _is_whole(folder: Path, files: Mapping[str, Path], cache: Path | None) -> bool:
+    """Whether the copies are there as they were made, and no other file."""
+    if not is_believed(folder, cache) or {path.name for path in folder.iterdir()} != {*files}:
+        return False
+    return all(file_sha256(folder / name) == file_sha256(path) for name, path in files.items())
 
 
 def _gather(binaries: Mapping[Arm, Path]) -> dict[str, Path]:

@@ -74,7 +74,7 @@ class Bench(HeldDevice):
         if phone and settings.device_bundle is not None:
             return open_bundle(settings.device_bundle).runner
         make = phone_runner if phone else wheel_runner
-        return make(self.target.platform, progress=self.say)
+        return make(self.target.platform, progress=self.say, fresh=settings.fresh)
 
     def check_runner(self) -> None:
         """An error if the runner cannot be made, without making it. A missing device is reported by

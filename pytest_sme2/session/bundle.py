@@ -40,7 +40,13 @@ from pytest_sme2.results import PAIR, Arm, Artifact
 from pytest_sme2.runners.base import LOADER, Runner
 from pytest_sme2.runners.sdk import sdk_version
 from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner, wheel_runner
-from pytest_sme2.system.cache import cache_folder, mark_used, put_in_place, working_folder
+from pytest_sme2.system.cache import (
+    cache_folder,
+    is_believed,
+    mark_used,
+    put_in_place,
+    working_folder,
+)
 from pytest_sme2.system.confine import run_confined
 from pytest_sme2.system.elf import refused_by_phones, unmet_needs
 from pytest_sme2.system.files import FileFacts, decode, encode, file_facts, file_sha256, replacing
@@ -204,7 +210,7 @@ def open_bundle(path: Path, *, cache: Path | None = None) -> Bundle:
     try:
         folder = root / file_sha256(path)[:32]
         with locked(root / f"{folder.name}.lock", f"unpacking {path}"):
-            if not folder.is_dir():
+            if not is_believed(folder, cache):
                 # Before that nothing of the archive is read here: its headers may be made to take
                 # hours and all memory.
                 _unpack_apart(path, folder)
@@ -366,11 +372,15 @@ def _recorded(name: str, content: bytes) -> str:
 
 
 def phone_runner(
-    platform: str, *, executorch: str | None = None, progress: Say | None = None
+    platform: str,
+    *,
+    executorch: str | None = None,
+    progress: Say | None = None,
+    fresh: bool = False,
 ) -> Runner:
     """The installed package's runner if it fits the ExecuTorch here, else one that is built."""
     if platform != LINUX_AARCH64:
-        return wheel_runner(platform, executorch=executorch, progress=progress)
+        return wheel_runner(platform, executorch=executorch, progress=progress, fresh=fresh)
     wanted = sdk_version(executorch)
     there = _installed()
     if there is not None and there[0] == wanted:
@@ -378,7 +388,7 @@ def phone_runner(
         if runner.executorch == wanted:
             return runner
     try:
-        return wheel_runner(platform, executorch=executorch, progress=progress)
+        return wheel_runner(platform, executorch=executorch, progress=progress, fresh=fresh)
     except BuildError as error:
         other = f" ({there[0]} is installed)" if there is not None else ""
         raise BuildError(

@@ -141,7 +141,7 @@ OPTIONS: tuple[Option, ...] = (
            "do not count executed instructions on the emulator; the first run of a model is then "
            "about four times faster."),
     Option("--sme2-fresh", "fresh", SWITCH, SWITCH,
-           "ignore cached emulator runs."),
+           "make everything again: exports, the runner, the counter and emulated runs."),
     Option("--sme2-qemu", "qemu", "PATH", PATH,
            "the QEMU for --device=emulated (user mode, 10.1 or newer)."),
     Option("--sme2-runner-on", "runner_on", "PATH", PATH,

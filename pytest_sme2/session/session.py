@@ -239,7 +239,13 @@ class Session:
         entry, variant = case.entry, case.variant
         self._begin()  # an export may take long
         return self._once(
-            lambda: export_model(entry, variant, weights=self.settings.weights, progress=self.say),
+            lambda: export_model(
+                entry,
+                variant,
+                weights=self.settings.weights,
+                progress=self.say,
+                fresh=self.settings.fresh,
+            ),
             "artifact",
             case.model,
             variant,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
+import hashlib
 import os
 import pwd
 import re
@@ -23,7 +24,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2.errors import BuildError, BusyError, Sme2Error, StorageError, UsageError
-from pytest_sme2.system.files import total_bytes, write_text
+from pytest_sme2.system.files import (
+    close_to_others,
+    file_sha256,
+    make_folders,
+    replacing,
+    total_bytes,
+    write_text,
+)
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.terminal import Say
 
@@ -84,12 +92,18 @@ def find_cache() -> Path:
             folder = folder / NAME
         # The home of another user: every later access to a file in there would fail.
         folder.exists()
+        checkout = next((one for one in folder.parents if (one / ".git").exists()), None)
     except (RuntimeError, OSError) as error:
         raise StorageError(
             f"{chosen or 'The default cache folder'!r} cannot be used for exports and runners: "
             f"{error}. Set SME2_CACHE_DIR to another folder."
         ) from error
-    return trusted(folder, around)
+    if checkout is not None and os.environ.get("CI"):
+        raise StorageError(
+            f"The cache {folder} is in the repository {checkout}: whoever changes that could write "
+            "it, and in CI what is in a cache is believed. Set SME2_CACHE_DIR to a folder outside."
+        )
+    return trusted(folder, around, alone=True)
 
 
 def is_ours(folder: Path) -> bool:
@@ -107,14 +121,14 @@ def mark_cache(folder: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         if any(folder.iterdir()):
             return
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(folder.parent)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{NAME}-") as temporary:
         made = Path(temporary) / NAME
         made.mkdir()
         (made / "CACHEDIR.TAG").write_text(_TAG, encoding="utf-8")
         (made / MARK).write_bytes(_MARKED)
-        # Users who share the parent folder share the cache.
-        made.chmod(folder.parent.stat().st_mode & 0o2775 | stat.S_IRWXU)
+        # A group that shares the parent folder shares the cache.
+        close_to_others(made, folder.parent)
         made.rename(folder)
 
 
@@ -145,17 +159,23 @@ def discard(path: Path, why: str) -> None:
         gone.unlink()
 
 
-def trusted(path: Path, cache: Path) -> Path:
-    """``path``, after checking that only this user could have put it there: it may be executed.
+def trusted(path: Path, cache: Path, *, alone: bool = False) -> Path:
+    """``path``, after checking that only this user could have put it there: it is believed, and may
+    be executed.
 
-    Every folder from the cache down to it must belong to this user, to root, or to the group that
-    the cache is shared with, and must not be writable for everybody.
+    Every folder from the cache down to it, and all that is in it, must belong to this user, to
+    root, or to the group that the cache is shared with, and must not be writable for everybody.
+    ``alone``: whatever is in it is looked at when it is used.
     """
     try:
         shared = cache.stat()
     except OSError:
         return path
-    for step in (cache, *(one for one in path.parents if one.is_relative_to(cache)), path):
+    above = (one for one in path.parents if one.is_relative_to(cache))
+    inside = (
+        Path(place, name) for place, folders, files in os.walk(path) for name in (*folders, *files)
+    )
+    for step in (cache, *above, path, *(() if alone else inside)):
         try:
             found = step.stat()
         except OSError:
@@ -183,6 +203,56 @@ def trusted(path: Path, cache: Path) -> Path:
     return path
 
 
+# File systems keep times this coarsely: what changed a moment ago may change again unseen.
+_SETTLED_NS = 3 * 10**9
+
+
+def contents_sha256(*folders: Path, cache: Path | None = None) -> str:
+    """One hash over all files in some folders, but for what Python compiles there itself.
+
+    They are read again only if one has another name, size, inode or time than it had; nobody can
+    set the time at which an inode was changed.
+    """
+    files = [(number, path) for number, folder in enumerate(folders) for path in _files_in(folder)]
+    found = [Path(path).stat() for _, path in files]
+    times = [(one.st_size, one.st_mtime_ns, one.st_ctime_ns, one.st_ino) for one in found]
+    state = _text_sha256(repr((files, times)))
+    root = cache or cache_folder()
+    kept = root / "hashes" / _text_sha256(repr(folders))[:24]
+    with contextlib.suppress(OSError, ValueError, StorageError):
+        known, content = trusted(kept, root).read_text("ascii").split()
+        if known == state:
+            return content
+    names = [(number, os.path.relpath(path, folders[number])) for number, path in files]
+    content = _text_sha256(repr((names, [file_sha256(Path(path)) for _, path in files])))
+    if time.time_ns() - max((max(one[1:3]) for one in times), default=0) > _SETTLED_NS:
+        with contextlib.suppress(OSError):
+            make_folders(kept.parent)
+            with replacing(kept) as file:
+                file.write(f"{state} {content}".encode())
+    return content
+
+
+def _files_in(folder: Path) -> list[str]:
+    found = []
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        found += [f"{place}/{name}" for name in names]
+    return sorted(found)
+
+
+def _text_sha256(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
+
+
+def is_believed(entry: Path, cache: Path | None = None) -> bool:
+    """Whether an entry of the cache is there, and only this user could have put it there."""
+    try:
+        return trusted(entry, cache or find_cache()).is_dir()
+    except StorageError:
+        return False
+
+
 def _usual_cache_folder() -> Path:
     import platformdirs
 
@@ -206,7 +276,9 @@ def working_folder(final: Path) -> Iterator[Path]:
         with contextlib.suppress(StorageError):
             discard(left_over, "left by a killed process")
     folder = final.with_name(f".{final.name}.{secrets.token_hex(4)}.part")
-    folder.mkdir()
+    make_folders(folder.parent)
+    # Nobody else may write into what is half made, whatever the umask is.
+    folder.mkdir(stat.S_IRWXU)
     try:
         yield folder
     finally:
@@ -227,10 +299,23 @@ def keeping(what: str, folder: Path, doing: str, say: Say | None) -> Iterator[No
 
 
 def put_in_place(made: Path, final: Path) -> None:
-    """Rename ``made`` to ``final``, whose lock is held; what is there is damaged or outdated."""
+    """Rename ``made`` to ``final``, whose lock is held; what is there is damaged or outdated.
+
+    Only this user may write to it, and the group that shares the cache.
+    """
+    close_to_others(made, final.parent)
     if final.exists() or final.is_symlink():
         discard(final, "made again")
     made.rename(final)
+    _made.add(final)
+
+
+_made: set[Path] = set()
+
+
+def is_made_here(entry: Path) -> bool:
+    """Whether this process has made an entry: with ``--sme2-fresh`` it believes no other."""
+    return entry in _made
 
 
 LIMIT_VARIABLE = "SME2_CACHE_LIMIT"

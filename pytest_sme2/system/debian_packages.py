@@ -185,7 +185,6 @@ def unpack_packages(
             f"({'no ' + ' and no '.join(missing) if missing else 'no apt sources found'}). "
             "Install these programs by other means and put them on PATH."
         )
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with working_folder(folder) as work, _fetching_folder(work) as place:
         apt = ["apt-get", "-q", *_private_apt(place, archives, architecture)]
         take = ["install", "--yes", "--download-only"] if dependencies else ["download"]

@@ -196,6 +196,34 @@ def _unfinished(path: Path) -> str:
     return f".{safe_name(path.name)}."
 
 
+_GROUP = stat.S_ISGID | stat.S_IWGRP
+
+
+def make_folders(path: Path) -> None:
+    """Make a folder and those above it. Whatever the umask is, nobody else may write there, except
+    a group that shares the folder above.
+    """
+    for folder in (*reversed(path.parents), path):
+        if not folder.is_dir():
+            folder.mkdir(0o755, exist_ok=True)
+            if folder.parent.stat().st_mode & _GROUP == _GROUP:
+                folder.chmod(0o2775)
+
+
+def close_to_others(made: Path, beside: Path) -> None:
+    """Take the right to write from all but this user, and the group that shares ``beside``, where
+    ``made`` will be. It may have been written under any umask.
+    """
+    shared = beside.stat().st_mode & _GROUP == _GROUP
+    most = 0o775 if shared else 0o755
+    for place, _, names in os.walk(made):
+        for path in (Path(place), *(Path(place, name) for name in names)):
+            mode = stat.S_IMODE(path.lstat().st_mode)
+            if not path.is_symlink() and mode & ~most:
+                path.chmod(mode & most)
+    made.chmod(most & ~umask() | (stat.S_ISGID if shared else 0))
+
+
 def umask() -> int:
     """The permissions that new files of this process do not get."""
     mask = os.umask(0)
@@ -247,6 +275,20 @@ def _plain(value: Any, kind: Any, *, accepted: Any) -> Any:
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
         raise ValueError(f"{value!r} is not of type {kind.__name__}")
     return kind(value)
+
+
+_SEAL = "sealed"
+
+
+def sealed(document: dict[str, Any]) -> dict[str, Any]:
+    """A document with a hash over all that it says: no part of it can be exchanged alone."""
+    plain = {name: value for name, value in document.items() if name != _SEAL}
+    text = json.dumps(plain, sort_keys=True)
+    return {**plain, _SEAL: hashlib.sha256(text.encode()).hexdigest()}
+
+
+def is_sealed(document: Any) -> bool:
+    return isinstance(document, dict) and sealed(document) == document
 
 
 def encode(value: object) -> Any:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_sme2.errors import BusyError, StorageError
-from pytest_sme2.system.files import umask
+from pytest_sme2.system.files import make_folders, umask
 from pytest_sme2.system.platforms import sysctl
 from pytest_sme2.system.terminal import Say
 
@@ -45,8 +45,8 @@ def locked(
     ``shared``: other users of this machine lock it as well, see ``machine_lock``.
     """
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        mode = _ALL_USERS if shared else _ALL_USERS & ~umask()
+        make_folders(file.parent)
+        mode = _ALL_USERS if shared else _ALL_USERS & ~umask() & ~stat.S_IWOTH
         descriptor = _acquire(file, mode, _Waiting(file, doing, say, timeout_seconds))
         _write_holder(descriptor)
     except OSError as error:

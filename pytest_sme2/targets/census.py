@@ -24,8 +24,24 @@ from typing import NoReturn
 from pytest_sme2.errors import BuildError, RunError, Sme2Error, StorageError
 from pytest_sme2.results import CountedInference, KernelCensus, Run, RunRequest
 from pytest_sme2.runners.base import Runner
-from pytest_sme2.system.cache import cache_folder, mark_used, put_in_place, working_folder
-from pytest_sme2.system.files import decode, encode, file_sha256, inside, unwritable
+from pytest_sme2.system.cache import (
+    cache_folder,
+    is_believed,
+    is_made_here,
+    mark_used,
+    put_in_place,
+    trusted,
+    working_folder,
+)
+from pytest_sme2.system.files import (
+    decode,
+    encode,
+    file_sha256,
+    inside,
+    is_sealed,
+    sealed,
+    unwritable,
+)
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import host_platform
 from pytest_sme2.system.processes import run_process
@@ -48,17 +64,21 @@ _EVERY_BLOCK = 1 << 5 | 1 << 13
 _UNWRITABLE = 120
 
 
-def block_counter() -> Path:
+def block_counter(*, fresh: bool = False) -> Path:
     """The counter for this machine: from the cache, else compiled now, by one process."""
     compiler = find_compiler(host_platform())
     digest = hashlib.sha256(SOURCE.read_bytes())
     digest.update(os.fsencode(f"{compiler.cxx}\0{compiler.version}\0{host_platform()}"))
     folder = cache_folder() / "tools" / f"block_counter-{digest.hexdigest()[:12]}"
     program = folder / "block_counter"
-    if program.exists():
+
+    def is_there() -> bool:
+        return is_believed(folder) and (not fresh or is_made_here(folder))
+
+    if is_there():
         return program
     with locked(folder.with_name(f"{folder.name}.lock"), "compiling the counter of instructions"):
-        if not program.exists():
+        if not is_there():
             with working_folder(folder) as temporary:
                 # A C++ compiler is what building the runner asks for; it knows C as well.
                 command = [compiler.cxx, "-x", "c", "-O2", str(SOURCE), "-o"]
@@ -70,7 +90,7 @@ def block_counter() -> Path:
                         "The program that counts instructions could not be compiled with "
                         f"{compiler.cxx}: {finished.stderr.strip()[-500:]}"
                     )
-                temporary.rename(folder)
+                put_in_place(temporary, folder)
     return program
 
 
@@ -254,6 +274,8 @@ def remembered_run(
     root = cache or cache_folder()
     kept = root / "emulated" / run_key(target, runner, request)
     job = Job(runner, request, folder)
+    if fresh and request.counted:
+        block_counter(fresh=True)
     found = None if fresh else _recall(target, job, kept)
     made = found or observed_run(target, runner, request, folder)
     if found is None:
@@ -299,7 +321,9 @@ def _file_hash(path: Path) -> str:
 def _recall(target: EmulatedTarget, job: Job, kept: Path) -> EmulatedRun | None:
     """The run that is kept there, put where the job wants it; None where there is no whole one."""
     try:
-        record = read_json(kept / _RECORD, remedy="")
+        record = read_json(trusted(kept, kept.parent.parent) / _RECORD, remedy="")
+        if not is_sealed(record) or record["key"] != kept.name:
+            return None
         census: KernelCensus = decode(record["census"], KernelCensus, kept)
         counted: CountedInference | None = decode(record["counted"], CountedInference | None, kept)
         place = make_place(job, target.name, emulated=True)
@@ -331,6 +355,7 @@ def _keep(made: EmulatedRun, folder: Path, kept: Path) -> None:
     if (here / RESULT_NAME).is_file():  # a stock runner leaves none
         names.append(Path(RESULT_NAME))
     record = {
+        "key": kept.name,
         "census": encode(made.census),
         "counted": encode(made.counted),
         "files": {str(name): file_sha256(folder / name) for name in names},
@@ -344,5 +369,5 @@ def _keep(made: EmulatedRun, folder: Path, kept: Path) -> None:
         for name in names:
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(folder / name, temporary / name)
-        (temporary / _RECORD).write_text(json.dumps(record), encoding="utf-8")
+        (temporary / _RECORD).write_text(json.dumps(sealed(record)), encoding="utf-8")
         put_in_place(temporary, kept)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
+import json
 import multiprocessing
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from pytest_sme2.results import Arm, RunRequest
 from pytest_sme2.system.cache import mark_cache
+from pytest_sme2.system.files import sealed
 from pytest_sme2.system.qemu import Qemu
 from pytest_sme2.targets.census import EmulatedRun, remembered_run, run_key
 from pytest_sme2.targets.emulated import EmulatedTarget
@@ -59,10 +62,26 @@ def test_a_kept_run_that_was_damaged_is_made_again(tmp_path: Path, asked: RunReq
     cache = tmp_path / "cache"
     mark_cache(cache)
     start(asked, tmp_path / "first", cache)
-    for damage in ("run.etdump", "remembered.json"):
-        (kept,) = (cache / "emulated").glob(f"*/{damage}")
-        kept.write_bytes(kept.read_bytes()[:-40])
-        assert not start(asked, tmp_path / "out", cache)[1]
+    (entry,) = (path for path in (cache / "emulated").iterdir() if path.is_dir())
+    record = entry / "remembered.json"
+
+    def cut(file: Path) -> None:
+        file.write_bytes(file.read_bytes()[:-40])
+
+    def write_other_counts() -> None:
+        document = json.loads(record.read_text())
+        document["counted"]["segments"] = []
+        record.write_text(json.dumps(document))
+
+    def put_under_this_key() -> None:
+        """What was made for another program."""
+        record.write_text(json.dumps(sealed({**json.loads(record.read_text()), "key": "0" * 32})))
+
+    cut_etdump = functools.partial(cut, entry / "run.etdump")
+    cut_record = functools.partial(cut, record)
+    for damage in (cut_etdump, cut_record, write_other_counts, put_under_this_key):
+        damage()
+        assert not start(asked, tmp_path / "out", cache)[1], damage
         assert start(asked, tmp_path / "out", cache)[1]
 
 

@@ -27,6 +27,7 @@ from pytest_sme2.errors import (
     TargetError,
 )
 from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.files import make_folders
 from pytest_sme2.system.locks import (
     holder_of,
     machine_lock,
@@ -72,7 +73,7 @@ class DevicePool:
         self.server = server
         self.serials = tuple(serials)
         self.folder = cache_folder() / "leases"
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folders(self.folder)
         self.run = hashlib.sha256(run.encode()).hexdigest()[:16]
 
     def lease(

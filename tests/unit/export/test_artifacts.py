@@ -27,6 +27,7 @@ import pytest
 
 from pytest_sme2.cli.main import main
 from pytest_sme2.errors import ExportError, ModelError, StorageError, UsageError, install
+from pytest_sme2.export import artifacts
 from pytest_sme2.export.artifacts import cache_key, export_model, is_exported
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.registry import ModelEntry
@@ -350,6 +351,39 @@ def test_cache_key_depends_on_the_content_of_the_model(
     monkeypatch.syspath_prepend(str(newer.parent))
     keys.append(key())
     assert len(set(keys)) == len(keys)
+
+
+def test_what_lowers_is_part_of_the_key(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it was edited in place, with the same version."""
+    package = tmp_path / "lowers"
+    package.mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(artifacts, "_LOWERING", ("lowers",))
+    monkeypatch.setenv("SME2_CACHE_DIR", str(tiny.cache))
+    keys = set()
+    for text in ("passes = 1", "passes = 2"):
+        (package / "__init__.py").write_text(text)
+        artifacts._lowering_sha256.cache_clear()
+        keys.add(cache_key(tiny.entry, FP32, weights=None, seed=0))
+    artifacts._lowering_sha256.cache_clear()
+    assert len(keys) == 2
+
+
+def test_no_entry_vouches_for_itself(tiny: Tiny) -> None:
+    """An old export under the key of a new one; any export where a fresh one was asked for."""
+    (folder,) = tiny.folders()
+    meta = json.loads((folder / "export_meta.json").read_text())
+    key = cache_key(tiny.entry, FP32, weights=None, seed=1)
+    planted = folder.with_name(folder.name.replace(meta["key"], key))
+    shutil.copytree(folder, planted)
+    (planted / "export_meta.json").write_text(json.dumps({**meta, "key": key}))
+    made = functools.partial(export_model, tiny.entry, FP32, cache=tiny.cache)
+    assert made().folder == folder
+    for options in ({"seed": 1}, {"fresh": True}):
+        with pytest.raises(ExportError, match="took more than"):
+            made(**options, timeout_seconds=0.01)
 
 
 def test_the_same_source_elsewhere_is_the_same_model(tiny: Tiny, tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ from pytest_sme2.runners import sme2 as runners
 from pytest_sme2.runners.base import LeftFiles, ProcessFiles
 from pytest_sme2.runners.sdk import LIBRARIES
 from pytest_sme2.runners.sme2 import RUNNER_SOURCES, Sme2Runner, wheel_runner
+from pytest_sme2.system import cache as cache_module
 from pytest_sme2.system.cache import mark_cache
+from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.provision import Compiler
 
 FILES = ProcessFiles("/m o.pte", ("/a,b", "/c"), "/r.json", None, None)
@@ -235,7 +237,27 @@ def test_another_compiler_version_or_source_is_another_runner(build, tmp_path, m
     folders.add(folder())
     (sources / "main.cpp").write_text("int main() { return 0; }")
     folders.add(folder())
-    assert len(folders) == build.calls == 6
+    # ExecuTorch was built again, with the same version.
+    (tmp_path / "sdk" / "lib" / "libexecutorch_backend_xnnpack.so").write_text("rebuilt")
+    folders.add(folder())
+    (tmp_path / "sdk" / "include" / "executorch" / "runtime.h").touch()
+    folders.add(folder())
+    assert len(folders) == build.calls == 8
+
+
+def test_a_fresh_runner_is_built_once_by_each_process(build, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    mark_cache(cache)
+    make = functools.partial(wheel_runner, "linux-x86_64", executorch="1.5.1", cache=cache)
+    made = make()
+    monkeypatch.setattr(cache_module, "_made", set())
+    (made.folder / "sme2_runner").write_text("planted")
+    record = json.loads((made.folder / "runner.json").read_text())
+    record["files"]["sme2_runner"] = file_sha256(made.folder / "sme2_runner")
+    (made.folder / "runner.json").write_text(json.dumps(record))
+    assert (make(fresh=True), make(fresh=True)) == (made, made)
+    assert build.calls == 2
+    assert (made.folder / "sme2_runner").read_text() == "binary"
 
 
 def test_a_failed_build_leaves_no_runner_and_is_tried_again(build, tmp_path):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 
 from pytest_sme2.errors import StorageError, UsageError
+from pytest_sme2.system import cache as cache_module
 from pytest_sme2.system.cache import (
     DEFAULT_LIMIT,
     IN_USE_SECONDS,
@@ -17,10 +19,13 @@ from pytest_sme2.system.cache import (
     MARK,
     apply_limit,
     cache_folder,
+    contents_sha256,
     discard,
     entries,
+    is_believed,
     is_ours,
     limit_from,
+    mark_cache,
     mark_used,
     parse_age,
     parse_size,
@@ -28,6 +33,8 @@ from pytest_sme2.system.cache import (
     trusted,
     working_folder,
 )
+from pytest_sme2.system.files import file_sha256
+from pytest_sme2.system.locks import locked
 from tests.support import Command
 
 
@@ -85,6 +92,125 @@ def test_file_of_another_user_is_refused(planted: Path, monkeypatch: pytest.Monk
             os.chown(path, 4242, 4242)
     with pytest.raises(StorageError, match="it belongs to"):
         trusted(planted, folder)
+
+
+def modes(cache: Path) -> set[int]:
+    """Who else may write to something; a lock file holds nothing that is believed."""
+    found = (path for path in (cache, *cache.rglob("*")) if path.suffix != ".lock")
+    return {path.stat().st_mode & 0o022 for path in found}
+
+
+def test_whatever_the_umask_is_nobody_else_may_write_into_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "not there yet" / "chosen"))
+    before = os.umask(0)
+    try:
+        entry = cache_folder() / "runners" / "new" / "x-0123456789ab"
+        with locked(Path(f"{entry}.lock"), "testing"), working_folder(entry) as made:
+            assert made.stat().st_mode & 0o777 == 0o700
+            (made / "libraries").mkdir()
+            for name in ("program", "libraries/libc.so"):
+                (made / name).touch()
+                (made / name).chmod(0o777)
+            put_in_place(made, entry)
+        assert modes(tmp_path / "not there yet") == {0}
+        assert (entry / "program").stat().st_mode & 0o777 == 0o755
+        shared = tmp_path / "shared"
+        shared.mkdir()
+        shared.chmod(0o2775)
+        monkeypatch.setenv("SME2_CACHE_DIR", str(shared))
+        entry = cache_folder() / "runners" / "x-0123456789ab"
+        with working_folder(entry) as made:
+            (made / "program").touch()
+            put_in_place(made, entry)
+        assert modes(shared) == {0o020}
+    finally:
+        os.umask(before)
+
+
+def test_everything_in_an_entry_has_to_be_ours(planted: Path) -> None:
+    entry, cache = planted.parent, planted.parents[2]
+    inner = entry / "inner" / "library.so"
+    inner.parent.mkdir()
+    inner.touch()
+    assert is_believed(entry, cache)
+    for step in (inner, inner.parent, entry):
+        mode = step.stat().st_mode
+        step.chmod(0o777)
+        assert not is_believed(entry, cache)
+        step.chmod(mode)
+    assert is_believed(entry, cache)
+    assert not is_believed(entry / "missing", cache)
+
+
+def test_a_cache_of_the_checkout_is_not_believed_in_ci(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pull request could bring it with it."""
+    (tmp_path / "checkout" / ".git").mkdir(parents=True)
+    committed = tmp_path / "checkout" / "a" / ".sme2-cache"
+    mark_cache(committed)
+    monkeypatch.setenv("SME2_CACHE_DIR", str(committed))
+    monkeypatch.delenv("CI", raising=False)
+    assert cache_folder() == committed
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(StorageError, match=r"is in the repository .*checkout: .*SME2_CACHE_DIR"):
+        cache_folder()
+    monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "outside"))
+    assert cache_folder().is_dir()
+
+
+def test_what_folders_contain_is_read_again_when_it_may_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def counted(path: Path) -> str:
+        read.append(path.name)
+        return file_sha256(path)
+
+    monkeypatch.setattr(cache_module, "file_sha256", counted)
+    monkeypatch.setattr(cache_module, "_SETTLED_NS", -1)
+    one = tmp_path / "one"
+    (one / "__pycache__").mkdir(parents=True)
+    (one / "__pycache__" / "a.pyc").touch()
+    library = one / "a.so"
+    library.write_bytes(b"first")
+
+    def contents(*folders: Path) -> str:
+        read.clear()
+        return contents_sha256(*folders, cache=tmp_path / "cache")
+
+    first = contents(one)
+    assert read == ["a.so"]
+    assert contents(one) == first
+    assert not read
+    # Built again in place, with the same size and time.
+    times = library.stat()
+    library.write_bytes(b"other")
+    os.utime(library, ns=(times.st_atime_ns, times.st_mtime_ns))
+    other = contents(one)
+    assert other != first
+    assert read == ["a.so"]
+    # The same at another place; by other times; no kept hash that others could write.
+    two = tmp_path / "two"
+    shutil.copytree(one, two)
+    assert contents(two) == other
+    os.utime(two / "a.so")
+    assert contents(two) == other
+    assert read == ["a.so"]
+    for kept in (tmp_path / "cache" / "hashes").iterdir():
+        kept.chmod(0o666)
+    assert contents(two) == other
+    assert read == ["a.so"]
+    (two / "b").touch()
+    assert contents(two) != other
+    # What changed a moment ago is read once more.
+    monkeypatch.setattr(cache_module, "_SETTLED_NS", 10**15)
+    (two / "b").write_text("c")
+    assert contents(two) == contents(two)
+    assert read == ["a.so", "b"]
 
 
 def test_members_of_a_group_share_a_cache(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from pytest_sme2.targets.census import block_counter
 from pytest_sme2.trace.kernel_log import read_counts
 from tests.support.counters import compiled_counter
 from tests.support.elf_writer import write_elf
@@ -132,3 +134,23 @@ def test_a_full_disk_is_an_error() -> None:
     )
     assert done.returncode == 120
     assert b"No space left" in done.stderr
+
+
+def test_a_counter_that_others_could_replace_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "cache"))
+    before = os.umask(0)
+    try:
+        program = block_counter()
+    finally:
+        os.umask(before)
+    made = program.read_bytes()
+    for path in (program, program.parent):
+        assert path.stat().st_mode & 0o022 == 0
+        # As earlier versions made it: another user wrote a program of their own there.
+        program.write_bytes(b"#!/bin/sh\ntouch owned\n")
+        path.chmod(0o777)
+        if os.getuid() == 0:
+            os.chown(program, 65534, 65534)
+        assert block_counter().read_bytes() == made
