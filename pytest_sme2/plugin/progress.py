@@ -28,7 +28,7 @@ EVERY_SECONDS = 15.0
 _ENOUGH_SHARE, _ENOUGH_SECONDS = 0.1, 120.0
 
 
-class HowFar:
+class Remaining:
     """How many cases of a run are done, and about how long the others take.
 
     Where most tests are of no case, as in a project's own, all of them count instead, and nothing
@@ -117,7 +117,7 @@ class Hooks:
 
     def __init__(self, progress: Progress, worker: str, cases: Callable[[], list[str]]) -> None:
         self._progress, self._worker, self._cases = progress, worker, cases
-        self._far: HowFar | None = None
+        self._far: Remaining | None = None
         self._deals = False
         """Whether workers run the tests, and this process only deals them out."""
 
@@ -127,12 +127,12 @@ class Hooks:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._progress.clear()
-        self._far = HowFar((item.nodeid for item in session.items), self._cases())
+        self._far = Remaining((item.nodeid for item in session.items), self._cases())
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
         if not self._deals:
-            self._far, self._deals = HowFar(ids, self._cases()), True
+            self._far, self._deals = Remaining(ids, self._cases()), True
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(

@@ -22,7 +22,7 @@ from pytest_sme2.runners.base import LeftFiles, ProcessFiles, Runner
 from pytest_sme2.system.files import new_file, unwritable
 from pytest_sme2.system.processes import Finished, run_process, whitelisted_environment
 from pytest_sme2.targets.phone.silicon import Core
-from pytest_sme2.targets.turns import Player, run_in_turns
+from pytest_sme2.targets.turns import Participant, run_in_turns
 
 RESULT_NAME = "runner.json"
 LOG_NAME = "runner.log"
@@ -274,12 +274,14 @@ def run_here_in_turns(target: str, jobs: Sequence[Job], *, cpus: Sequence[int] =
     try:
         with contextlib.ExitStack() as stack:
             logs = [stack.enter_context(new_file(place.log)) for place in places]
-            players = []
+            participants = []
             for job, log in zip(jobs, logs, strict=True):
                 command = functools.partial(command_here, job)
-                players.append(Player(command, job.runner.folder, log, cpus or job.request.cpus))
+                participants.append(
+                    Participant(command, job.runner.folder, log, cpus or job.request.cpus)
+                )
             seconds = jobs[0].request.timeout_seconds
-            answers = run_in_turns(players, turns, timeout_seconds=seconds)
+            answers = run_in_turns(participants, turns, timeout_seconds=seconds)
             for log, finished in zip(logs, answers, strict=True):
                 if finished is not None:
                     log.seek(0, os.SEEK_END)

@@ -21,7 +21,7 @@ from pytest_sme2.system.processes import Finished, end_group, pinned, whiteliste
 
 
 @dataclass(frozen=True)
-class Player:
+class Participant:
     """One program to start. Its arguments contain the number of its descriptor."""
 
     arguments: Callable[[int], Sequence[str]]
@@ -33,22 +33,22 @@ class Player:
 
 
 class _Started:
-    """A player's process, which writes to a pipe when it waits."""
+    """A participant's process, which writes to a pipe when it waits."""
 
-    def __init__(self, player: Player) -> None:
+    def __init__(self, participant: Participant) -> None:
         self.resting, descriptor = os.pipe()
         waiting, self.giving = os.pipe()
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         try:
-            self.arguments = tuple(player.arguments(descriptor))
-            with pinned(player.cpus):
+            self.arguments = tuple(participant.arguments(descriptor))
+            with pinned(participant.cpus):
                 self.process = subprocess.Popen(
                     self.arguments,
                     stdin=waiting,
-                    stdout=player.output,
+                    stdout=participant.output,
                     stderr=self.errors,
                     env=whitelisted_environment(),
-                    cwd=player.folder,
+                    cwd=participant.folder,
                     pass_fds=(descriptor,),
                     start_new_session=True,
                 )
@@ -96,7 +96,7 @@ class _Started:
 
 
 def run_in_turns(
-    players: Sequence[Player], turns: int, *, timeout_seconds: float
+    participants: Sequence[Participant], turns: int, *, timeout_seconds: float
 ) -> list[Finished | None]:
     """Run programs that take turns, and say how each ended, in the given order.
 
@@ -108,20 +108,20 @@ def run_in_turns(
     deadline = time.monotonic() + timeout_seconds
     started: list[_Started] = []
     try:
-        culprit = _play(players, turns, started, deadline)
+        culprit = _play(participants, turns, started, deadline)
         answers = [one.finish(deadline) if culprit in (None, one) else None for one in started]
-        return [*answers, *[None] * (len(players) - len(started))]
+        return [*answers, *[None] * (len(participants) - len(started))]
     finally:
         for one in started:
             one.close()
 
 
 def _play(
-    players: Sequence[Player], turns: int, started: list[_Started], deadline: float
+    participants: Sequence[Participant], turns: int, started: list[_Started], deadline: float
 ) -> _Started | None:
     """Start all and give the turns; return the one that failed, if any."""
-    for player in players:
-        started.append(_Started(player))
+    for participant in participants:
+        started.append(_Started(participant))
         if not started[-1].waits(deadline):
             return started[-1]
     for turn in range(turns):

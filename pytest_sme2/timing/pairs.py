@@ -256,7 +256,7 @@ class _Measuring:
         return Decision(outcome, threshold, (*decision.looks, look), decision.p_value)
 
     def measure_blocks(self, sampling: Sampling) -> None:
-        """They never decide, they only doubt; so all of them, or none."""
+        """They decide nothing and only cast doubt on an answer: some of them would say nothing."""
         blocks = choose_blocks(self.single, sampling) if self.plan.blocks else None
         found: list[float] = []
         while blocks is not None and len(found) < self.plan.blocks:

@@ -1,4 +1,4 @@
-"""The house: which folder may import which. The map of it is in CONTRIBUTING.md."""
+"""Which folder may import which; CONTRIBUTING.md says what is in each."""
 
 from __future__ import annotations
 

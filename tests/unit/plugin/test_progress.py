@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from pytest_sme2.plugin.progress import EVERY_SECONDS, HowFar, Progress
+from pytest_sme2.plugin.progress import EVERY_SECONDS, Progress, Remaining
 
 
 def screen(text: str) -> list[str]:
@@ -82,7 +82,7 @@ CASES = ["toy-fp32", "big-fp32"]
 def test_a_case_is_done_with_its_last_test() -> None:
     now = [0.0]
     tests = ["t.py::a[toy-fp32]", "t.py::b[toy-fp32]", "t.py::a[big-fp32]", "t.py::other"]
-    far = HowFar(tests, CASES, lambda: now[0])
+    far = Remaining(tests, CASES, lambda: now[0])
     assert str(far) == "0 of 2 cases done"
     now[0] = 8.0
     far.finished(tests[0])
@@ -97,7 +97,7 @@ def test_a_case_is_done_with_its_last_test() -> None:
 def test_nothing_is_estimated_from_too_little() -> None:
     now = [0.0]
     cases = [f"toy-{number}" for number in range(30)]
-    far = HowFar([f"t.py::a[{case}]" for case in cases], cases, lambda: now[0])
+    far = Remaining([f"t.py::a[{case}]" for case in cases], cases, lambda: now[0])
     now[0] = 100.0
     far.finished("t.py::a[toy-0]")
     assert str(far) == "1 of 30 cases done"
@@ -114,6 +114,6 @@ def test_where_most_are_of_no_case_tests_are_counted_and_nothing_is_estimated(
     cases: list[str],
 ) -> None:
     tests = ["t.py::one", "t.py::two[toy-fp32]"]
-    far = HowFar(tests, cases, lambda: 0.0)
+    far = Remaining(tests, cases, lambda: 0.0)
     far.finished("t.py::one")
     assert str(far) == "1 of 2 tests done"

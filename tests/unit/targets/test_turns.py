@@ -14,9 +14,9 @@ from typing import IO, Any
 import pytest
 
 from pytest_sme2.system.processes import Finished
-from pytest_sme2.targets.turns import Player, run_in_turns
+from pytest_sme2.targets.turns import Participant, run_in_turns
 
-PLAYER = """
+PARTICIPANT = """
 import os, sys
 descriptor, name, turns, journal = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
 def note(text):
@@ -34,7 +34,7 @@ for turn in range(turns):
 CRASH = "import os, sys\nos.write(int(sys.argv[1]), b'.')\nos.read(0, 1)\nsys.exit('broken')\n"
 HANG = "import os, sys, time\nos.write(int(sys.argv[1]), b'.')\nos.read(0, 1)\ntime.sleep(600)\n"
 
-Make = Callable[..., Player]
+Make = Callable[..., Participant]
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def journal(tmp_path: Path) -> Path:
 def make(tmp_path: Path, journal: Path) -> Iterator[Make]:
     files: list[IO[bytes]] = []
 
-    def make(name: str, turns: int = 3, program: str = PLAYER) -> Player:
+    def make(name: str, turns: int = 3, program: str = PARTICIPANT) -> Participant:
         output = tempfile.TemporaryFile()  # noqa: SIM115
         files.append(output)
 
@@ -55,7 +55,7 @@ def make(tmp_path: Path, journal: Path) -> Iterator[Make]:
                 sys.executable, "-c", program, str(descriptor), name, str(turns), str(journal)
             ]  # fmt: skip
 
-        return Player(arguments, tmp_path, output)
+        return Participant(arguments, tmp_path, output)
 
     yield make
     for file in files:
@@ -65,9 +65,9 @@ def make(tmp_path: Path, journal: Path) -> Iterator[Make]:
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system cannot pin")
 def test_each_is_kept_on_its_own_cores(make: Make, journal: Path) -> None:
     every = sorted(os.sched_getaffinity(0))
-    program = PLAYER.replace('note("warm")', "note(sorted(os.sched_getaffinity(0)))")
-    players = [replace(make("a", 1, program), cpus=every[:1]), make("b", 1, program)]
-    run_in_turns(players, 1, timeout_seconds=600)
+    program = PARTICIPANT.replace('note("warm")', "note(sorted(os.sched_getaffinity(0)))")
+    participants = [replace(make("a", 1, program), cpus=every[:1]), make("b", 1, program)]
+    run_in_turns(participants, 1, timeout_seconds=600)
     assert journal.read_text().splitlines()[:2] == [f"a {every[:1]}", f"b {every}"]
 
 
@@ -125,14 +125,14 @@ def test_process_that_takes_too_many_turns_is_reported(make: Make) -> None:
 
 def test_missing_program_leaves_no_process(make: Make, tmp_path: Path) -> None:
     with tempfile.TemporaryFile() as output:
-        missing = Player(lambda _: [str(tmp_path / "no such program")], tmp_path, output)
+        missing = Participant(lambda _: [str(tmp_path / "no such program")], tmp_path, output)
         with pytest.raises(FileNotFoundError):
             run_in_turns([make("a"), missing], 3, timeout_seconds=600)
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
 def test_no_descriptor_is_left_open(make: Make) -> None:
-    players = [make("a"), make("b", program=CRASH)]
+    participants = [make("a"), make("b", program=CRASH)]
     before = len(list(Path("/proc/self/fd").iterdir()))
-    run_in_turns(players, 3, timeout_seconds=600)
+    run_in_turns(participants, 3, timeout_seconds=600)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
