@@ -28,7 +28,6 @@ GROUPS: dict[str, dict[str, str]] = {
         "init": "write a model, a test and a workflow to start from",
         "provision": "find or download the tools that this platform needs",
         "doctor": "say what is installed and which devices work",
-        "doctor selfcheck": "compare a program with itself: is this machine quiet enough?",
         "models": "list all models, and the problems of broken ones",
     },
     "look": {
@@ -61,6 +60,7 @@ COMMANDS: dict[str, str] = {
 }
 # Removed in this version; the table goes with the next.
 REMOVED = {
+    "doctor selfcheck": "`sme2 doctor --minutes N` measures it, in the same report",
     "matrix": "the documentation has it as a page with filters (docs/advice.md, the kernel matrix)",
     "bisect": "`git bisect run pytest …` finds the commit: docs/history.md has the recipe",
 }
@@ -168,8 +168,9 @@ def _run(words: list[str], *, own_process: bool) -> int:
         words[:2] = [" ".join(words[:2])]
     command = next((word for word in words if word in COMMANDS), None)
     parser = build_parser(() if command is None else (command,), brief=True)
-    if command is None and words[:1] and words[0] in REMOVED:
-        parser.error(f"`sme2 {words[0]}` is gone: {REMOVED[words[0]]}.")
+    gone = next((name for name in (" ".join(words[:2]), *words[:1]) if name in REMOVED), None)
+    if gone is not None:
+        parser.error(f"`sme2 {gone}` is gone: {REMOVED[gone]}.")
     # pytest's names are understood, too: a message that both print has those.
     words = [f"--{word[7:]}" if word.startswith("--sme2-") else word for word in words]
     arguments = parser.parse_args(words, argparse.Namespace(typed=words))

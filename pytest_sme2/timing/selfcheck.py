@@ -145,8 +145,7 @@ def check_machine(
     *,
     seconds: float,
     threshold: float = stats.TOLERATED_SLOWDOWN,
-    progress: Callable[[int, str], None] | None = None,
-    finished: Callable[[int, PairedTiming], None] | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> SelfCheck:
     """Measure A against A again and again for about so long; at least once."""
     clock = starter.clock
@@ -155,6 +154,11 @@ def check_machine(
     longest = 0.0
     while not measurements or clock() + longest < deadline:
         number = len(measurements)
+
+        def tell(line: str, number: int = number) -> None:
+            if progress is not None:
+                progress(f"measurement {number + 1}: {line}")
+
         begun = clock()
         plan = SamplingPlan(
             threshold=threshold,
@@ -164,12 +168,9 @@ def check_machine(
             split=stats.USUAL_SPLIT,
             budget_seconds=max(1.0, deadline - begun),
         )
-        tell = None if progress is None else functools.partial(progress, number)
         measurement = measure_pairs(starter, *SAME, plan, tell)
         measurements.append(measurement)
         longest = max(longest, clock() - begun)
-        if finished is not None:
-            finished(number, measurement)
     return SelfCheck(target, threshold, tuple(measurements), _governor())
 
 

@@ -45,8 +45,9 @@ def test_a_phone_is_tried_out_and_left_as_it_was(
     assert found["proven"] is True
     assert found["problems"] == []
     printed = capsys.readouterr().out
-    assert "the phone, as --device=android" in printed
-    assert "SME2 on: emulated, so its time means nothing; 10 of 10 matrix operators" in printed
+    assert "--device=android, tried out" in printed
+    assert "no problems found" in printed
+    assert "median us" not in printed, "its time means nothing"
     assert settings_of(phone) == before
     assert phone.state("fixed_performance") == "false"
     assert leftovers(phone) == []

@@ -41,7 +41,7 @@ def test_a_good_mac_has_nothing_against_it(
     assert off["sme2_operators"] == 0
     assert on["performance_share"] == 1.0
     assert "no problems found" in printed
-    assert "10 of 10 matrix operators ran on SME2 kernels" in printed
+    assert "evidence: 10 of 10 matrix operators ran on SME2 kernels" in printed
 
 
 def test_what_is_wrong_with_a_mac_is_named(

@@ -7,38 +7,42 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.cli.commands import doctor
-from pytest_sme2.cli.commands.doctor import format_check
 from pytest_sme2.errors import BuildError
 from pytest_sme2.session import machine_check
 from pytest_sme2.session.machine_check import ArmCheck, MachineCheck
 from tests.support import Command
 from tests.support.pretended_mac import PretendedMac
 
-ON = ArmCheck(61.5, True, 10, 10, 0.75, 12_300, ("FEAT_SME2",))
-OFF = ArmCheck(240.0, False, 10, 0, None, None, ())
 
-
-def test_everything_that_was_found_is_printed() -> None:
-    check = MachineCheck(
-        "mac",
-        {"cpu": "Apple M4", "SME vector length": "512 bits"},
-        "1.5.1",
-        "0" * 64,
-        {"on": ON, "off": OFF},
-        "10 of 10 matrix operators ran on SME2 kernels.",
-        True,
-        ("It runs on battery.",),
-    )
-    assert format_check(check).splitlines() == [
-        "this machine, as --device=mac",
-        "      SME vector length: 512 bits",
-        "      cpu: Apple M4",
-        "ten convolutions in fp32, with ExecuTorch 1.5.1",
-        "      SME2 on: 61.5 us; 10 of 10 matrix operators on SME2 kernels; "
-        "performance cores: 75.0% of CPU time; 12.3 uJ",
-        "      SME2 off: 240.0 us; 0 of 10 matrix operators on SME2 kernels; "
-        "performance cores: unknown",
-        "      evidence: 10 of 10 matrix operators ran on SME2 kernels.",
+def test_everything_that_was_found_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sme2: Command
+) -> None:
+    arm = ArmCheck(61.5, True, 10, 10, None, 12_300, ("FEAT_SME2",))
+    runtime, problems = ("1.5.1", "0" * 64), ("It runs on battery.",)
+    evidence = "10 of 10 matrix operators ran on SME2 kernels."
+    facts = {"cpu": "Apple\x1b M4"}
+    found = MachineCheck("mac", facts, *runtime, {"on": arm}, evidence, True, problems)
+    PretendedMac(tmp_path, monkeypatch)
+    monkeypatch.setattr(doctor, "check_this_machine", lambda *_: found)
+    monkeypatch.chdir(tmp_path)
+    printed = sme2("doctor", "--device", "mac").out
+    section = printed.partition("--device=mac, tried out\n")[2].partition("\n\n")[0]
+    assert section.splitlines() == [
+        "      device: mac",
+        "      machine",
+        "        cpu: Apple\\u001b M4",
+        "      executorch: 1.5.1",
+        f"      runner sha256: {'0' * 64}",
+        "      arms",
+        "        on",
+        "          median us: 61.5",
+        "          sme2 seen: True",
+        "          matrix operators: 10",
+        "          sme2 operators: 10",
+        "          energy nj: 12300",
+        "          cpu features: FEAT_SME2",
+        f"      evidence: {evidence}",
+        "      proven: True",
         "  no  It runs on battery.",
     ]
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.cli.commands import selfcheck as command
-from pytest_sme2.errors import UsageError
+from pytest_sme2.cli.commands import doctor as command
+from pytest_sme2.errors import TargetError, UsageError
 from pytest_sme2.results import Capabilities, Outcome
+from pytest_sme2.session.settings import Settings
 from pytest_sme2.timing import selfcheck
 from pytest_sme2.timing.arms import Starter
 from tests.support.pretended_machine import Machine, make_run
@@ -39,8 +40,7 @@ def test_a_quiet_machine_is_called_quiet():
     assert result.noise_floor == pytest.approx(0.003, rel=0.3)
     assert result.detectable[0] > result.detectable[-1] > result.threshold
     assert result.advice == ()
-    assert command.exit_code(result) == 0
-    assert "quiet enough" in command.format_summary(result)
+    assert command.noise_code(result) == 0
 
 
 def test_a_noisy_machine_gets_advice_and_its_own_exit_code():
@@ -48,8 +48,7 @@ def test_a_noisy_machine_gets_advice_and_its_own_exit_code():
     assert result.count(Outcome.INCONCLUSIVE) == len(result.measurements)
     assert "No single cause" in result.advice[0]
     assert "will mostly go unseen" in result.advice[-1]
-    assert command.exit_code(result) == 3
-    assert "This machine is noisy" in command.format_summary(result)
+    assert command.noise_code(result) == 3
 
 
 def test_advice_names_the_cause_that_was_seen():
@@ -70,7 +69,7 @@ def test_a_difference_between_equals_is_a_false_alarm():
 
     result = selfcheck.check_machine(Starter(run_arm, clock=machine.clock), "linux", seconds=8.0)
     assert result.false_alarms == len(result.measurements) > 0
-    assert command.exit_code(result) == 1
+    assert command.noise_code(result) == 1
 
 
 def test_too_little_time_says_so():
@@ -81,17 +80,14 @@ def test_too_little_time_says_so():
 
 
 def test_progress_and_results_are_told_as_they_come():
-    steps, ends = [], []
+    steps = []
     result = check(
-        Machine(),
-        seconds=20.0,
-        progress=lambda number, line: steps.append((number, line.split(" of ")[0])),
-        finished=lambda number, measurement: ends.append((number, measurement)),
+        Machine(), seconds=20.0, progress=lambda line: steps.append(line.split(" of ")[0])
     )
-    assert steps[:3] == [(0, "pair 1"), (0, "pair 2"), (0, "pair 3")]
-    assert [measurement for _, measurement in ends] == list(result.measurements)
+    assert steps[:2] == ["measurement 1: pair 1", "measurement 1: pair 2"]
+    assert steps[-1].startswith(f"measurement {len(result.measurements)}: ")
     # The document is JSON and holds the raw medians.
-    document = json.loads(json.dumps(command.to_document(result)))
+    document = json.loads(json.dumps(command.noise_document(result)))
     assert document["false_alarms"] == 0
     assert document["measurements"][0]["pairs"][0]["reference_ns"] > 0
 
@@ -109,7 +105,7 @@ def test_minutes_must_be_a_number_above_zero(minutes):
         command.run(argparse.Namespace(device=None, minutes=minutes, json=False))
 
 
-def test_a_device_that_cannot_measure_time_is_refused(monkeypatch, sme2):
+def test_a_device_that_cannot_measure_time_is_refused(monkeypatch):
     class Emulator:
         name = "emulated"
 
@@ -117,8 +113,9 @@ def test_a_device_that_cannot_measure_time_is_refused(monkeypatch, sme2):
             return Capabilities(timing=False, sme2=True, reason="the CPU is emulated.")
 
     monkeypatch.setattr(command, "choose_target", lambda settings: Emulator())
-    told = sme2("doctor", "selfcheck", "--device", "emulated", "--minutes", "0.5", code=3).err
-    assert "cannot measure time: the CPU is emulated" in told
+    with pytest.raises(TargetError) as told:
+        command._measure_noise(Settings(device="emulated"), 0.5)
+    assert "cannot measure time: the CPU is emulated" in str(told.value)
 
 
 @dataclass
