@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_sme2.profile.cost import rest, split
-from pytest_sme2.report.comment import FORMATS, metrics
+from pytest_sme2.report.comment import metrics
 from pytest_sme2.report.cost import (
     ENGINES,
     NEON,
@@ -29,11 +27,11 @@ from pytest_sme2.report.cost import (
     millions,
     tokens_per_second,
 )
-from pytest_sme2.report.html import Case, embedded_json, report_document
-from pytest_sme2.report.markdown import latency_lines, run_report, step_summary
+from pytest_sme2.report.html import Case, report_document
+from pytest_sme2.report.markdown import latency_lines
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.writing import write_case
-from pytest_sme2.results import Arm, CaseResult, Category, Fingerprint, Outcome, Topic
+from pytest_sme2.results import Arm, CaseResult, Category, Fingerprint, Topic
 from pytest_sme2.session.run_directory import find_records, read_record, write_record
 from tests.support.records import changed, cost_of, toy_run
 
@@ -83,39 +81,6 @@ def test_what_executed_it_is_told_apart_and_adds_up() -> None:
         "48.4 % of the instructions that are left are no matrix work, and SME2 cannot help with "
         "them: 53.2 % of these are depthwise convolutions."
     )
-
-
-_OF_TIME = re.compile(r"\b(gain\w*|speed-?ups?|faster|slower|as fast as)\b", re.IGNORECASE)
-
-
-@pytest.mark.parametrize("sample", ["emulated", "failing"])
-def test_no_emulated_output_calls_a_count_a_speedup(sample: str, tmp_path: Path) -> None:
-    """Of real runs on the emulator, in every form. What was not measured keeps its name."""
-    copied = shutil.copytree(ROOT / "docs" / "sample" / sample, tmp_path / "out")
-    found = []
-    for folder in find_records(copied):
-        record = read_record(folder)
-        checks = [each for each in record.checks if each.verdict is not Outcome.NOT_MEASURED]
-        found.append((folder, replace(record, checks=tuple(checks))))
-    records, page = [record for _, record in found], report_document(found)
-    outputs = {
-        "terminal": "\n".join(run_lines(records, 1)),
-        "report.md": run_report(records),
-        "step summary": step_summary(records),
-        "page": embedded_json({**page, "cases": list(page["cases"])}),
-        **{name: write(records) for name, write in FORMATS.items()},
-    }
-    for folder, record in found:
-        write_record(folder, record)
-        write_case(folder, record)
-    for path in copied.rglob("*.*"):
-        if path.suffix in (".json", ".md", ".csv"):
-            outputs[str(path)] = path.read_text("utf-8")
-    assert "x fewer" in outputs["terminal"]
-    for name, text in outputs.items():
-        # No figure is under this key.
-        text = re.sub(r'"speedups?": ?(null|\{\})', "", text)
-        assert not _OF_TIME.search(text), (name, _OF_TIME.search(text))
 
 
 def test_what_a_token_costs_is_said_where_the_model_counts_tokens(case: Case) -> None:
