@@ -24,7 +24,7 @@ from pytest_sme2.verdict.times import unlike_kin
 # Title, and which text of the summary stands below it.
 _COLUMNS = {
     "on SME2": "sme2",
-    "% of work": "work",
+    "work": "work",
     "on SME1": "sme1",
     "SME2 off": "off",
     "SME2 on": "on",
@@ -138,13 +138,24 @@ def _table(
     for title in _EXPENDABLE:
         if excess() > 0 and title in titles and titles.index(title) in kept:
             kept.remove(titles.index(title))
+    models = [NOTHING] * len(rows)
+    if excess() > 0:
+        # Names that were cut do not tell data types apart: the model gets a line of its own.
+        models = [printable(record.measured.model) for record, found in body for _ in found]
+        for cells, model in zip(rows, models, strict=True):
+            cells[0] = f" {cells[0].removeprefix(model).removeprefix('-') or model}"
+        widths[0] = max(columns(row[0]) for row in (titles, *rows))
     # What is still too wide is taken from the names.
     left = {0, 1, *(titles.index(title) for title in _LEFT if title in titles)}
     for column in left.intersection(kept[:3]):
         widths[column] = max(min(8, widths[column]), widths[column] - max(0, excess()))
     if len(titles[0]) > widths[0]:
         titles = ("case", *titles[1:])
-    for row in (titles, *rows):
+    above = NOTHING
+    for model, row in zip((NOTHING, *models), (titles, *rows), strict=True):
+        if model != above:
+            yield clipped(model, width)
+            above = model
         yield " ".join(
             padded(clipped(row[column], widths[column]), widths[column])
             if column in left

@@ -234,3 +234,18 @@ def test_text_is_wrapped_at_the_width_of_the_terminal(tmp_path: Path, width: int
     prose = text[next(n for n, line in enumerate(text) if line.startswith("- ")) :]
     assert max(map(len, prose)) <= width
     assert max(map(len, prose)) > width - 20
+
+
+def test_names_that_do_not_fit_stand_under_their_model(tmp_path: Path) -> None:
+    """Cut in the middle, two data types of a model or two models read the same."""
+    first, *others = records(tmp_path)
+    model = "a_model_with_a_name_of_some_length"
+    renamed = [
+        replace(first, id=f"{model}-{variant}", measured=replace(first.measured, model=model))
+        for variant in ("fp32@64", "int8_dynamic@64")
+    ]
+    lines = run_lines([*renamed, *others], width=72)
+    place = lines.index(model)
+    assert lines[place + 1].startswith(" fp32@64 ")
+    assert lines[place + 2].startswith(" int8_dynamic@64 ")
+    assert lines[place + 3] == others[0].measured.model
