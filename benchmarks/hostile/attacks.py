@@ -28,7 +28,7 @@ def _readers(stage: Stage) -> list[list[str]]:
     """What reads a run directory and writes to it."""
     return [
         stage.sme2("report", stage.out, "--html", stage.out / "report.html"),
-        stage.sme2("report", "validate", stage.out),
+        stage.sme2("report", "--check", stage.out),
         stage.sme2("report", "analyze", stage.out),
         stage.measure(),
     ]
@@ -135,7 +135,7 @@ def terminal(chance: Random, folder: Path) -> None:
     places = ("missing file", "etdump", "option", "experiment", "baseline", "model", "serial")
     place = chance.choice(places)
     if place == "missing file":
-        words = stage.sme2("report", *chance.choice((["analyze"], [], ["validate"])), folder / evil)
+        words = stage.sme2("report", *chance.choice((["analyze"], [], ["--check"])), folder / evil)
     elif place == "etdump":
         (folder / f"{evil}.etdump").write_bytes(b"not one")
         words = stage.sme2("report", "analyze", folder / f"{evil}.etdump")

@@ -223,7 +223,7 @@ def metrics(chance: Random, folder: Path) -> None:
 
 
 def run_directory(chance: Random, folder: Path) -> None:
-    """Any file of a run directory damaged or gone; ``sme2 report validate`` has to say so."""
+    """Any file of a run directory damaged or gone; ``sme2 report --check`` has to say so."""
     case = records.toy_run(folder)[0]
     write_case(case, read_record(case))
     files = sorted(path for path in case.rglob("*") if path.is_file())

@@ -22,7 +22,7 @@ from pytest_sme2.errors import Sme2Error
 from pytest_sme2.system.terminal import plain_output
 
 # Heading -> name -> one line for the overview. The module of a command is
-# pytest_sme2.cli.commands.<its last word, with underscores>. Two words: a part of a command.
+# pytest_sme2.cli.commands.<its last word>. Two words: a part of a command.
 GROUPS: dict[str, dict[str, str]] = {
     "begin": {
         "init": "write a model, a test and a workflow to start from",
@@ -37,11 +37,9 @@ GROUPS: dict[str, dict[str, str]] = {
         "inspect": "say whether a library, an app or a wheel has SME2 inside",
     },
     "read": {
-        "report": "write the reports of a run directory again",
+        "report": "write the reports of a run directory again, or a trace, or check its files",
         "report analyze": "show where the time goes: categories, operators, SME2 coverage",
         "report compare": "compare two ETDumps: what got faster, what was added or removed",
-        "report trace": "write a trace for Perfetto from a run directory or an ETDump",
-        "report validate": "check that the files of a run directory are complete and readable",
     },
     "watch": {
         "history": "show what changed over many runs, step by step",
@@ -49,7 +47,6 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "keep": {
         "export": "export a model to an ExecuTorch program for XNNPACK",
-        "export fetch-weights": "name a model's trained weights, and check a file of them",
         "bundle": "put a runner and programs into one file: to compare with later, or for phones",
         "build": "build executor_runner with SME2 on and off from an ExecuTorch checkout",
         "clean": "remove our files from the cache, or from a phone",
@@ -60,6 +57,9 @@ COMMANDS: dict[str, str] = {
 }
 # Removed in this version; the table goes with the next.
 REMOVED = {
+    "report trace": "`sme2 report RUN_DIR --format perfetto > trace.json` writes the trace",
+    "report validate": "`sme2 report --check RUN_DIR` checks the files",
+    "export fetch-weights": "`sme2 export MODEL --fetch-weights FILE|URL` checks and uses them",
     "doctor selfcheck": "`sme2 doctor --minutes N` measures it, in the same report",
     "matrix": "the documentation has it as a page with filters (docs/advice.md, the kernel matrix)",
     "bisect": "`git bisect run pytest …` finds the commit: docs/history.md has the recipe",
@@ -133,8 +133,7 @@ def devices_parser() -> argparse.ArgumentParser:
 
 
 def module_of(name: str) -> Any:
-    last = name.split()[-1].replace("-", "_")
-    return importlib.import_module(f"pytest_sme2.cli.commands.{last}")
+    return importlib.import_module(f"pytest_sme2.cli.commands.{name.split()[-1]}")
 
 
 def fill_parser(

@@ -223,5 +223,5 @@ def _download(address: str, target: Path, say: Say) -> None:
             error.close()
         raise Sme2Error(
             f"{address} cannot be downloaded: {reason}. Download the file by other means and name "
-            "it with --from FILE."
+            "it with --fetch-weights FILE."
         ) from error

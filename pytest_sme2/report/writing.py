@@ -188,7 +188,7 @@ def manifest(folder: Path, record: CaseRecord, command: Sequence[str] = ()) -> d
 
 def measured_commit(folder: Path) -> str:
     """The commit of the project that was measured, as the manifest has it."""
-    # Where it cannot be read, `sme2 report validate` says what is wrong with it.
+    # Where it cannot be read, `sme2 report --check` says what is wrong with it.
     commit = read_members(folder / MANIFEST).get("commit")
     return commit if isinstance(commit, str) else ""
 

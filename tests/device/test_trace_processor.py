@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.cli.main import main
 from pytest_sme2.report.perfetto import Track, trace_document
+from pytest_sme2.report.writing import write_case
 from pytest_sme2.results import Category
+from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.trace.etdump import read_etdump
 from tests.support import ETDUMPS
 from tests.support.profiles import columns_of, run_of
@@ -35,8 +36,9 @@ def processor() -> Path:
 
 
 def test_both_arms_with_all_their_operators(processor: Path, tmp_path: Path) -> None:
-    trace = tmp_path / "trace.json"
-    assert main(["report", "trace", str(toy_run(tmp_path)[0]), "--out", str(trace)]) == 0
+    folder = toy_run(tmp_path)[0]
+    write_case(folder, read_record(folder))
+    trace = folder / "trace.json"
     slices, problems, processes = query_trace(processor, trace, SLICES, PROBLEMS, PROCESSES)
     assert problems == []
     assert [row["name"] for row in processes] == ["toy-fp16, SME2 off", "toy-fp16, SME2 on"]

@@ -1,9 +1,12 @@
-"""``sme2 report``: the reports of one or several run directories, made again from their files."""
+"""``sme2 report``: the reports of one or several run directories, made again from their files; a
+trace of them; or whether their files are whole.
+"""
 
 from __future__ import annotations
 
 import argparse
 import errno
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,25 +17,41 @@ from pytest_sme2.errors import StorageError, UsageError
 from pytest_sme2.profile.categories import Rule, parse_rules
 from pytest_sme2.report.comment import FORMATS
 from pytest_sme2.report.markdown import REPORT, run_report
-from pytest_sme2.report.writing import write_case
+from pytest_sme2.report.perfetto import Track, trace_document
+from pytest_sme2.report.text import printable
+from pytest_sme2.report.validation import validate_run
+from pytest_sme2.report.writing import record_tracks, write_case
+from pytest_sme2.session.analysis import etdumps_in
 from pytest_sme2.session.run_directory import METRICS, CaseRecord, find_records, read_record
 from pytest_sme2.session.settings import parse_report
 from pytest_sme2.system.files import write_text
+from pytest_sme2.system.wording import count
+from pytest_sme2.trace.etdump import read_etdump
 
+PERFETTO = "perfetto"
 EXAMPLE = "sme2 report sme2-out --html report.html"
 ARGUMENTS: Arguments = {
-    "run_dir RUN_DIR+": "a run directory; several share one report",
+    "run_dir RUN_DIR+": (
+        f"a run directory; several share one report. For --format {PERFETTO} also an ETDump"
+    ),
     "--html FILE": "write the HTML report to this file",
     "--markdown FILE": f"write the Markdown report to it; one run directory also gets {REPORT}",
     **RULES,
-    f"--format {{{','.join(FORMATS)}}}": (
-        "only print the results: for a pull request, github-action-benchmark, Bencher or PyTorch's "
-        "benchmark database"
+    f"--format {{{','.join((*FORMATS, PERFETTO))}}}": (
+        "only print the results: for a pull request, github-action-benchmark, Bencher, PyTorch's "
+        "benchmark database, or Perfetto and chrome://tracing"
     ),
+    "--check": "only say which files are missing or broken; exit code 1 if any is",
 }
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.check:
+        return _check(arguments)
+    if arguments.format == PERFETTO:
+        tracks = [track for path in arguments.run_dir for track in _tracks(path)]
+        print(json.dumps(trace_document(tracks), separators=(",", ":")))
+        return 0
     rules = parse_rules(arguments.rule)
     html = None if arguments.html is None else parse_report(str(arguments.html))
     runs: dict[str, list[tuple[Path, CaseRecord]]] = {}
@@ -94,3 +113,28 @@ def _rewrite(
         print(f"sme2: the run directory is read-only and stays as it is: {error}", file=sys.stderr)
         return False
     return True
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    found = [each for root in arguments.run_dir for each in validate_run(root)]
+    problems = [each for each in found if each.problem]
+    files = [{"file": str(each.path), "problem": each.problem} for each in found]
+    lines = [printable(f"{each.path}: {each.problem}") for each in problems]
+    lines.append(f"{count(len(found), 'file')} looked at, {count(len(problems), 'problem')}")
+    show(arguments, {"valid": not problems, "files": files}, lines)
+    return 1 if problems else 0
+
+
+def _tracks(path: Path) -> list[Track]:
+    """A track for each ETDump of ``path``; where there are records, they name it."""
+    if path.is_file():
+        return [Track(path.stem, read_etdump(path))]
+    if not path.is_dir():
+        raise UsageError(f"{str(path)!r} does not exist. Give an ETDump or a run directory.")
+    folders = list(find_records(path))
+    if folders:
+        return [track for folder in folders for track in record_tracks(folder, read_record(folder))]
+    return [
+        Track(dump.relative_to(path).with_suffix("").as_posix(), read_etdump(dump))
+        for dump in etdumps_in(path)
+    ]

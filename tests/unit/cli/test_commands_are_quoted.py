@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 PACKAGE = sorted((ROOT / "pytest_sme2").rglob("*.py"))
 
 # These make whole scripts, and their own tests hold them to it; see the end of this file.
-SCRIPTS = {"started.script", "process.tail", "_kill", "_showing"}
+SCRIPTS = {"started.script", "process.tail", "_kill", "_showing", "read_cores_under_load"}
 
 
 def calls(tree: ast.AST) -> Iterator[ast.Call]:
@@ -72,7 +72,7 @@ def is_quoted(node: ast.expr, function: ast.FunctionDef) -> bool:
 
 
 def test_every_word_for_a_phone_is_quoted() -> None:
-    assert len(PACKAGE) > 200
+    assert len(PACKAGE) > 150
     for path in PACKAGE:
         source = path.read_text(encoding="utf-8")
         # adb.py has the one place where a vector is quoted and text is sent as it is.

@@ -154,7 +154,7 @@ def test_its_readme_names_source_licence_input_and_weights(entry: ModelEntry) ->
     for row in ("Source", "Licence", "Input", "Weights"):
         assert re.search(rf"^\| {row}.* \| \S", text, re.MULTILINE), row
     described = upstream_of(entry) is not None
-    assert (f"sme2 export fetch-weights {entry.name}" in text) == described
+    assert (f"sme2 export {entry.name} --fetch-weights" in text) == described
 
 
 def test_the_language_model_block_has_every_data_type_of_linear_layers() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import http.server
-import json
 import re
 import threading
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from pytest_sme2.cli.main import main
-from pytest_sme2.errors import EvidenceError, ModelError, Sme2Error, UsageError
+from pytest_sme2.errors import EvidenceError, ExportError, ModelError, Sme2Error, UsageError
 from pytest_sme2.export import weights
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.registry import ModelEntry
@@ -109,7 +108,7 @@ def test_unavailable_file_is_an_error(tmp_path: Path) -> None:
     for address in ("http://example.invalid/x", f"file://{tmp_path}/one/model.py"):
         with pytest.raises(UsageError, match="not an https address"):
             fetch(tmp_path, address)
-    with pytest.raises(Sme2Error, match=r"cannot be downloaded.*--from FILE"):
+    with pytest.raises(Sme2Error, match=r"cannot be downloaded.*--fetch-weights FILE"):
         fetch(tmp_path, "https://127.0.0.1:1/x")
 
 
@@ -243,23 +242,27 @@ def test_exported_part_is_selected_by_prefix() -> None:
     assert select_state([1], upstream) == [1]
 
 
-def test_the_command_fetches_nothing_unasked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_command_fetches_nothing_unasked_and_exports_with_what_it_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = str(tmp_path / "one")
     model(tmp_path / "one", described(DIGEST))
-    arguments = ["export", "fetch-weights", "net; x", "--models-folder", folder]
+    arguments = ["export", "net; x", "--models-folder", str(tmp_path / "one"), "--fetch-weights"]
     assert main(arguments) == 0
     told = capsys.readouterr().out
     assert "licence  MIT" in told
-    assert "sme2 export fetch-weights 'net; x' --from FILE" in told
+    assert "sme2 export 'net; x' --fetch-weights FILE" in told
     assert not (tmp_path / "cache").exists()
 
-    (tmp_path / "file").write_bytes(CONTENT)
-    assert main([*arguments, "--from", str(tmp_path / "file"), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["sha256"] == DIGEST
-    assert Path(document["kept"]).read_bytes() == CONTENT
+    used: list[bytes] = []
 
-    (tmp_path / "file").write_bytes(b"other")
-    assert main([*arguments, "--from", str(tmp_path / "file")]) == 1
+    def stop(*_: object, weights: Path, **__: object) -> None:
+        used.append(weights.read_bytes())
+        raise ExportError("as far as this test goes")
+
+    monkeypatch.setattr("pytest_sme2.cli.commands.export.export_model", stop)
+    file = tmp_path / "file"
+    for content, code in ((CONTENT, ExportError.exit_code), (b"other", 1)):
+        file.write_bytes(content)
+        assert main([*arguments, str(file)]) == code
+    assert main([*arguments, str(file), "--weights", str(file)]) == 2
+    assert used == [CONTENT]

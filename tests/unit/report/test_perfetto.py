@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.cli.main import main
 from pytest_sme2.profile.operators import select
 from pytest_sme2.report.perfetto import Track, trace_document
 from pytest_sme2.results import Arm, Category, Columns, OperatorShapes
@@ -80,11 +79,11 @@ def test_operators_that_reach_past_their_call_are_moved_into_it() -> None:
 
 
 @pytest.mark.parametrize("emulated", [False, True])
-def test_both_arms_are_processes_of_their_own(tmp_path: Path, emulated: bool) -> None:
+def test_both_arms_are_processes_of_their_own(
+    tmp_path: Path, sme2: Command, emulated: bool
+) -> None:
     folder = toy_run(tmp_path, emulated=emulated)[0]
-    out = tmp_path / "trace.json"
-    assert main(["report", "trace", str(folder), "--out", str(out)]) == 0
-    document = json.loads(out.read_text())
+    document = json.loads(sme2("report", folder, "--format", "perfetto").out)
     check_format(document)
     check_nesting(document)
     names = [e["args"]["name"] for e in document["traceEvents"] if e["name"] == "process_name"]
@@ -127,12 +126,12 @@ def test_a_kernel_that_is_its_own_call_is_drawn_once() -> None:
 
 def test_a_file_and_a_folder_of_dumps_do_as_well(tmp_path: Path, sme2: Command) -> None:
     dump = ETDUMPS / "cpp_toy_fp16_on.etdump"
-    out = tmp_path / "t.json"
-    told = json.loads(sme2("report", "trace", dump, "--out", out, "--json").out)
-    assert told["tracks"] == ["cpp_toy_fp16_on"]
-    sme2("report", "trace", ETDUMPS, "--out", out)
-    sme2("report", "trace", tmp_path / "none", code=2)
-    check_format(json.loads(out.read_text()))
+    for path in (dump, ETDUMPS):
+        document = json.loads(sme2("report", path, "--format", "perfetto").out)
+        check_format(document)
+        named = {event["args"].get("name") for event in document["traceEvents"]}
+        assert "cpp_toy_fp16_on" in named
+    sme2("report", tmp_path / "none", "--format", "perfetto", code=2)
 
 
 def test_hostile_names_are_only_names() -> None:

@@ -1,4 +1,4 @@
-"""What a run leaves behind, file by file, and what ``sme2 report validate`` says of it."""
+"""What a run leaves behind, file by file, and what ``sme2 report --check`` says of it."""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ def test_hostile_names_stay_in_the_run_directory(tmp_path: Path) -> None:
 
 
 def test_a_whole_run_directory_is_valid(whole: Path, sme2: Command) -> None:
-    assert " 0 problems" in sme2("report", "validate", whole).out
-    told = json.loads(sme2("report", "validate", whole, "--json").out)
+    assert " 0 problems" in sme2("report", "--check", whole).out
+    told = json.loads(sme2("report", "--check", whole, "--json").out)
     assert told["valid"]
     assert len(told["files"]) > 30
 
@@ -203,12 +203,12 @@ def test_what_is_missing_or_broken_is_named(
 ) -> None:
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     damage(tmp_path / "toy-fp16" / "runs" / "linux")
-    assert message in sme2("report", "validate", tmp_path, code=1).out
+    assert message in sme2("report", "--check", tmp_path, code=1).out
 
 
 def test_a_folder_without_a_case_is_not_valid(tmp_path: Path, sme2: Command) -> None:
-    sme2("report", "validate", tmp_path, code=1)
-    sme2("report", "validate", tmp_path / "none", code=2)
+    sme2("report", "--check", tmp_path, code=1)
+    sme2("report", "--check", tmp_path / "none", code=2)
 
 
 def kit_run(folder: Path, **changes: Any) -> Path:

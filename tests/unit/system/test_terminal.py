@@ -76,7 +76,7 @@ def test_names_in_errors_and_usage_errors(
     folder = tmp_path / EVIL
     folder.mkdir()
     (folder / "metrics.json").write_text(json.dumps({EVIL: EVIL, "schema": EVIL}))
-    for words in (["analyze"], [], ["validate"]):
+    for words in (["analyze"], [], ["--check"]):
         assert main(["report", *words, str(folder)]) != 0
     with pytest.raises(SystemExit):
         main(["report", "--no-such-option", EVIL])
