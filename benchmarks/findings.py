@@ -15,8 +15,6 @@ from typing import Any
 
 from benchmarks.harness import ROOT, Table, table_lines
 from pytest_sme2.export.variant import PRECISIONS
-from pytest_sme2.profile.categories import classify
-from pytest_sme2.profile.coverage import settled
 from pytest_sme2.report.text import percent
 from pytest_sme2.results import PAIR, Arm, Baseline
 from pytest_sme2.verdict import baselines
@@ -85,12 +83,8 @@ def _place(baseline: Baseline) -> tuple[int, str, int, str]:
 
 
 def _on_sme2(baseline: Baseline) -> str:
-    matrix = [entry for entry in baseline.structures[Arm.ON].operators if entry.matrix]
-    census = baseline.kernels.get(Arm.ON)
-    on_sme2 = sum(
-        entry.count for entry in matrix if settled(classify(entry.name), None, census).sme2
-    )
-    return f"{on_sme2} of {sum(entry.count for entry in matrix)}"
+    found = baseline.structures[Arm.ON]
+    return f"{found.sme2} of {found.matrix}"
 
 
 COMMAND = "python -m benchmarks.findings --write"

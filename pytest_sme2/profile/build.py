@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pytest_sme2.errors import EtdumpError
 from pytest_sme2.profile.categories import DELEGATE_CALL, OPERATOR_CALL, Rule
-from pytest_sme2.profile.coverage import NAMES, NAMES_AND_KERNELS, coverage, settled
+from pytest_sme2.profile.coverage import Proof, coverage, settled
 from pytest_sme2.profile.matching import match_origins, match_shapes
 from pytest_sme2.profile.operators import LONGEST, Rows, Selection, durations, is_named, select
 from pytest_sme2.results import (
@@ -29,6 +29,7 @@ from pytest_sme2.results import (
     Columns,
     Executor,
     KernelCensus,
+    KernelFamily,
     MethodShapes,
     Operator,
     OperatorProfile,
@@ -106,10 +107,16 @@ def build_profile(
     census: KernelCensus | None = None,
     attribution: Attribution | None = None,
     shapes: Sequence[MethodShapes] = (),
+    executed: Sequence[KernelFamily] | None = None,
 ) -> Profile:
     """The profile of the operators that most runs executed."""
     return build_profiles(
-        columns, rules=rules, census=census, attribution=attribution, shapes=shapes
+        columns,
+        rules=rules,
+        census=census,
+        attribution=attribution,
+        shapes=shapes,
+        executed=executed,
     )[0]
 
 
@@ -120,12 +127,13 @@ def build_profiles(
     census: KernelCensus | None = None,
     attribution: Attribution | None = None,
     shapes: Sequence[MethodShapes] = (),
+    executed: Sequence[KernelFamily] | None = None,
 ) -> tuple[Profile, ...]:
     """One profile for each set of runs that executed the same operators; most runs first.
 
     An ETDump does not name its methods, but two methods have different operators. A note of the
     first profile names the runs that are not in it. ``shapes`` are those of the program, where it
-    is at hand.
+    is at hand; ``executed`` is what each operator of the one counted inference ran on.
     """
     selection = select(columns, rules=rules)
     if not selection.execute.size:
@@ -141,8 +149,9 @@ def build_profiles(
     groups = _groups(selection)
     notes = tuple(_notes(selection, groups[MOST_METHODS:]))
     load_ns = _load_times(columns)
+    proof = Proof(census, executed)
     first, *others = (
-        _profile(group, notes, load_ns, census, attribution or Attribution({}, {}), shapes)
+        _profile(group, notes, load_ns, proof, attribution or Attribution({}, {}), shapes)
         for group in groups[:MOST_METHODS]
     )
     return _told_of(first, others), *others
@@ -252,7 +261,7 @@ def _profile(
     group: _Group,
     notes: tuple[str, ...],
     load_ns: Mapping[str, float],
-    census: KernelCensus | None,
+    proof: Proof,
     attribution: Attribution,
     shapes: Sequence[MethodShapes],
 ) -> Profile:
@@ -265,7 +274,7 @@ def _profile(
     overhead = _overhead(group, series)[typical].sum(axis=0) * scale * end_to_end.median
     samples = group.selection.duration[group.places]
     shares = samples[typical].sum(axis=0, dtype=np.float64) * scale
-    operators = _operators(group, samples, shares, end_to_end.median, census, attribution, shapes)
+    operators = _operators(group, samples, shares, end_to_end.median, proof, attribution, shapes)
     category_ns, category_counts = _parts(operators, lambda found: found.category, Category)
     kind_ns, kind_counts = _parts(operators, lambda found: (found.category, found.kind))
     executor_ns, executor_counts = _parts(operators, lambda found: found.executor, Executor)
@@ -284,7 +293,7 @@ def _profile(
         category_counts=category_counts,
         kind_counts=kind_counts,
         executor_counts=executor_counts,
-        coverage=coverage(operators, source=NAMES if census is None else NAMES_AND_KERNELS),
+        coverage=coverage(operators, source=proof.source),
         load_ns=load_ns,
         unknown=tuple(
             dict.fromkeys(each.operator.name for each in operators if not each.operator.known)
@@ -298,7 +307,7 @@ def _operators(
     samples: NDArray[np.int64],
     shares: NDArray[np.float64],
     end_to_end: float,
-    census: KernelCensus | None,
+    proof: Proof,
     attribution: Attribution,
     methods: Sequence[MethodShapes],
 ) -> tuple[OperatorProfile, ...]:
@@ -317,7 +326,7 @@ def _operators(
         OperatorProfile(
             index=index,
             label=columns.names[names[index]],
-            operator=settled(operator, shapes[index], census),
+            operator=settled(operator, shapes[index], proof, index),
             instruction=instruction,
             median_ns=medians[index],
             share=share,

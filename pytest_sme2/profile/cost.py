@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.matching import place_text
-from pytest_sme2.profile.operators import select
+from pytest_sme2.profile.operators import Selection, select
 from pytest_sme2.results import (
     Category,
     Columns,
@@ -202,7 +202,9 @@ def build_cost(
     rules: Sequence[Rule] = (),
 ) -> InferenceCost:
     """The cost of the one inference in ``columns``. Raises MismatchError."""
-    codes, matched = _operator_code(counted, columns, profile, rules)
+    codes, matched = _operator_code(counted, columns, select(columns, rules=rules))
+    if len(codes) != len(profile.operators):
+        raise MismatchError("the ETDump and its profile differ in their operators")
     kernels, operators = _Code(), []
     for entry, code in zip(profile.operators, codes, strict=True):
         kernels.add(code.rows)
@@ -220,10 +222,30 @@ def build_cost(
     )
 
 
+def executed_families(
+    counted: CountedInference, columns: Columns, rules: Sequence[Rule] = ()
+) -> tuple[KernelFamily, ...]:
+    """What each operator of the one inference ran on: SME2 or SME where it executed instructions of
+    streaming mode or on ZA. The one proof there is, free of names. Raises MismatchError.
+    """
+    codes, _ = _operator_code(counted, columns, select(columns, rules=rules))
+    return tuple(map(_family, codes))
+
+
+def _family(code: _Code) -> KernelFamily:
+    counts = _counts(code.total())
+    streaming = counts.streaming_entries, counts.outer_products, counts.sme2_other
+    if not any((*streaming, counts.za_transfers)):
+        return KernelFamily.OTHER
+    families = {family_of(name) for name in code.rows if "_matmul_" in name}
+    only_sme1 = families & {KernelFamily.SME, KernelFamily.SME2} == {KernelFamily.SME}
+    return KernelFamily.SME if only_sme1 else KernelFamily.SME2
+
+
 def _operator_code(
-    counted: CountedInference, columns: Columns, profile: Profile, rules: Sequence[Rule]
+    counted: CountedInference, columns: Columns, selection: Selection
 ) -> tuple[list[_Code], _Matched]:
-    """What each operator of ``profile`` executed, in its order. Raises MismatchError."""
+    """What each operator executed, in their order. Raises MismatchError."""
     if counted.problem:
         raise MismatchError(counted.problem)
     if columns.runs != 1:
@@ -236,10 +258,7 @@ def _operator_code(
             f"the log shows {len(matched.events)} events, and the ETDump holds {rows.size}"
         )
     places = {int(row): number for number, row in enumerate(rows)}
-    selected = select(columns, rules=rules).rows
-    if selected.size != len(profile.operators):
-        raise MismatchError("the ETDump and its profile differ in their operators")
-    return [matched.events[places[row]] for row in selected.tolist()], matched
+    return [matched.events[places[row]] for row in selection.rows.tolist()], matched
 
 
 def _operator_cost(entry: OperatorProfile, code: _Code, toolchain: Toolchain) -> OperatorCost:
@@ -255,15 +274,11 @@ def _operator_cost(entry: OperatorProfile, code: _Code, toolchain: Toolchain) ->
         kernels=tuple((name, each.instructions) for name, each in code.ranked()[:_MOST_KERNELS]),
         macs=multiply_accumulates(entry.shapes) if operator.matrix else None,
         matrix=operator.matrix,
-        sme2=bool(counts.outer_products or counts.sme2_other) or any(map(_is_sme, code.rows)),
+        sme2=operator.sme2,
+        sme1=operator.sme1,
         lane_bytes=_LANE_BYTES.get((*operator.data_types, "F32")[0], 1),
         system=code.instructions_in(toolchain.files),
     )
-
-
-def _is_sme(kernel: str) -> bool:
-    """Whether it multiplies in streaming mode: SME1's for one row have no outer products."""
-    return "_matmul_" in kernel and family_of(kernel) in (KernelFamily.SME, KernelFamily.SME2)
 
 
 def multiply_accumulates(shapes: OperatorShapes | None) -> int | None:

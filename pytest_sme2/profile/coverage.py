@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pytest_sme2.profile.categories import XNNPACK_NAMES, has_per_tensor_weights, sme2_variant
 from pytest_sme2.profile.kernel_matrix import in_channels_first, known_family
@@ -53,6 +53,24 @@ def ran_in(operator: Operator) -> str:
 
 NAMES = "operator names"
 NAMES_AND_KERNELS = "operator names and kernel census"
+EXECUTED = "executed instructions"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a run shows of its operators beside their names."""
+
+    census: KernelCensus | None = None
+    executed: Sequence[KernelFamily] | None = None
+    """Of a counted inference, what each of its operators ran on. Nothing else is asked then."""
+
+    @property
+    def source(self) -> str:
+        if self.executed is not None:
+            return EXECUTED
+        return NAMES if self.census is None else NAMES_AND_KERNELS
+
+
 # What the program calls a convolution of each channel alone.
 DEPTHWISE_NODE = "depthwise convolution"
 
@@ -86,17 +104,27 @@ def coverage(operators: Sequence[OperatorProfile], *, source: str = NAMES) -> Co
 
 
 def settled(
-    operator: Operator, shapes: OperatorShapes | None, census: KernelCensus | None
+    operator: Operator, shapes: OperatorShapes | None, proof: Proof, index: int = 0
 ) -> Operator:
-    """The operator with all that is known of it: the one place that joins name, shapes, kernels."""
+    """The operator with all that is known of it: the one place that joins name, shapes and what
+    ran. ``index`` is its place in the run.
+    """
+    if proof.executed is not None:
+        family = proof.executed[index]
+        ran = family in (KernelFamily.SME2, KernelFamily.SME)
+        # Depthwise work that a kernel exists for after all is matrix work.
+        matrix = operator.matrix or (ran and operator.kind == "depthwise")
+        sme1 = family is KernelFamily.SME
+        operator = replace(operator, sme2=ran, sme1=sme1, unproven=False, matrix=matrix)
     if shapes is not None and shapes.operation == DEPTHWISE_NODE and not operator.sme2:
         # XNNPACK has DWConv kernels for few sizes; a 7x7 depthwise convolution runs as IGEMM.
         return replace(operator, kind="depthwise", matrix=False, unproven=False)
-    if census is None:
+    census = proof.census
+    if census is None or proof.executed is not None:
         return operator
-    proof = _census_proof(operator, census) if operator.unproven else None
-    if proof is not None:
-        operator = replace(operator, sme2=proof, unproven=False)
+    found = _census_proof(operator, census) if operator.unproven else None
+    if found is not None:
+        operator = replace(operator, sme2=found, unproven=False)
     return replace(operator, sme1=True) if operator.sme2 and _sme1(operator, census) else operator
 
 

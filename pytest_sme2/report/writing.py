@@ -64,7 +64,10 @@ def write_case(
     analyses = {}
     for arm, dump in record.etdumps.items():
         name, census = Path(dump).with_suffix("").as_posix(), record.measured.kernels.get(arm)
-        analyses[arm] = analyze_file(folder / dump, name=name, rules=rules, census=census)
+        executed = record.measured.executed(arm)
+        analyses[arm] = analyze_file(
+            folder / dump, name=name, rules=rules, census=census, executed=executed
+        )
     for arm, analysis in analyses.items():
         place = analysis.path.parent
         stem = f"{model_stem(record)}_{place.name}_t{record.measured.threads}"

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pytest_sme2.results.evidence import Evidence, InferenceCost, KernelCensus
+from pytest_sme2.results.evidence import Evidence, InferenceCost, KernelCensus, KernelFamily
 from pytest_sme2.results.profile import Category, Coverage, Executor, Profile
 from pytest_sme2.results.run import Arm, Fingerprint
 from pytest_sme2.results.timing import Estimate, Frontier, Outcome
@@ -265,6 +265,11 @@ class CaseResult:
         """Of the on arm; None where it did not run."""
         profile = self.profiles.get(Arm.ON)
         return None if profile is None else profile.coverage
+
+    def executed(self, arm: Arm) -> tuple[KernelFamily, ...] | None:
+        """What each operator of the arm ran on; None where its instructions were not counted."""
+        cost = self.costs.get(arm)
+        return None if cost is None else tuple(entry.family for entry in cost.operators)
 
     @property
     def arm(self) -> Arm:

@@ -238,11 +238,19 @@ class OperatorCost:
     """Multiply-accumulates of a matrix operator, from its shapes; None where not known."""
     matrix: bool = False
     sme2: bool = False
-    """Whether it executed outer products or other SME2 work, or ran on an SME1 kernel."""
+    """Whether it executed instructions of streaming mode or on ZA: what its profile says of it."""
+    sme1: bool = False
+    """Whether none of them needs SME2."""
     lane_bytes: int = 4
     """Size of one value of the first input, so that the size of an outer product is known."""
     system: int = 0
     """Of the instructions, those in files of the toolchain."""
+
+    @property
+    def family(self) -> KernelFamily:
+        """What it ran on, as far as SME goes."""
+        words = KernelFamily.SME if self.sme1 else KernelFamily.SME2
+        return words if self.sme2 else KernelFamily.OTHER
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pytest_sme2.errors import EtdumpError, Sme2Error, UsageError
 from pytest_sme2.profile.beside import kept_origins, kept_shapes
 from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.categories import Rule
-from pytest_sme2.results import Columns, KernelCensus, Profile
+from pytest_sme2.results import Columns, KernelCensus, KernelFamily, Profile
 from pytest_sme2.session.run_directory import METRICS
 from pytest_sme2.system.reading import read_members
 from pytest_sme2.trace.etdump import read_etdump
@@ -45,6 +45,7 @@ def analyze_file(
     name: str | None = None,
     rules: Sequence[Rule] = (),
     census: KernelCensus | None = None,
+    executed: Sequence[KernelFamily] | None = None,
     etrecord: Path | None = None,
     program: Path | None = None,
 ) -> Analysis:
@@ -56,7 +57,12 @@ def analyze_file(
     attribution = kept_origins(path) if etrecord is None else read_attribution(etrecord)
     shapes = kept_shapes(path) if program is None else read_program(program)
     profile, *others = build_profiles(
-        columns, rules=rules, census=census, attribution=attribution, shapes=shapes
+        columns,
+        rules=rules,
+        census=census,
+        attribution=attribution,
+        shapes=shapes,
+        executed=executed,
     )
     return Analysis(
         path=path,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import EtdumpError, RunError, TargetError
 from pytest_sme2.profile.beside import keep_origins, keep_shapes
-from pytest_sme2.profile.cost import MismatchError, build_cost
+from pytest_sme2.profile.cost import MismatchError, build_cost, executed_families
 from pytest_sme2.results import (
     FORWARD,
     Artifact,
@@ -110,8 +110,12 @@ def profile_of(case: str, traced: Traced, bench: Bench) -> Profile:
     etdump = traced.run.etdump
     if etdump is None:
         raise TargetError(f"{case}: the traced run left no ETDump. See {traced.run.log}.")
-    fingerprint = bench.target.fingerprint()
-    return read_profile(etdump, traced.census, fingerprint, bench.settings.rules)
+    fingerprint, rules, executed = bench.target.fingerprint(), bench.settings.rules, None
+    if traced.counted is not None:
+        # Where the log does not fit, nothing is claimed from it; `cost_of` says why.
+        with contextlib.suppress(MismatchError):
+            executed = executed_families(traced.counted, read_etdump(etdump), rules)
+    return read_profile(etdump, traced.census, fingerprint, rules, executed)
 
 
 def why_not_counted(bench: Bench, threads: int, runner: Runner | None = None) -> str:

@@ -30,6 +30,7 @@ from pytest_sme2.results import (
     Check,
     Fingerprint,
     KernelCensus,
+    KernelFamily,
     Limits,
     PairedTiming,
     Profile,
@@ -91,13 +92,18 @@ def _written(measured: CaseResult) -> str:
 
 
 def read_profile(
-    etdump: Path, census: KernelCensus | None, fingerprint: Fingerprint, rules: Sequence[Rule] = ()
+    etdump: Path,
+    census: KernelCensus | None,
+    fingerprint: Fingerprint,
+    rules: Sequence[Rule] = (),
+    executed: Sequence[KernelFamily] | None = None,
 ) -> Profile:
     """Where the time of a traced run goes, with what was kept beside its ETDump."""
     profile = build_profile(
         read_etdump(etdump),
         rules=rules,
         census=census,
+        executed=executed,
         attribution=kept_origins(etdump),
         shapes=kept_shapes(etdump),
     )
@@ -122,10 +128,10 @@ def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
             etdump = inside(folder, name)
         except ValueError as error:
             raise Sme2Error(f"{path} is damaged: {error}. Run the case again.") from error
-        measured = record.measured
+        measured, census = record.measured, record.measured.kernels.get(arm)
         try:
             profiles[arm] = read_profile(
-                etdump, measured.kernels.get(arm), measured.fingerprint, rules
+                etdump, census, measured.fingerprint, rules, measured.executed(arm)
             )
         except Sme2Error as error:
             raise type(error)(f"{path} names an ETDump that cannot be used: {error}") from error

@@ -1,7 +1,7 @@
-"""Coverage against two other counts: ExecuTorch's Inspector, and the instructions that ran.
+"""Coverage against two other counts: ExecuTorch's Inspector, and what names and kernels tell.
 
-Inspector knows names alone. Which convolutions are depthwise is counted in the model itself, and
-what ran on SME2 in the emulator: an operator that executed no SME2 instruction did not.
+On the emulator an operator ran on SME2 if it executed such instructions; nothing else is asked.
+Inspector knows names alone. Which convolutions are depthwise is counted in the model itself.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pytest
 from pytest_sme2.export.discovery import discover
 from pytest_sme2.export.variant import parse_variants
 from pytest_sme2.profile.operators import structure_of
-from pytest_sme2.results import Arm, InferenceCost, Profile
-from pytest_sme2.session.run_directory import read_record
+from pytest_sme2.results import PAIR, Arm, Fingerprint, InferenceCost, Profile
+from pytest_sme2.session.run_directory import read_profile, read_record
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 from tests.device import provision
@@ -89,6 +89,14 @@ def assert_counted_by_others(
     assert coverage.sme2_operators == structure.sme2 == executed
     assert coverage.matrix_operators == structure.matrix
     assert not coverage.unproven
+    assert coverage.source == "executed instructions"
+
+
+def assert_told_by_names(profile: Profile, by_names: Profile) -> None:
+    """What a device shows, where no instruction is seen, is what was executed."""
+    told = [entry.operator.proof for entry in by_names.operators]
+    assert told == [entry.operator.proof for entry in profile.operators]
+    assert by_names.coverage.source != profile.coverage.source
 
 
 @pytest.mark.parametrize("session", CASES, ids=[model for model, _ in CASES], indirect=True)
@@ -101,16 +109,19 @@ def test_coverage_is_what_others_count(session: Session) -> None:
         etdump = session.traced(case, Arm.ON).etdump
         assert isinstance(cost, InferenceCost), cost
         assert_counted_by_others(profile, cost, etdump, without)
+        for arm in PAIR:
+            traced = session.trace(case, arm)
+            named = read_profile(traced.run.etdump, traced.census, Fingerprint("emulated", ()))
+            assert_told_by_names(session.profile(case, arm), named)
 
 
 @pytest.mark.parametrize("name", recorded_runs.recorded())
 def test_coverage_of_recorded_runs_is_what_others_count(name: str, tmp_path: Path) -> None:
     folder = recorded_runs.unpack(name, tmp_path)
     record = read_record(folder)
-    without = DEPTHWISE.get(record.measured.model, 0)
-    assert_counted_by_others(
-        record.measured.profiles[Arm.ON],
-        record.measured.costs[Arm.ON],
-        folder / record.etdumps[Arm.ON],
-        without,
-    )
+    measured, etdump = record.measured, folder / record.etdumps[Arm.ON]
+    without = DEPTHWISE.get(measured.model, 0)
+    profile = measured.profiles[Arm.ON]
+    assert_counted_by_others(profile, measured.costs[Arm.ON], etdump, without)
+    named = read_profile(etdump, measured.kernels[Arm.ON], measured.fingerprint)
+    assert_told_by_names(profile, named)

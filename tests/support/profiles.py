@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_sme2.profile.build import build_profile
-from pytest_sme2.results import Columns, KernelCensus, Profile
+from pytest_sme2.results import Columns, KernelCensus, KernelFamily, Profile
 from pytest_sme2.trace.etdump import read_etdump
 from tests.support import ETDUMPS
 from tests.support.etdump_builder import (
@@ -48,9 +48,13 @@ def columns_of(*runs: Block) -> Columns:
     return read_etdump(build_etdump(runs))
 
 
-def profile_of(*calls: Call, census: KernelCensus | None = None) -> Profile:
+def profile_of(
+    *calls: Call,
+    census: KernelCensus | None = None,
+    executed: Sequence[KernelFamily] | None = None,
+) -> Profile:
     """The profile of one run that makes these calls."""
-    return build_profile(columns_of(run_of(calls)), census=census)
+    return build_profile(columns_of(run_of(calls)), census=census, executed=executed)
 
 
 def real(name: str, folder: Path = ETDUMPS) -> Profile:

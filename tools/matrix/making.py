@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.profile.build import build_profile
-from pytest_sme2.profile.cost import MismatchError, build_cost
+from pytest_sme2.profile.cost import MismatchError, build_cost, executed_families
 from pytest_sme2.profile.cost import multiply_accumulates as macs_of
 from pytest_sme2.results import (
     Arm,
@@ -21,7 +21,6 @@ from pytest_sme2.results import (
     Cell,
     CellAnswer,
     Executor,
-    KernelFamily,
     KernelMatrix,
     MethodShapes,
     OperatorCost,
@@ -34,7 +33,6 @@ from pytest_sme2.system.wording import count
 from pytest_sme2.targets.census import EmulatedRun, remembered_run
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.trace.etdump import read_etdump
-from pytest_sme2.trace.kernel_log import family_of
 from pytest_sme2.trace.program import read_program
 from pytest_sme2.verdict.numerics import compare_reference
 from tools.matrix.cells import HEADS, KEYS, Sheet, multiply_accumulates, sheets, sizes
@@ -192,7 +190,8 @@ def _products(
     if made.run.etdump is None:
         raise MismatchError("the run left no trace")
     columns = read_etdump(made.run.etdump)
-    profile = build_profile(columns, census=made.census, shapes=shapes)
+    executed = None if made.counted is None else executed_families(made.counted, columns)
+    profile = build_profile(columns, census=made.census, shapes=shapes, executed=executed)
     costs: Sequence[OperatorCost | None] = [None] * len(profile.operators)
     if made.counted is not None:
         cpu = target.cpu.model(Arm.ON)
@@ -290,7 +289,7 @@ def _family(entry: OperatorCost) -> str:
         return "portable"
     if not entry.sme2:
         return "neon"
-    return "sme1" if family_of(_kernel(entry)) is KernelFamily.SME else "sme2"
+    return "sme1" if entry.sme1 else "sme2"
 
 
 def _kernel(entry: OperatorCost) -> str:

@@ -187,6 +187,29 @@ def test_a_real_census_makes_a_dynamic_int8_pair_valid() -> None:
     assert not any("no SME2 kernel for" in reason for reason in reasons), reasons
 
 
+@pytest.mark.parametrize(
+    ("name", "family", "matrix", "proof"),
+    [
+        (PF32[0], KernelFamily.SME2, True, True),
+        (PF32[0], KernelFamily.OTHER, True, False),
+        (PF32[0], KernelFamily.SME, True, "sme1"),
+        (QP8, KernelFamily.SME2, True, True),
+        (QP8, KernelFamily.OTHER, True, False),
+        ("Convolution (NHWC, F32) DWConv #1", KernelFamily.SME2, True, True),
+        ("Convolution (NHWC, F32) DWConv #1", KernelFamily.OTHER, False, False),
+        ("Matrix of tomorrow (NC, BF16)", KernelFamily.SME2, False, True),
+    ],
+)
+def test_what_was_executed_speaks_before_names_and_kernels(
+    name: str, family: KernelFamily, matrix: bool, proof: bool | str
+) -> None:
+    other = ("kai_run_matmul_clamp_f32_qai8dxp4x8_qsi4cxp4x8_16x4_neon_i8mm", KernelFamily.NEON)
+    found = profile_of([(name, 5)], census=census(other), executed=[family])
+    (operator,) = (entry.operator for entry in found.operators)
+    assert (operator.matrix, operator.proof) == (matrix, proof)
+    assert found.coverage.source == "executed instructions"
+
+
 def test_asking_a_kernel_for_its_tile_size_is_not_running_it() -> None:
     asked = ("xnn_qp8_f32_qc4w_gemm_minmax_ukernel_16x64c4__neonsme2_get_mr", KernelFamily.SME2)
     assert len(settled(asked).unproven) == 1

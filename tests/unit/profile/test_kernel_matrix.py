@@ -45,6 +45,17 @@ def test_a_damaged_matrix_is_one_clear_error(tmp_path: Path, text: str) -> None:
         read_matrix(path)
 
 
+@pytest.mark.parametrize("version", kernel_matrix.shipped_versions())
+def test_names_tell_what_was_executed_in_every_cell(version: str) -> None:
+    """Whether a cell ran on SME2 was counted; the name must not say anything else."""
+    for answer in shipped_matrix(version).answers:
+        told = {classify(name).proof for name in answer.operators}
+        assert told <= {answer.family == "sme2", "unproven"}, answer
+        # SME2 and NEON kernels share these names: only what was executed tells.
+        shared = all("QP8" in name for name in answer.operators)
+        assert ("unproven" in told) == (shared and bool(answer.operators)), answer
+
+
 def test_a_version_without_a_matrix_is_refused_with_those_that_have_one() -> None:
     with pytest.raises(UsageError, match=r"no matrix of ExecuTorch 0\.1.*1\.5\.1"):
         shipped_matrix("0.1")
