@@ -88,6 +88,15 @@ BENCHMARKS = (
         60,
         quick=("--quick",),
     ),
+    Benchmark(
+        "blame",
+        "whether a failure points at what was changed",
+        0.1,
+        full=("report",),
+        samples="sme2-out/blame.jsonl",
+        headline="Of {edits} planted edits, the first line of a failure names **{right}**, and "
+        "{innocent} times a line that has nothing to do with it.",
+    ),
     Benchmark("attacks", "whole runs of pytest that must not end green", 3),
     Benchmark(
         "faults",
