@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_sme2.export.variant import PRECISIONS
-from pytest_sme2.session.options import DEVICE, OPTIONS, RUNNERS, read
+from pytest_sme2.session.options import DEVICE, OPTIONS, read
 from pytest_sme2.system.terminal import Say, clear_line, terminal_line
 from pytest_sme2.targets.settings import DEVICES
 
@@ -25,7 +25,7 @@ Arguments = Mapping[str, str | tuple[str, Any] | dict[str, Any]]
 N is a number, ``{a,b}`` are choices, and what has no value is a switch. ``!`` must be given, ``?``
 may be left out, ``+`` is one or more, ``...`` may be repeated. A dictionary is argparse's own."""
 
-SAID_ONCE = (*DEVICE[1:], *RUNNERS, "cpu", "arms")
+SAID_ONCE = (*DEVICE[1:], "runner", "cpu", "arms")
 """About phones, runners and emulators: `sme2 help devices` lists them, for all commands."""
 PATHS = ("FILE", "DIR", "OUT", "RUN_DIR", "ETDUMP")
 FOLDERS: Arguments = {

@@ -211,7 +211,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
             f"--threads {value}: `sme2 run` measures with one number of threads. Give one, or "
             f"compare several: sme2 threads {arguments.model} --threads {value}"
         )
-    return replace(settings, no_cost=settings.no_cost or arguments.kernels)
+    return replace(settings, no_cost=arguments.kernels)
 
 
 def output_lines(measured: CaseResult, limits: Limits) -> Iterator[str]:

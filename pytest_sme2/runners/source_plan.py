@@ -200,10 +200,9 @@ def dry_run(request: SourceBuild, tools: Tools) -> str:
 
 def usage_line(request: SourceBuild, steps: Sequence[BuildStep]) -> str:
     """The command line that uses the built runners."""
-    words = ["pytest", f"--device={request.platform}"]
-    for step in steps:
-        words += [f"--sme2-runner-{step.arm}", str(step.binary)]
-    return shlex.join(words)
+    built = {step.arm: str(step.binary) for step in steps}
+    pair = ",".join(built.get(arm, str(arm).upper()) for arm in (Arm.ON, Arm.OFF))
+    return shlex.join(["pytest", f"--device={request.platform}", "--sme2-runner", pair])
 
 
 # What compilers on a Mac, and a download while configuring need.

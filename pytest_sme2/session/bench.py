@@ -69,8 +69,8 @@ class Bench(HeldDevice):
         from pytest_sme2.session.bundle import open_bundle, phone_runner
 
         settings, phone = self.settings, self.settings.device == "android"
-        if settings.runner_on is not None and settings.runner_off is not None:
-            return pair_runner(settings.runner_on, settings.runner_off)
+        if settings.runners is not None:
+            return pair_runner(*settings.runners)
         if phone and settings.device_bundle is not None:
             return open_bundle(settings.device_bundle).runner
         make = phone_runner if phone else wheel_runner
@@ -83,7 +83,7 @@ class Bench(HeldDevice):
         from pytest_sme2.runners.sme2 import check_wheel_runner
 
         settings = self.settings
-        if "runner" in self.__dict__ or settings.runner_on or settings.device == "android":
+        if "runner" in self.__dict__ or settings.runners or settings.device == "android":
             return
         with contextlib.suppress(TargetError, NotMeasurableError):
             check_wheel_runner(self.chosen.platform)

@@ -124,7 +124,7 @@ def why_not_counted(bench: Bench, threads: int, runner: Runner | None = None) ->
     if not isinstance(target, EmulatedTarget):
         return f"{target.name} does not count instructions; --device=emulated does"
     if bench.settings.no_cost:
-        return "counting was switched off (--sme2-no-cost)"
+        return "counting was switched off"
     if not runner.makes_marks:
         return f"the runner ({runner.kind}) does not mark where an inference begins"
     if threads != 1:

@@ -251,15 +251,15 @@ def is_emulated(settings: Settings) -> bool:
 def _emulator(settings: Settings, progress: Say | None = None) -> EmulatedTarget:
     chosen = settings.emulated_cpu
     cpu = DEFAULT_CPU if chosen is None else parse_cpu(chosen)
-    return EmulatedTarget(_qemu(settings, "--device=emulated", progress), cpu=cpu)
+    return EmulatedTarget(_qemu("--device=emulated", progress), cpu=cpu)
 
 
-def _qemu(settings: Settings, what: str, progress: Say | None) -> Qemu:
+def _qemu(what: str, progress: Say | None) -> Qemu:
     """The emulator for ``what``; fetched if it is missing and there is a ``progress``."""
     try:
-        return find_qemu(settings.qemu)
+        return find_qemu()
     except TargetError:
-        if progress is None or settings.qemu is not None:
+        if progress is None:
             raise
         progress("no emulator with SME2 was found: fetching one, as `sme2 provision` does")
         provided = provision.qemu(progress, check=False)
@@ -282,7 +282,7 @@ def _phone(settings: Settings, run: str | None, **wishes: Any) -> Target:
     if settings.fake_phone:
         from pytest_sme2.fake_phone.lab import open_fake_phone
 
-        emulator = _qemu(settings, "--sme2-fake-phone", options["progress"])
+        emulator = _qemu("--sme2-phone=fake", options["progress"])
         return open_fake_phone(emulator.path, **options)
     from pytest_sme2.targets.phone.pool import lease_phone, open_pool, open_server
 
@@ -316,6 +316,4 @@ def _automatic(settings: Settings) -> Target:
     try:
         return _emulator(settings)
     except TargetError as error:
-        if settings.qemu is not None:
-            raise
         return this_machine(note=f"Nor can it be emulated: {error}")

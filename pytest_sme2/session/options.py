@@ -137,40 +137,28 @@ OPTIONS: tuple[Option, ...] = (
     Option("--sme2-arms", "arms", "ARM,ARM[,ARM]", "session.settings:parse_arms",
            "what to run on the emulator: on,off (default), or off,sme1,on. sme1 hides SME2 and "
            "keeps SME, as on a chip without SME2."),
-    Option("--sme2-no-cost", "no_cost", SWITCH, SWITCH,
-           "do not count executed instructions on the emulator; the first run of a model is then "
-           "about four times faster."),
     Option("--sme2-fresh", "fresh", SWITCH, SWITCH,
            "make everything again: exports, the runner, the counter and emulated runs."),
-    Option("--sme2-qemu", "qemu", "PATH", PATH,
-           "the QEMU for --device=emulated (user mode, 10.1 or newer)."),
-    Option("--sme2-runner-on", "runner_on", "PATH", PATH,
-           "your own executor_runner, built with SME2 on; needs the other, too."),
-    Option("--sme2-runner-off", "runner_off", "PATH", PATH,
-           "your own executor_runner, built with SME2 and SME off; needs the other, too."),
+    Option("--sme2-runner", "runners", "ON,OFF", "session.settings:parse_runners",
+           "two executor_runner of your own: built with SME2 on, and with SME2 and SME off."),
     Option("--sme2-serial", "serials", "SERIAL[,SERIAL]", "targets.settings:parse_serials",
            "the phones for --device=android, by serial or host:port; may be repeated; default: "
            "ANDROID_SERIAL, else the only attached phone.", repeats=True),
-    Option("--sme2-lab", "lab", "COORDINATOR", "targets.settings:parse_lab",
-           "with --device=android: take phones from a labgrid coordinator, HOST or HOST:PORT; "
-           "needs pytest-sme2[labgrid]."),
-    Option("--sme2-lab-filter", "lab_filter", "TAG=VALUE", "targets.settings:parse_lab_filter",
-           "only places with this tag, as in soc=dimensity-9500; priority=NUMBER is the "
-           "reservation's. May be repeated.", repeats=True),
+    Option("--sme2-lab", "", "COORDINATOR[,TAG=VALUE]", "targets.settings:parse_lab",
+           "with --device=android: take phones from a labgrid coordinator, HOST or HOST:PORT; only "
+           "places with these tags, as in soc=dimensity-9500; priority=NUMBER is the "
+           "reservation's. Needs pytest-sme2[labgrid]."),
     Option("--sme2-phone", "", "NAME=VALUE", "session.settings:parse_phone",
            "about the phone: power-mode=boost, app or keep (default); fixed-performance; "
            "max-celsius=40 (wait until it is cooler); cpus=big, little, or numbers such as 4-7; "
            "patience=60s (for a lost phone, before another takes over); adb-server=HOST:PORT; "
-           "bundle=FILE (of `sme2 bundle --phone`). May be repeated.", repeats=True),
-    Option("--sme2-fake-phone", "fake_phone", SWITCH, SWITCH,
-           "with --device=android: use a sandbox with a real adbd instead of a phone, to try a "
-           "set-up. Its times mean nothing.", ini=False),
+           "bundle=FILE (of `sme2 bundle --phone`); fake: a sandbox with a real adbd, to try a "
+           "set-up, whose times mean nothing. May be repeated.", repeats=True),
 )
 # fmt: on
 
 FIRST = ("device", "models", "variants", "update-baselines", "report", "against", "threads")
-DEVICE = ("device", "qemu", "serial", "phone", "fake-phone")
-RUNNERS = ("runner-on", "runner-off")
+DEVICE = ("device", "serial", "phone")
 
 
 def read(given: Iterable[tuple[Option, Any, str]]) -> dict[str, Any]:
@@ -181,8 +169,6 @@ def read(given: Iterable[tuple[Option, Any, str]]) -> dict[str, Any]:
             fields |= {} if value is None else option.read(value)
         except UsageError as error:
             raise UsageError(f"{where}: {error}") from None
-    if ("runner_on" in fields) != ("runner_off" in fields):
-        raise UsageError("Give both --sme2-runner-on and --sme2-runner-off, or neither.")
     if fields.get("lab") and fields.get("device") != "android":
         raise UsageError("--sme2-lab hands out phones. Give --device=android, too.")
     return fields

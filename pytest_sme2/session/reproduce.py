@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from pytest_sme2.session.run_directory import CaseRecord
 
 
-_SAID = (
-    "weights", "qemu", "runner-on", "runner-off", "cpu", "arms", "serial", "fake-phone", "no-cost",
-)  # fmt: skip
+_SAID = ("weights", "runner", "cpu", "arms", "serial")
 
 
 def reproduce_command(record: CaseRecord) -> str:
@@ -32,7 +30,7 @@ def reproduce_command(record: CaseRecord) -> str:
 
 
 # What `sme2 advise` does not take: it runs each variant once, with SME2 on, on one thread.
-_RUN_ALONE = {"--threads": 1, "--weights": 1, "--arms": 1, "--no-cost": 0}
+_RUN_ALONE = ("--threads", "--weights", "--arms")
 
 
 def advise_command(record: CaseRecord, rewrite: str) -> str:
@@ -46,8 +44,7 @@ def advise_command(record: CaseRecord, rewrite: str) -> str:
     words = ["sme2", "advise"]
     for word in given:
         if word in _RUN_ALONE:
-            for _ in range(_RUN_ALONE[word]):
-                next(given, "")
+            next(given, "")
         else:
             words.append("--variants" if word == "--variant" else word)
     return shlex.join([*words, *(("--try", rewrite) if rewrite else ())])

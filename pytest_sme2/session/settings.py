@@ -67,15 +67,12 @@ class Settings:
     """The folder of the history to add this run to; None means none."""
     github_benchmark_json: Path | None = None
     bencher_json: Path | None = None
-    runner_on: Path | None = None
-    runner_off: Path | None = None
-    """A pair of runners built elsewhere, in place of the one built from the wheel."""
+    runners: tuple[Path, Path] | None = None
+    """Two built elsewhere, with SME2 on and off, in place of the one built from the wheel."""
     against: Reference | None = None
     """What to measure against in the same run."""
     rules: tuple[Rule, ...] = ()
     """The user's own operator categories."""
-    qemu: Path | None = None
-    """The emulator to use; None means the one on PATH or in the cache."""
     emulated_cpu: str | None = None
     """As ``system.qemu.parse_cpu`` takes it; None means the default."""
     arms: tuple[Arm, ...] = PAIR
@@ -135,6 +132,17 @@ def parse_arms(value: str) -> tuple[Arm, ...]:
             "arm sme1 hides SME2 and keeps SME."
         )
     return tuple(arm for arm in Arm if arm in names)
+
+
+def parse_runners(value: str) -> tuple[Path, Path]:
+    """The paths ``ON,OFF``."""
+    names = split_list(value)
+    if len(names) != 2:
+        raise UsageError(
+            f"{value!r} are not two runners. Give the one with SME2 on and the one with SME2 off: "
+            "ON,OFF"
+        )
+    return Path(names[0]), Path(names[1])
 
 
 def parse_budgets(texts: Iterable[str]) -> dict[str, float]:
@@ -214,6 +222,7 @@ PHONE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "patience": ("patience_seconds", lambda value: parse_seconds(value, "a time to wait")),
     "adb-server": ("adb_server", checked_adb_server),
     "bundle": ("device_bundle", Path),
+    "fake": ("fake_phone", _switch),
 }
 
 

@@ -79,7 +79,7 @@ LEAST_VERSION = Version("10.1")
 TESTED_VERSIONS = ("11.1",)
 REMEDY = (
     f"Run `sme2 provision`, or install QEMU {LEAST_VERSION} or newer (Debian: qemu-user from "
-    "forky or later), or name one with --sme2-qemu."
+    "forky or later), and put it on PATH."
 )
 
 NOT_ON_MACOS = (
@@ -114,10 +114,8 @@ class Qemu:
         )
 
 
-def find_qemu(chosen: Path | None = None, *, cache: Path | None = None) -> Qemu:
-    """The chosen emulator, else one on PATH, else the cached; TargetError if none is new enough."""
-    if chosen is not None:
-        return check_qemu(chosen)
+def find_qemu(*, cache: Path | None = None) -> Qemu:
+    """The emulator on PATH, else the cached one; TargetError if none is new enough."""
     cache = cache or find_cache()
     found = [Path(path) for path in map(shutil.which, _NAMES) if path]
     kept = cache / "tools" / "qemu" / "usr" / "bin" / "qemu-aarch64"

@@ -248,7 +248,7 @@ def _logged(target: Target, runner: Runner, request: RunRequest, folder: Path) -
         raise RunError(
             f"The log {run.log} holds no line of XNNPACK's, so the kernels on {target.name!r} are "
             "not to be seen. Build runners with `sme2 build --variant xnnlog`, and give them as "
-            "--sme2-runner-on and --sme2-runner-off; or use --device emulated."
+            "--sme2-runner; or use --device emulated."
         )
     return census
 

@@ -325,7 +325,7 @@ class _Taking:
                 self._cancel(self._aside)
             raise TargetError(
                 f"For {_WAIT_SECONDS:g} s none became free of {said}. "
-                "Run fewer workers, or give this run a priority: --sme2-lab-filter priority=1"
+                "Run fewer workers, or give this run a priority: --sme2-lab HOST,priority=1"
             )
         finally:
             with contextlib.suppress(_UnavailableError):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.system.wording import one_of, split_list
@@ -63,17 +64,15 @@ def checked_adb_server(value: str) -> str:
 PRIORITY = "priority"
 
 
-def parse_lab(value: str) -> str:
-    """``HOST`` or ``HOST:PORT`` of a labgrid coordinator."""
-    if not re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d{1,5})?", value):
-        raise UsageError(f"{value!r} is not a coordinator. Give HOST or HOST:PORT.")
-    return value
-
-
-def parse_lab_filter(values: Sequence[str]) -> dict[str, str]:
-    """``soc=dimensity-9500,priority=2``: tags of places, and the one word that is not a tag."""
+def parse_lab(text: str) -> dict[str, Any]:
+    """``HOST`` or ``HOST:PORT`` of a labgrid coordinator, then tags of places, and the one word
+    that is not a tag: ``lab.example.org,soc=dimensity-9500,priority=2``.
+    """
+    address, *words = text.split(",")
+    if not re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d{1,5})?", address):
+        raise UsageError(f"{address!r} is not a coordinator. Give HOST or HOST:PORT.")
     wishes = {}
-    for word in ",".join(values).split(","):
+    for word in words:
         name, _, value = (part.strip() for part in word.partition("="))
         number = re.fullmatch(r"-?\d+(\.\d+)?", value)
         if (
@@ -86,7 +85,7 @@ def parse_lab_filter(values: Sequence[str]) -> dict[str, str]:
                 f"or {PRIORITY}=NUMBER."
             )
         wishes[name] = value
-    return wishes
+    return {"lab": address, "lab_filter": wishes}
 
 
 def adb_server_from(environment: Mapping[str, str]) -> tuple[str, int]:

@@ -52,7 +52,7 @@ def test_git_finds_the_commit_and_passes_over_one_that_cannot_be_judged(
     repository: Path, qemu: Qemu
 ) -> None:
     judge = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--device=emulated"]
-    judge += [f"--sme2-qemu={qemu.path}", "--pyargs", "pytest_sme2.suite", "--sme2-models=small"]
+    judge += ["--pyargs", "pytest_sme2.suite", "--sme2-models=small"]
     judge += ["--sme2-baseline-dir=../good", "--sme2-out=../out"]
     git(repository, "checkout", "-q", "HEAD~8")
     subprocess.run([*judge, "--update-baselines"], check=True, cwd=repository)
@@ -77,7 +77,7 @@ echo "the last was $version"
 @pytest.mark.nightly
 def test_versions_of_executorch_are_tried_in_a_loop(repository: Path, qemu: Qemu) -> None:
     judge = f"{shlex.quote(sys.executable)} -m pytest -q -p no:cacheprovider --device=emulated"
-    judge += f" --sme2-qemu={qemu.path} --pyargs pytest_sme2.suite --sme2-models=small"
+    judge += " --pyargs pytest_sme2.suite --sme2-models=small"
     told = subprocess.run(
         ["bash", "-c", LOOP.format(judge=judge)],
         cwd=repository, check=True, capture_output=True, text=True,

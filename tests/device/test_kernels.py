@@ -112,8 +112,7 @@ def test_the_command_takes_a_program_and_speaks_json(tmp_path: Path, sme2: Comma
     assert {kernel["family"] for kernel in document["off"]["kernels"]} <= {"neon", "other"}
 
 
-def test_the_command_refuses_half_a_pair(sme2: Command) -> None:
-    assert "Give both" in sme2("run", "--kernels", "toy_cnn", "--runner-on", "x", code=2).err
+def test_the_command_refuses_what_is_no_program(sme2: Command) -> None:
     assert "There is no program" in sme2("run", "--kernels", "gone.pte", code=2).err
 
 

@@ -30,7 +30,7 @@ def test_a_named_method_runs_and_gives_its_own_outputs(
     net: Path, qemu: Qemu, emulated_runner: object, sme2: Command
 ) -> None:
     out = net.parent / "out"
-    device = ["--device", "emulated", "--qemu", qemu.path, "--no-cost"]
+    device = ["--device", "emulated"]
     # Unlike forward, this method has nothing for SME2.
     printed = sme2("run", net, "--method", "scale", "--out", out, "--json", *device, code=1)
     assert "The model has no matrix operators" in printed.err
@@ -49,7 +49,7 @@ def test_a_named_method_runs_and_gives_its_own_outputs(
 def test_methods_are_advised_on_side_by_side(
     net: Path, qemu: Qemu, emulated_runner: object, sme2: Command
 ) -> None:
-    device = ["--device", "emulated", "--qemu", qemu.path]
+    device = ["--device", "emulated"]
     printed = sme2("advise", net, "--out", net.parent / "out", "--json", *device).out
     found = json.loads(printed)
     assert {entry["variant"]: entry["matrix_operators"] for entry in found["variants"]} == {
@@ -87,9 +87,7 @@ def test_a_program_that_does_not_run_is_one_failure(
             sme2_gate.check_cost()
         """
     )
-    result = pytester.runpytest_inprocess(
-        "--device=emulated", f"--sme2-qemu={qemu.path}", "--sme2-models=broken.pte", "-rs"
-    )
+    result = pytester.runpytest_inprocess("--device=emulated", "--sme2-models=broken.pte", "-rs")
     result.assert_outcomes(errors=1, skipped=3)
     result.stdout.fnmatch_lines(["SKIPPED*it does not run: *test_a*says why"])
     assert result.ret == pytest.ExitCode.TESTS_FAILED

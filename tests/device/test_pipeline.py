@@ -46,7 +46,7 @@ def test_a_pair_on_the_emulator(
             {"name": "kernels_sme2_on", "mode": "xnntrace", **amount},
         ],
     )
-    printed = sme2("run", "--config", file, "--qemu", qemu.path, "--json").out
+    printed = sme2("run", "--config", file, "--json").out
     (case,) = json.loads(printed)["cases"]
     assert case["evidence"]["valid"]
     root = tmp_path / "out" / "runs" / "emulated"

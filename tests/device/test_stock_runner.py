@@ -125,7 +125,7 @@ def test_the_commands_work_together(
     tmp_path: Path, binaries: dict[Arm, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     program = shutil.copy(provision.artifact("int8").pte, tmp_path / "a model.pte")
-    words = ["--runner-on", str(binaries[Arm.ON]), "--runner-off", str(binaries[Arm.OFF])]
+    words = ["--runner", f"{binaries[Arm.ON]},{binaries[Arm.OFF]}"]
     words += ["--out", str(tmp_path / "out")]
     for _ in ("run", "remembered"):
         assert cli.main(["run", "--kernels", str(program), *words]) == 0

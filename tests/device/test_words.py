@@ -36,7 +36,7 @@ def cheapen(baseline: Path) -> None:
 def test_no_emulated_output_calls_a_count_a_speedup(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, qemu: Qemu
 ) -> None:
-    run = toy_suite(pytester, monkeypatch, SUITE, "emulated", f"--sme2-qemu={qemu.path}")
+    run = toy_suite(pytester, monkeypatch, SUITE, "emulated")
     run("--update-baselines").assert_outcomes(passed=1)
     (baseline,) = pytester.path.glob("baselines/*/*.json")
     cheapen(baseline)

@@ -324,7 +324,7 @@ def test_twenty_rounds_of_random_kills(lab: LabgridLab, tmp_path: Path) -> None:
 
 
 def test_one_worker_for_each_place(lab: LabgridLab, tmp_path: Path) -> None:
-    run = measure(lab, tmp_path / "run", "-n", "auto", "--sme2-lab-filter=soc=sm8850")
+    run = measure(lab, tmp_path / "run", "-n", "auto", f"--sme2-lab={lab.address},soc=sm8850")
     assert run.wait(600) == 0, (tmp_path / "run" / "out").read_text()
     said = (tmp_path / "run" / "out").read_text()
     assert f"device android (from the labgrid coordinator {lab.address}; soc=sm8850)" in said

@@ -24,7 +24,7 @@ def test_help_begins_with_what_people_need(pytester: pytest.Pytester) -> None:
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("--sme2-runner-on=/bin/true", "*Give both --sme2-runner-on and --sme2-runner-off*"),
+        ("--sme2-runner=/bin/true", "*--sme2-runner: '/bin/true' are not two runners.*ON,OFF*"),
         ("--sme2-limit=max_regression=3", "*--sme2-limit: max_regression: '3' is not a fraction*"),
         ("--sme2-budget=,soon", "*--sme2-budget: 'soon' is not a time limit.*"),
         (
@@ -33,8 +33,8 @@ def test_help_begins_with_what_people_need(pytester: pytest.Pytester) -> None:
         ),
         ("--sme2-lab=lab", "*--sme2-lab hands out phones. Give --device=android, too.*"),
         ("--sme2-lab=a lab", "*--sme2-lab: 'a lab' is not a coordinator. Give HOST or HOST:PORT.*"),
-        ("--sme2-lab-filter=soc", "*--sme2-lab-filter: 'soc' is not a tag of a place.*NAME=VALUE*"),
-        ("--sme2-lab-filter=priority=x", "*'priority=x' is not a tag of a place.*"),
+        ("--sme2-lab=lab,soc", "*--sme2-lab: 'soc' is not a tag of a place.*NAME=VALUE*"),
+        ("--sme2-lab=lab,priority=x", "*'priority=x' is not a tag of a place.*"),
         ("--device=phone", "*--device: 'phone' is not a device. Choose one of: auto, *"),
         ("--threads=none", "*--threads: 'none' is not a thread count.*as in 1,2,4*"),
         ("--sme2-variants=fp17", "*--sme2-variants: 'fp17' is not a variant. Choose one of: *"),

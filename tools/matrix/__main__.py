@@ -28,7 +28,6 @@ from tools.matrix.programs import Programs
 ARGUMENTS: Arguments = {
     "--out FILE!": "where to write it; cells that it has already are kept",
     "--only PATTERN": ("only cells whose id fits: 'linear-int8*'", "*"),
-    "--qemu FILE": "the emulator",
 }
 
 
@@ -44,7 +43,7 @@ def make(arguments: argparse.Namespace) -> int:
     if not cells:
         raise UsageError(f"No cell fits {arguments.only!r}. A cell's id: {all_cells()[0].id}")
     version = sdk_version(None)
-    target = EmulatedTarget(find_qemu(arguments.qemu))
+    target = EmulatedTarget(find_qemu())
     runner = wheel_runner(target.platform, executorch=version, progress=say)
     programs = Programs(package_versions(), say)
     before = empty = empty_matrix(programs, target, runner)

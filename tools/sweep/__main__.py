@@ -33,7 +33,6 @@ ARGUMENTS: Arguments = {
     "--seed N": ("another seed, other programs (default: 0)", 0),
     "--minutes N": ("stop then; the same command goes on where it was", math.inf),
     "--out DIR": (f"for results, and a script for each difference (default: {OUT})", OUT),
-    "--qemu FILE": "the emulator",
     "--json": "print JSON",
 }
 
@@ -48,7 +47,7 @@ def sweep(arguments: argparse.Namespace) -> int:
     """Exit code 1 where something differs."""
     if arguments.programs < 1:
         raise UsageError("--programs takes a number from 1 on.")
-    qemu = find_qemu(arguments.qemu)
+    qemu = find_qemu()
     targets = [EmulatedTarget(qemu, cpu=cpu) for cpu in EVERY_CPU]
     runner = wheel_runner(targets[0].platform, executorch=sdk_version(None), progress=say)
     cpus = tuple(str(target.cpu) for target in targets)

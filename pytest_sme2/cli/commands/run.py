@@ -7,10 +7,10 @@ import argparse
 from pytest_sme2.cli.experiment_file import TEMPLATES, template
 from pytest_sme2.cli.options import FOLDERS, MODEL_OR_PROGRAM, VARIANT, Arguments, shared
 from pytest_sme2.errors import UsageError
-from pytest_sme2.session.options import DEVICE, RUNNERS
+from pytest_sme2.session.options import DEVICE
 
 ALL = "all"
-CASE = ("threads", "budget", "arms", "no-cost", "fresh", "weights", "out", "cpu")
+CASE = ("threads", "budget", "arms", "fresh", "weights", "out", "cpu")
 METHOD: Arguments = {
     "--method NAME": "of a .pte file that has several (default: forward, or the only one)"
 }
@@ -30,7 +30,7 @@ ARGUMENTS: Arguments = {
         "second held against the first"
     ),
     "--kernels": "only list the kernels that run with SME2 on and off; without --device: emulated",
-    **shared(*DEVICE, *RUNNERS, *CASE, more=" Here, all compares them."),
+    **shared(*DEVICE, "runner", *CASE, more=" Here, all compares them."),
 }
 
 

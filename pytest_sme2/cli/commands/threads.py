@@ -24,7 +24,7 @@ from pytest_sme2.report.history import project_commit
 from pytest_sme2.report.tables import frontier_lines
 from pytest_sme2.report.writing import write_case
 from pytest_sme2.session.case_timing import device_counts
-from pytest_sme2.session.options import DEVICE, RUNNERS
+from pytest_sme2.session.options import DEVICE
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import encode
@@ -37,7 +37,7 @@ ARGUMENTS: Arguments = {
     **VARIANT,
     **FOLDERS,
     **METHOD,
-    **shared(*DEVICE, *RUNNERS, "budget", "weights", "out", "threads", more=MORE),
+    **shared(*DEVICE, "runner", "budget", "weights", "out", "threads", more=MORE),
 }
 
 

@@ -81,7 +81,7 @@ def test_the_fake_phone_is_tried_out_too(
     sme2_lab: FakeLab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "phone.json"
-    words = ["doctor", "--device", "android", "--fake-phone", "--out", str(out)]
+    words = ["doctor", "--device", "android", "--phone=fake", "--out", str(out)]
     assert main(words) == 0, capsys.readouterr().out
     assert json.loads(out.read_text())["machine"]["proven"] is True
 

@@ -280,7 +280,7 @@ def test_the_suite_passes_and_leaves_the_phone_as_it_was(
 
 
 def test_a_test_of_the_suite_passes_on_a_fake_phone(suite: pytest.Pytester) -> None:
-    start_suite(suite, "fp32", "--sme2-fake-phone", "-k", "operators_are").assert_outcomes(passed=1)
+    start_suite(suite, "fp32", "--sme2-phone=fake", "-k", "operators_are").assert_outcomes(passed=1)
 
 
 HOOKS = """

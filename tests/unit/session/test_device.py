@@ -268,7 +268,7 @@ def test_what_needs_an_emulator_fetches_one_or_fails(
     monkeypatch.setattr(device, "find_qemu", none)
     monkeypatch.setattr("pytest_sme2.system.provision.qemu", fetch)
     settings = Settings(device=name, fake_phone=name == "android")
-    option = "--sme2-fake-phone" if name == "android" else "--device=emulated"
+    option = "--sme2-phone=fake" if name == "android" else "--device=emulated"
     with pytest.raises(TargetError, match=rf"{option} cannot be used\. Run: install it\."):
         device.choose_target(settings, progress=lambda _: None)
     assert asked == [False]

@@ -33,13 +33,12 @@ def test_what_was_chosen_is_said_again() -> None:
         fixed_performance=True,
         max_celsius=41.5,
         emulated_cpu="arm-c1",
-        no_cost=True,
         arms=parse_arms("off,sme1,on"),
     )
     command = run_command(case(threads=2), chosen, "android")
     assert command == (
         "sme2 run net --variant fp16@64 --device android --threads 2 --models-folder '/my nets' "
-        "--weights w.pt --cpu arm-c1 --arms on,off,sme1 --no-cost --serial a --serial b:5 "
+        "--weights w.pt --cpu arm-c1 --arms on,off,sme1 --serial a --serial b:5 "
         "--phone power-mode=boost "
         "--phone fixed-performance --phone max-celsius=41.5 --phone cpus=4,5"
     )
@@ -50,7 +49,7 @@ def test_what_was_chosen_is_said_again() -> None:
     [
         Settings(),
         Settings(
-            qemu=Path("q"), runner_on=Path("a"), runner_off=Path("b"), device_bundle=Path("c"),
+            runners=(Path("a"), Path("b")), device_bundle=Path("c"),
             adb_server="lab:5037", cpus="big", fake_phone=True,
         ),
     ],
@@ -73,7 +72,7 @@ def test_a_record_of_an_older_version_has_a_command_too() -> None:
 def test_advice_is_asked_for_as_the_case_was_run() -> None:
     ran = (
         "sme2 run 'a b' --variant fp16 --device emulated --threads 2 --models-folder 'my nets' "
-        "--weights net.pt --cpu sme1 --no-cost"
+        "--weights net.pt --cpu sme1"
     )
     record = CaseRecord(SCHEMA, "x", measured(), None, (), {}, reproduce=ran)
     assert advise_command(record, "silu") == (

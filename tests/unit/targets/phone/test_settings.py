@@ -17,7 +17,6 @@ from pytest_sme2.targets.settings import (
     parse_cpus,
     parse_device,
     parse_lab,
-    parse_lab_filter,
     parse_power_mode,
     parse_serials,
 )
@@ -110,11 +109,13 @@ def test_which_serials_are_addresses(serial: str, expected: bool) -> None:
 
 
 def test_tags_of_places_and_a_priority() -> None:
-    given = ["soc=dimensity-9500, rack=2", "priority=-1.5"]
-    assert parse_lab_filter(given) == {"soc": "dimensity-9500", "rack": "2", "priority": "-1.5"}
+    assert parse_lab("lab:80,soc=dimensity-9500, rack=2,priority=-1.5") == {
+        "lab": "lab:80",
+        "lab_filter": {"soc": "dimensity-9500", "rack": "2", "priority": "-1.5"},
+    }
 
 
 def test_a_lab_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "grpc", None)
     with pytest.raises(MissingExtraError, match=r"--sme2-lab needs.*pytest-sme2\[labgrid\]"):
-        Lab(parse_lab("lab.example.org"), {}, print).size()
+        Lab("lab.example.org", {}, print).size()
