@@ -254,7 +254,7 @@ def note(chance: Random, folder: Path) -> None:
     text = damaged_json(chance, NOTE_TEXT).decode("utf-8", "replace")
 
     def read() -> None:
-        settings, _ = parse_note(text, "phone")
+        settings, _, _ = parse_note(text, "phone")
         expect({*settings} <= {*SETTINGS}, f"settings of others: {settings}")
         for value in settings.values():
             quote(["settings", "put", "global", "name", value or ""]).encode()

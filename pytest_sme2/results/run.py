@@ -206,6 +206,12 @@ class Run:
     """Whether the process saw SME2, as the process itself reports; None where it cannot know."""
     wall_ns: tuple[int, ...]
     cpu_ns: tuple[int, ...] = ()
+    ran_on: tuple[int, ...] = ()
+    """The core at the end of each run, where the system tells it."""
+    waited_ns: tuple[int, ...] = ()
+    """For how long its threads had no core in each run, where there are several."""
+    meant_for: tuple[int, ...] = ()
+    """The cores that its process was started for; empty where the system chose."""
     load_ns: int | None = None
     peak_rss_load_bytes: int | None = None
     peak_rss_bytes: int | None = None
@@ -221,6 +227,8 @@ class Run:
     """Whether the device slowed itself down against heat meanwhile; such a pair is redone."""
     clock_change: str = ""
     """How the highest clock that a core may take differed from the session's start; redone, too."""
+    spoiled: str = ""
+    """Why it says nothing of the device as it was at the start, such as a screen that went off."""
     cores: CoreUse | None = None
     """None where the system does not tell fast cores from slow ones."""
     clock_ghz: float | None = None
@@ -229,6 +237,15 @@ class Run:
     step_wall_ns: tuple[int, ...] = ()
     """Of generations, the steps of all of them in order; the prompt is the first of each."""
     step_peak_bytes: tuple[int, ...] = ()
+
+    @property
+    def strayed(self) -> tuple[bool, ...]:
+        """For each run, whether it ended on a core that its process was not meant for: a system
+        that switches a core off moves what is kept on it.
+        """
+        if not (self.ran_on and self.meant_for):
+            return (False,) * len(self.wall_ns)
+        return tuple(core not in self.meant_for for core in self.ran_on)
 
 
 SME1_ONLY = "no, only SME1"

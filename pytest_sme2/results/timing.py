@@ -88,6 +88,10 @@ class PairSample:
     """Whether the device slowed itself down against heat in one of the two."""
     clock_change: str = ""
     """How a core's highest clock differed from the session's start in one of the two."""
+    spoiled: str = ""
+    """Why one of the two says nothing of the device: its screen went off, its core was another."""
+    strays: int = 0
+    """Runs of both on other cores than they were meant for, which count for nothing."""
     one_clock: bool = False
     """Whether both had the same clocks since they took short turns on one core."""
     preempted: bool = False
@@ -106,7 +110,8 @@ class PairSample:
         """Whether the device, and not the program, may have decided the ratio. Turns are so short
         that a clock which moves is the same for both.
         """
-        return self.throttled or bool(self.clock_change and not self.one_clock)
+        moved = self.clock_change and not self.one_clock
+        return self.throttled or bool(self.spoiled or moved)
 
 
 @dataclass(frozen=True)

@@ -297,6 +297,8 @@ def _measured(
         sme2_effective=None if effective is None else bool(effective),
         wall_ns=tuple(map(_amount, document["wall_ns"])),
         cpu_ns=tuple(map(_amount, document["cpu_ns"])),
+        ran_on=_each_run(document.get("core", ()), request),
+        waited_ns=_each_run(document.get("waited_ns", ()), request),
         warmup_wall_ns=tuple(map(_amount, document["warmup_wall_ns"])),
         load_ns=_amount(document["load_ns"]),
         peak_rss_load_bytes=_optional_amount(document["peak_rss_load_bytes"]),
@@ -310,6 +312,12 @@ def _measured(
         step_wall_ns=tuple(map(_amount, document.get("step_wall_ns", ()))),
         step_peak_bytes=tuple(map(_amount, document.get("step_peak_rss_bytes", ()))),
     )
+
+
+def _each_run(values: Sequence[object], request: RunRequest) -> tuple[int, ...]:
+    """One value for each run; none where the system does not tell, or the runner is older."""
+    known = len(values) == request.runs and all(isinstance(n, int) and n >= 0 for n in values)
+    return tuple(map(_amount, values)) if known else ()
 
 
 def _amount(value: object) -> int:

@@ -154,7 +154,7 @@ def measure_frontier(
     target = bench.target
     cores = target.cores
     cells = {f"sme2_{arm}_t{threads}": (arm, threads) for threads in counts for arm in bench.arms}
-    pinned = {count: target.pinned(count) for count in counts}
+    pinned = {count: target.pinned(count, mixed=True) for count in counts}
     jobs = {
         label: Job(
             bench.runner,

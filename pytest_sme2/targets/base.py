@@ -89,8 +89,10 @@ class Target(Protocol):
         """Those that a process may run on; empty where it does not tell."""
         return ()
 
-    def pinned(self, threads: int) -> tuple[int, ...]:
-        """The fastest ones for so many threads; none means that the system chooses."""
+    def pinned(self, threads: int, *, mixed: bool = False) -> tuple[int, ...]:
+        """The fastest ones for so many threads, of one kind unless they may be ``mixed``; none
+        means that the system chooses.
+        """
         return ()
 
     def cool_down(self) -> None:

@@ -93,7 +93,7 @@ class LocalTarget(Target):
         available = sorted(os.sched_getaffinity(0))
         return tuple(_read_core(core, CPU_FOLDER / f"cpu{core}") for core in available)
 
-    def pinned(self, threads: int) -> tuple[int, ...]:
+    def pinned(self, threads: int, *, mixed: bool = True) -> tuple[int, ...]:
         can_pin = hasattr(os, "sched_getaffinity")
         return pick_cores((), self.cores, threads) if can_pin else ()
 

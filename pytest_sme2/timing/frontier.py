@@ -35,7 +35,7 @@ from pytest_sme2.results import (
 from pytest_sme2.timing import stats
 from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.phases import estimate_of
-from pytest_sme2.timing.processes import process_median
+from pytest_sme2.timing.processes import process_median, why_spoiled
 from pytest_sme2.timing.sampling import Sampling, SamplingPlan, choose_sampling
 
 TURN_SECONDS = 0.005
@@ -183,7 +183,9 @@ class MeasuredRounds:
             self.say(f"round {len(self.rounds) + 1} of {due} to the next look, {left:.0f} s left")
             runs = self.starter.start(order, sampling)
             self.longest = max(self.longest, self.clock() - begun)
-            hot = any(run.throttled or run.clock_change for run in runs.values())
+            hot = any(
+                run.throttled or run.clock_change or why_spoiled(run) for run in runs.values()
+            )
             if hot and self.dropped < self.plan.redo_limit:
                 self.dropped += 1
                 continue

@@ -33,6 +33,7 @@ from pytest_sme2.timing.processes import (
     pair_ratio,
     process_drift,
     process_median,
+    why_spoiled,
 )
 from pytest_sme2.timing.sampling import (
     BLOCK_SECONDS,
@@ -75,7 +76,7 @@ def _why_suspect(pair: PairSample, limit: float, may_be_slow: float) -> str:
     if pair.throttled:
         return "the device slowed itself down against heat"
     if pair.slowed:
-        return pair.clock_change
+        return pair.spoiled or pair.clock_change
     if (pair.efficiency_share or 0.0) > may_be_slow:
         return f"{pair.efficiency_share:.1%} of a process's CPU time was on efficiency cores"
     if (pair.interference or 0.0) > limit:
@@ -264,7 +265,7 @@ class _Measuring:
                 self.no_blocks = "no time was left"
                 return
             runs = self.starter.start(self.arms[:: -1 if len(found) % 2 else 1], blocks)
-            if any(run.throttled or run.clock_change for run in runs.values()):
+            if any(run.throttled or run.clock_change or why_spoiled(run) for run in runs.values()):
                 self.no_blocks = "the device changed its speed meanwhile"
                 return
             found.append(pair_ratio(runs[self.arms[0]], runs[self.arms[1]]).logarithm)
@@ -330,6 +331,8 @@ class _Measuring:
             preempted=ratio.preempted,
             interference=None if levels is None else max(levels),
             throttled=any(run.throttled for run in both),
+            spoiled=next(filter(None, map(why_spoiled, both)), ""),
+            strays=sum(sum(run.strayed) for run in both),
             one_clock=sampling.turn is not None,
             clock_change=next((run.clock_change for run in runs.values() if run.clock_change), ""),
             efficiency_share=max(shares, default=None),
@@ -452,14 +455,16 @@ class _Measuring:
             )
         levels = self.ledger.levels()
         if not levels:
-            why = "several threads run" if self.threads != 1 else "the runner gives no CPU time"
-            notes.append(f"Interference was not checked: {why}.")
+            lacking = "how long threads waited for a core" if self.threads != 1 else "CPU time"
+            notes.append(f"Interference was not checked: nothing tells {lacking}.")
         elif (usual := statistics.median(levels)) > INTERFERENCE_MARGIN:
             notes.append(
                 f"Wall time was {usual:.0%} over CPU time in the usual pair: the machine is busy. "
                 "Stop what else runs on it, or measure when it is idle."
             )
-        for slowed, why in ((True, "heat or a changed clock"), (False, "interference")):
+        if strays := sum(pair.strays for pair in self.ledger.kept):
+            notes.append(f"{count(strays, 'run')} on other cores than chosen, which do not count.")
+        for slowed, why in ((True, "heat or a changed device"), (False, "interference")):
             dropped = sum(entry.pair.slowed is slowed for entry in self.ledger.dropped)
             if dropped >= self.plan.redo_limit > 0:
                 notes.append(

@@ -36,22 +36,37 @@ def process_median(run: Run) -> float:
 
 
 def _calm_ns(run: Run) -> list[int | None]:
-    """The runs' wall times; None where another process had the core for a part of the run.
+    """The runs' wall times; None where another process had the core for a part of the run, or
+    where the run was on a core that it was not meant for.
 
     A core that is shared takes a run that is longer than the scheduler's slice away in its middle:
     then twice the work takes ten times as long. All are calm where CPU time says nothing.
     """
-    if not _cpu_time_known(run):
-        return list(run.wall_ns)
+    lost = _lost_ns(run) or [0] * len(run.wall_ns)
     return [
-        wall if wall <= (1 + CALM) * cpu else None
-        for wall, cpu in zip(run.wall_ns, run.cpu_ns, strict=True)
+        wall if not stray and less <= CALM * (wall - less) else None
+        for wall, less, stray in zip(run.wall_ns, lost, run.strayed, strict=True)
     ]
 
 
-def _cpu_time_known(run: Run) -> bool:
-    """Whether the CPU time of each run says something: of one thread, by a clock that is fine."""
-    return interference(run) is not None and min(run.cpu_ns) > 0
+def _lost_ns(run: Run) -> Sequence[int] | None:
+    """For how long others had the core in each run; None where nothing tells.
+
+    Of one thread, CPU time tells, where its clock is fine; of several, how long they waited.
+    """
+    if run.request.threads != 1:
+        return run.waited_ns or None
+    if len(run.cpu_ns) != len(run.wall_ns) or min(run.cpu_ns, default=0) <= 0:
+        return None
+    return [wall - cpu for wall, cpu in zip(run.wall_ns, run.cpu_ns, strict=True)]
+
+
+def why_spoiled(run: Run) -> str:
+    """Why a pair with this process should be measured again, whatever its times are."""
+    if 2 * sum(run.strayed) > len(run.wall_ns):
+        meant = ", ".join(map(str, run.meant_for))
+        return f"most runs were on other cores than {meant}"
+    return run.spoiled
 
 
 class PairRatio(NamedTuple):
@@ -75,12 +90,12 @@ def pair_ratio(reference: Run, candidate: Run) -> PairRatio:
     """Of wall time where enough runs are calm, else of CPU time, which others disturb far less."""
     turn_runs = turn_runs_of(reference, candidate)
     longest = max(len(reference.wall_ns), len(candidate.wall_ns))
-    if not (_cpu_time_known(reference) and _cpu_time_known(candidate)):
-        wall = rounds_log_ratio(reference.wall_ns, candidate.wall_ns, turn_runs)
-        return PairRatio(wall, preempted=False)
     calm = _rounds(_calm_ns(reference), _calm_ns(candidate), turn_runs)
     if len(calm) >= min(FEWEST_ROUNDS, -(-longest // turn_runs)):
         return PairRatio(_of_quiet_rounds(calm), preempted=False)
+    if any(run.request.threads != 1 or _lost_ns(run) is None for run in (reference, candidate)):
+        wall = rounds_log_ratio(reference.wall_ns, candidate.wall_ns, turn_runs)
+        return PairRatio(wall, preempted=False)
     cpu = rounds_log_ratio(reference.cpu_ns, candidate.cpu_ns, turn_runs)
     return PairRatio(cpu, preempted=True)
 
@@ -119,11 +134,14 @@ def _rounds(
 
 
 def interference(run: Run) -> float | None:
-    """Wall time over CPU time, less 1: the share of time that something else had the core.
+    """Wall time over CPU time, less 1: the share of time that something else had the core. Of
+    several threads, for how long they waited for one, over the wall time.
 
-    None where it cannot be known: several threads, or a runner that gives no CPU time.
+    None where it cannot be known: a runner or a system that does not tell it.
     """
-    if run.request.threads != 1 or len(run.cpu_ns) != len(run.wall_ns) or sum(run.cpu_ns) <= 0:
+    if run.request.threads != 1:
+        return sum(run.waited_ns) / sum(run.wall_ns) if run.waited_ns else None
+    if len(run.cpu_ns) != len(run.wall_ns) or sum(run.cpu_ns) <= 0:
         return None
     return sum(run.wall_ns) / sum(run.cpu_ns) - 1
 

@@ -81,7 +81,7 @@ class PretendedTarget(Target):
     def fingerprint(self) -> Fingerprint:
         return Fingerprint(self.name, (("cpu", "pretended"),))
 
-    def pinned(self, threads: int) -> tuple[int, ...]:
+    def pinned(self, threads: int, *, mixed: bool = True) -> tuple[int, ...]:
         return pick_cores((), self.cores, threads)
 
     def prepare(self) -> None:

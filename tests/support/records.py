@@ -125,7 +125,7 @@ def measurement(measured: CaseResult) -> PairedTiming:
         noise_floor=0.0021,
         detectable=0.0114,
         drift=(),
-        notes=("Interference was not checked: several threads run.",),
+        notes=("Interference was not checked: nothing tells how long threads waited for a core.",),
         seconds=12.5,
     )
 

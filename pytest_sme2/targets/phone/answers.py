@@ -206,9 +206,9 @@ def parse_settings(serial: str, text: str, names: Sequence[str]) -> dict[str, st
 
 
 def parse_screen(text: str) -> str:
-    """What Android calls the state of the screen; empty if it does not say."""
+    """``on``, ``off``, or ``unknown`` where Android does not say."""
     found = re.search(r"mWakefulness=(\w{1,40})", text)
-    return found[1] if found else ""
+    return "unknown" if found is None else "on" if found[1] == "Awake" else "off"
 
 
 def parse_battery(text: str) -> dict[str, str]:
@@ -270,6 +270,8 @@ class Answer:
     log: bytes
     caps: Mapping[int, Collection[int]]
     """The highest clocks that each core was let have before, during and after the run."""
+    screen: str = "unknown"
+    """After the run."""
 
 
 def parse_answers(serial: str, done: ShellResult, *, mark: str, count: int) -> list[Answer | None]:
@@ -300,9 +302,9 @@ def parse_answers(serial: str, done: ShellResult, *, mark: str, count: int) -> l
             f"{int(code[1])} ({problem})."
         )
     text = told.decode("utf-8", "replace")
-    status, caps = parse_thermal_status(text) or 0, parse_caps(text)
+    status, caps, screen = parse_thermal_status(text) or 0, parse_caps(text), parse_screen(text)
     shared = _END.sub(b"", said)
     return [
-        Answer(ends[index], status, document, log + shared, caps) if index in ends else None
+        Answer(ends[index], status, document, log + shared, caps, screen) if index in ends else None
         for index, (document, log) in enumerate(zip(documents, logs, strict=True))
     ]

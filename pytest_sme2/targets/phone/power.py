@@ -139,6 +139,9 @@ POWER_COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
 # Phones that refuse ``settings put`` may let svc change this one, which knows fewer values.
 _STAY_ON_WORDS = {"0": "false", "1": "ac", "2": "usb", "4": "wireless", "8": "dock"}
 _STAY_ON_WORDS |= {"7": "true", "15": "true"}
+# Android's numbers of two keys that do what they say, whatever the power key would do.
+_WAKE, _SLEEP = ("input", "keyevent", "224"), ("input", "keyevent", "223")
+SCREEN = "dumpsys power 2>/dev/null | grep -m1 mWakefulness="
 _FIXED = ("cmd", "power", "set-fixed-performance-mode-enabled")
 
 
@@ -152,24 +155,25 @@ class PhonePower:
         """Whether we switched fixed-performance mode on."""
 
     def apply(self, mode: str, *, fixed_performance: bool = False) -> None:
-        """Switch to a mode. The note is complete before the first change."""
+        """Switch to a mode, and the screen on: with it off, clocks are others. The note is complete
+        before the first change.
+        """
         self.restore()
         before = self._changing(mode)
-        if before or fixed_performance:
-            self._write_note({"settings": before, "fixed_performance": fixed_performance})
+        note = {"fixed_performance": fixed_performance, "asleep": self.screen() == "off"}
+        if before or fixed_performance or note["asleep"]:
+            self._write_note({**note, "settings": before})
         if mode != "keep":
             for command in POWER_COMMANDS[mode]:
                 done = self.device.shell(list(command))
                 if done.code != 0:
                     raise self._not_accepted(mode, f"{quote(command)} ({last_line(done.said)})")
-        elif self.screen() == "off":
-            # svc would switch it on, and the user asked for no change.
-            self.event("was measured with its screen off, as it was")
-            self._write_note({"settings": {}, "fixed_performance": fixed_performance})
         elif not self._can_return(before) or self.device.shell(list(_STAY_ON)).code != 0:
             # The user asked for no change, so measure a phone that forbids it as it is.
             self.event("could not be kept awake: its shell may not change settings")
-            self._write_note({"settings": {}, "fixed_performance": fixed_performance})
+            self._write_note({**note, "settings": {}})
+        if note["asleep"]:
+            self.wake()
         if fixed_performance:
             # A phone without the mode does not change; the manifest says which it was.
             self.fixed_performance = self.device.shell([*_FIXED, "true"]).code == 0
@@ -195,7 +199,7 @@ class PhonePower:
         text = self.device.shell(["cat", NOTE])
         if text.code != 0:
             return False
-        before, fixed = parse_note(text.text, self.device.serial)
+        before, fixed, asleep = parse_note(text.text, self.device.serial)
         commands = {name: _put_back(name, value) for name, value in before.items()}
         wrong = self._put_and_compare(before, commands)
         word = _STAY_ON_WORDS.get(before.get(_STAYS_ON) or "0")
@@ -211,6 +215,8 @@ class PhonePower:
             if done.code != 0 and self.fixed_performance:
                 self._tell(f"did not leave fixed-performance mode ({last_line(done.said)})")
             self.fixed_performance = False
+        if asleep:
+            self.device.shell(list(_SLEEP))
         self.device.check(["rm", "-f", NOTE])
         return True
 
@@ -272,13 +278,19 @@ class PhonePower:
 
     def screen(self) -> str:
         """Whether the screen is on, as far as Android says."""
-        said = self.device.shell("dumpsys power | grep -m1 mWakefulness=").text
-        return {"": "unknown", "Awake": "on"}.get(parse_screen(said), "off")
+        return parse_screen(self.device.shell(SCREEN).text)
+
+    def wake(self) -> None:
+        self.device.shell(list(_WAKE))
+
+    def charging(self) -> str:
+        """From where; ``no`` where from nowhere."""
+        return parse_battery(self.device.shell("dumpsys battery").text)["charging"]
 
     def observe(self) -> dict[str, str]:
         """Battery, charging, screen, governors and settings, for the run's manifest."""
         done = self.device.shell(
-            "dumpsys battery; echo ==; dumpsys power | grep -m1 mWakefulness=; echo ==; "
+            f"dumpsys battery; echo ==; {SCREEN}; echo ==; "
             "cat /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor 2>/dev/null"
         )
         battery, power, governors = parse_parts(done.text, 3)
@@ -292,8 +304,10 @@ class PhonePower:
         return facts | {name: value or "unset" for name, value in settings.items()}
 
 
-def parse_note(text: str, serial: str) -> tuple[dict[str, str | None], bool]:
-    """The settings that a note on a phone keeps, and whether its fixed performance was changed."""
+def parse_note(text: str, serial: str) -> tuple[dict[str, str | None], bool, bool]:
+    """The settings that a note on a phone keeps, and whether its fixed performance was changed and
+    its screen was off.
+    """
     where = f"The note {NOTE} on {serial}"
     remedy = "Its settings cannot be restored. Read it, restore them by hand, and remove it."
     note = json_value(text, where, remedy=remedy, error=TargetError)
@@ -305,7 +319,7 @@ def parse_note(text: str, serial: str) -> tuple[dict[str, str | None], bool]:
         for name, value in settings.items()
     ):
         raise TargetError(f"{where} cannot be read: it has other things than settings. {remedy}")
-    return settings, bool(note.get("fixed_performance"))
+    return settings, bool(note.get("fixed_performance")), bool(note.get("asleep"))
 
 
 def _put_back(name: str, value: str | None) -> list[str]:

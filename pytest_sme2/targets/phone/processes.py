@@ -34,7 +34,7 @@ from pytest_sme2.targets.phone.answers import (
     parse_answers,
     parse_names,
 )
-from pytest_sme2.targets.phone.power import THROTTLES
+from pytest_sme2.targets.phone.power import SCREEN, THROTTLES
 from pytest_sme2.targets.phone.silicon import READ_CAPS, Core, clock_change
 from pytest_sme2.targets.phone.storage import RUN_MARK, RUNS, PhoneStorage
 
@@ -118,6 +118,7 @@ class PhoneRun:
             f"{{ {self._stopped_watch()}; cat {self._heat}; }} 2>/dev/null",
             _THERMAL_STATUS,
             READ_CAPS,
+            SCREEN,
         ]
         if self.players:
             lines.append(f"{self.tail()} >&2")
@@ -217,6 +218,8 @@ class PhoneProcesses:
     """The cores for a process with so many threads."""
     known: Sequence[Core] = ()
     """The phone's cores with their caps, as they were at the start."""
+    screen: str = "unknown"
+    """How the phone's screen was at the start."""
     tell: Callable[[str], object] = lambda said: None
     """Gets what belongs into the report."""
 
@@ -344,7 +347,16 @@ class PhoneProcesses:
         change = clock_change(self.known, answer.caps, used)
         if 0 < answer.status < THROTTLES:
             self.tell(f"was warm meanwhile (thermal status {answer.status}), and not slowed down")
-        return replace(run, throttled=answer.status >= THROTTLES, clock_change=change)
+        screen = answer.screen
+        return replace(
+            run,
+            throttled=answer.status >= THROTTLES,
+            clock_change=change,
+            meant_for=tuple(used),
+            spoiled=""
+            if "unknown" in (screen, self.screen) or screen == self.screen
+            else f"the screen was {screen}, and {self.screen} at the start",
+        )
 
     def _pull_outputs(self, remote: str, local: Path) -> None:
         local.mkdir(exist_ok=True)

@@ -144,6 +144,27 @@ def pick_cores(
     return picked
 
 
+def alike_cores(
+    choice: str | Sequence[int], cores: Sequence[Core], threads: int = 1
+) -> tuple[int, ...]:
+    """The same, of one kind unless they are named: threads wait for the slowest of them."""
+    by_kind = kinds(cores)
+    if choice or len(by_kind) < 2:
+        return pick_cores(choice, cores, threads)
+    # Nobody means the slowest kind who asks for more threads.
+    quick = by_kind if threads == 1 else by_kind[:-1]
+    for kind in quick:
+        if len(kind) >= threads:
+            return kind
+    every = [core.number for core in cores]
+    fastest = sorted(pick_cores((), cores, threads))
+    raise UsageError(
+        f"--threads {threads}: the device has {cores_text(cores, every)}. Threads wait for the "
+        f"slowest core, so kinds are mixed only where you name them: --sme2-phone "
+        f"cpus={','.join(map(str, fastest))}. Or use --threads {max(map(len, quick))}."
+    )
+
+
 # One command; the parts are split at the marks. Some phones do not let a shell read the config.
 READ_SILICON = (
     "uname -r; echo ==; cat /proc/cpuinfo; echo ==; "

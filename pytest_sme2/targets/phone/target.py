@@ -49,6 +49,7 @@ from pytest_sme2.targets.phone.silicon import (
     Core,
     Silicon,
     VectorLength,
+    alike_cores,
     caps_text,
     kinds,
     pick_cores,
@@ -146,6 +147,8 @@ class AndroidTarget(Target):
             pick_cores(self.cpus, self.cores)  # refuses those that are not there
             self.vector = self._read_vector_length()
             self.screen = self.power.screen()
+            if self.power.charging() == "no":
+                self._tell("is not plugged in: its screen goes off after a while, and clocks drop")
             self.cool_down()
         except BaseException:
             self._restore_quietly()
@@ -231,8 +234,8 @@ class AndroidTarget(Target):
         if self._note(said):
             warnings.warn(Sme2Warning(f"{self.serial} {said}."), stacklevel=2)
 
-    def pinned(self, threads: int) -> tuple[int, ...]:
-        return pick_cores(self.cpus, self.cores, threads)
+    def pinned(self, threads: int, *, mixed: bool = False) -> tuple[int, ...]:
+        return (pick_cores if mixed else alike_cores)(self.cpus, self.cores, threads)
 
     def fingerprint(self) -> Fingerprint:
         """The phone and its settings; the settings are known once it is prepared."""
@@ -281,9 +284,6 @@ class AndroidTarget(Target):
 
     def cool_down(self) -> None:
         """Wait until the phone says that it is cool, but not for ever."""
-        now = self.power.screen()
-        if now != self.screen:
-            self._tell(f"had its screen {self.screen} at the start, and {now} later")
         self.thermometer.wait_until_cool(celsius=self.max_celsius, seconds=self.cool_seconds)
 
     @property
@@ -302,7 +302,8 @@ class AndroidTarget(Target):
         """Check, cool down if the last run was hot, run, and remember whether this one was."""
         for job in jobs:
             self._check_runner(job)
-            self.pinned(job.request.threads)  # refuses more threads than cores before any push
+            if not job.request.cpus:
+                self.pinned(job.request.threads)  # refuses before any push
         if self.claim is not None:
             self.claim.renew()
         if self._hot:
@@ -315,6 +316,7 @@ class AndroidTarget(Target):
             launcher=self._launcher(),
             cores=self.pinned,
             known=self.cores,
+            screen=self.screen,
             tell=self._note,
         )
         self._hot = True  # unless we learn that it is not
@@ -328,6 +330,9 @@ class AndroidTarget(Target):
             self._tell("had lost files of the run, which were put there again")
             runs = processes.run(jobs, turns)
         self._hot = any(run.throttled for run in runs)
+        if any(run.spoiled for run in runs) and self.screen == "on":
+            self._tell(f"{runs[0].spoiled}; it was switched on again")
+            self.power.wake()
         return runs
 
     def _check_runner(self, job: Job) -> None:

@@ -98,7 +98,7 @@ def test_three_phones_give_the_results_of_one(
     ]
     assert {found["device"]["power_mode"] for found in manifests} == {"boost"}
     states = [found["device_state"] for found in manifests]
-    assert {(state["serial"], state["screen"]) for state in states} == {(phones[0].serial, "Awake")}
+    assert {(state["serial"], state["screen"]) for state in states} == {(phones[0].serial, "on")}
     # A case is a worker's, and a worker has a phone of its own.
     assert set(serials(project.path / "three")) == {f"{name}-as exported" for name in NAMES}
     found = records(project.path / "three")

@@ -16,7 +16,7 @@ from pytest_sme2.cli.main import main
 from pytest_sme2.errors import Sme2Warning, TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.targets.phone.power import NOTE
-from tests.support.phones import MakeTarget, leftovers, settings_of
+from tests.support.phones import MakeTarget, StartRun, leftovers, settings_of
 
 NOTE_FILE = NOTE.lstrip("/")
 
@@ -211,7 +211,7 @@ def test_manifest_has_battery_screen_governor_and_heat(
     assert manifest["battery_percent"] == "85"
     assert manifest["charging"] == "USB"
     assert manifest["battery_celsius"] == "27.1"
-    assert manifest["screen"] == "Awake"
+    assert manifest["screen"] == "on"
     assert manifest["governor"] == "schedutil"
     assert manifest["heat"] == "thermal status 0, 30.0 °C"
     zones = "cpu-0-0 30, cpu-1-0 30, battery 30, skin 30, soc 62"
@@ -315,19 +315,40 @@ def test_a_note_on_a_phone_that_refuses_is_cleaned(
     assert leftovers(phone) == []
 
 
-def test_the_screen_is_part_of_the_fingerprint(phone: FakePhone, make_target: MakeTarget) -> None:
+WAKEFULNESS = "data/system/fake/wakefulness"
+
+
+def test_a_screen_that_goes_off_spoils_the_run_and_is_switched_on_again(
+    phone: FakePhone, make_target: MakeTarget, start: StartRun
+) -> None:
     target = make_target(phone)
-    lit = target.fingerprint()
-    assert dict(lit.facts)["screen"] == "on"
-    phone.write("data/system/fake/wakefulness", "Dozing\n")
-    with pytest.warns(Sme2Warning, match="had its screen on at the start, and off later"):
-        target.cool_down()
-    # What was measured so far belongs to the screen of the start.
-    assert target.fingerprint() == lit
+    assert dict(target.fingerprint().facts)["screen"] == "on"
+    assert start(target).spoiled == ""
+    phone.write(WAKEFULNESS, "Dozing\n")
+    with pytest.warns(Sme2Warning, match="the screen was off, and on at the start; it was switch"):
+        assert start(target).spoiled == "the screen was off, and on at the start"
+    assert start(target).spoiled == ""
+
+
+@pytest.mark.parametrize("mode", ["keep", "boost"])
+def test_a_screen_that_was_off_is_on_while_it_is_measured(
+    lab: FakeLab, make_target: MakeTarget, mode: str
+) -> None:
+    phone = lab.add(asleep=True)
+    before = settings_of(phone)
+    target = make_target(phone, power_mode=mode)
+    assert phone.state("wakefulness") == "Awake"
+    assert dict(target.fingerprint().facts)["screen"] == "on"
     target.restore()
-    dark = make_target(phone).fingerprint()
-    assert dict(dark.facts)["screen"] == "off"
-    assert dark.key != lit.key
+    assert (phone.state("wakefulness"), settings_of(phone)) == ("Asleep", before)
+
+
+def test_a_phone_on_its_battery_is_told(lab: FakeLab, make_target: MakeTarget) -> None:
+    phone = lab.add()
+    battery = phone.read("data/system/fake/battery")
+    phone.write("data/system/fake/battery", battery.replace("powered: true", "powered: false"))
+    with pytest.warns(Sme2Warning, match="is not plugged in: its screen goes off after a while"):
+        make_target(phone)
 
 
 STATUS = "data/system/fake/thermal_status"

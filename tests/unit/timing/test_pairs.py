@@ -347,8 +347,8 @@ def test_filtering_creates_no_false_alarms():
 @pytest.mark.parametrize(
     ("choices", "why"),
     [
-        ({"threads": 2}, "several threads run"),
-        ({"change": lambda _, arm, run: replace(run, cpu_ns=())}, "the runner gives no CPU time"),
+        ({"threads": 2}, "nothing tells how long threads waited for a core"),
+        ({"change": lambda _, arm, run: replace(run, cpu_ns=())}, "nothing tells CPU time"),
     ],
 )
 def test_where_interference_cannot_be_known_nothing_is_dropped(choices, why):
@@ -356,6 +356,55 @@ def test_where_interference_cannot_be_known_nothing_is_dropped(choices, why):
     assert result.dropped == ()
     assert all(pair.interference is None for pair in result.pairs)
     assert f"Interference was not checked: {why}." in result.notes
+
+
+def test_of_several_threads_it_is_known_how_long_they_waited():
+    """One process in ten loses half of its time to others."""
+    source = random.Random(3)
+
+    def crowded(machine, arm, run):
+        lost = 0.5 if source.random() < 0.1 else 0.001
+        wall = tuple(round(time / (1 - lost)) for time in run.wall_ns)
+        return replace(run, wall_ns=wall, waited_ns=tuple(round(time * lost) for time in wall))
+
+    result = Machine(threads=2, change=crowded).measure()
+    assert result.dropped
+    assert all("over CPU time" in entry.reason for entry in result.dropped)
+    assert result.decision.outcome is Outcome.PASS
+    assert result.ratio == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("every", "dropped"), [(4, 0), (1, 10)], ids=["a quarter of the runs", "all runs"]
+)
+def test_runs_on_cores_that_were_not_chosen_do_not_count(every, dropped):
+    """A phone that switches a core off moves what is kept on it, here to one of half the speed."""
+
+    def moved(_, arm, run):
+        away = [number % every == 0 and arm == "B" for number in range(len(run.wall_ns))]
+        wall = tuple(
+            2 * time if left else time for time, left in zip(run.wall_ns, away, strict=True)
+        )
+        cores = tuple(0 if left else 7 for left in away)
+        return replace(run, wall_ns=wall, cpu_ns=wall, ran_on=cores, meant_for=(6, 7))
+
+    result = Machine(change=moved).measure()
+    assert len(result.dropped) == dropped
+    if dropped:
+        assert {entry.reason for entry in result.dropped} == {
+            "most runs were on other cores than 6, 7"
+        }
+    else:
+        assert result.ratio == pytest.approx(1, abs=0.01)
+        assert any("on other cores than chosen, which do not count" in n for n in result.notes)
+
+
+def test_a_screen_that_goes_off_repeats_the_pair():
+    def dark(machine, arm, run):
+        return replace(run, spoiled="the screen was off, and on at the start")
+
+    result = Machine(change=dark).measure()
+    assert {entry.reason for entry in result.dropped} == {"the screen was off, and on at the start"}
 
 
 def test_runs_that_get_slower_within_a_process_are_flagged():
@@ -433,7 +482,7 @@ def test_throttled_pairs_that_had_to_be_kept_are_counted_and_not_called_interfer
     result = Machine(change=hot()).measure()
     assert result.throttled_pairs == len(result.pairs) > 0
     (note,) = (note for note in result.notes if "dropped" in note)
-    assert "dropped for heat or a changed clock, the most allowed" in note
+    assert "dropped for heat or a changed device, the most allowed" in note
 
 
 def moved(machine, arm, run):
