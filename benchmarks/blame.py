@@ -14,6 +14,7 @@ neither, and is not called near. The parts of a difference have to add up to it.
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import signal
@@ -88,10 +89,10 @@ def edits_of(model: str) -> dict[str, Edit]:
     return found
 
 
-def session_of(model: str) -> Session:
-    variants = tuple(map(parse_variant, VARIANTS))
+def session_of(model: str, *variants: str) -> Session:
     settings = Settings(
-        device="emulated", models=(model,), model_folders=(WORK / model,), variants=variants,
+        device="emulated", models=(model,), model_folders=(WORK / model,),
+        variants=tuple(map(parse_variant, variants)),
         out=WORK / "out", baseline_dir=WORK / model / "baselines",
     )  # fmt: skip
     return Session(settings)
@@ -105,7 +106,7 @@ def begin(model: str) -> None:
         root.mkdir(parents=True)
         git(root, "init", "-q")
     shutil.copytree(PLANTED / model, root / model, dirs_exist_ok=True)
-    session = session_of(model)
+    session = session_of(model, *VARIANTS)
     for case in session.cases():
         baselines.store(root / "baselines", session.measured(case, timed=False), force=True)
     session.close()
@@ -151,47 +152,47 @@ def judge(edit: Edit, guilty: set[tuple[str, int]], checks: Sequence[Check]) -> 
     }
 
 
-def tried(model: str, edit: Edit) -> Iterator[dict[str, Any]]:
-    """One edit in each data type, with and without git."""
+def tried(model: str, edit: Edit, variant: str) -> Iterator[dict[str, Any]]:
+    """One edit, judged with git and without."""
     place = WORK / model / model / edit.file
     text = (PLANTED / model / edit.file).read_text("utf-8")
     new, guilty = edit.made(text)
     place.write_text(new, "utf-8")
-    session = session_of(model)
+    session = session_of(model, variant)
     try:
-        told: dict[bool, Any] = {True: {}, False: {}}
-        for case in session.cases():
-            checks = checks_of(session, case)
-            measured, baseline = session.measured(case, timed=False), session.baseline(case)
-            for knows in (True, False):
-                changed = session.changed_lines(case) if knows else ()
-                named = located(checks, measured, baseline, None, changed)
-                whole = failure_text(judging.verdict(measured, named), told=told[knows])
-                row = judge(edit, guilty, named) | {"git": knows, "lines": len(whole.splitlines())}
-                yield {"model": model, "kind": edit.kind, "variant": case.variant_name, **row}
+        (case,) = session.cases()
+        checks = checks_of(session, case)
+        measured, baseline = session.measured(case, timed=False), session.baseline(case)
+        for knows in (True, False):
+            changed = session.changed_lines(case) if knows else ()
+            named = located(checks, measured, baseline, None, changed)
+            whole = failure_text(judging.verdict(measured, named))
+            row = {"model": model, "kind": edit.kind, "variant": variant, "git": knows}
+            yield row | judge(edit, guilty, named) | {"lines": len(whole.splitlines())}
     finally:
         session.close()
         place.write_text(text, "utf-8")
 
 
 def collect(path: Path, minutes: float, only: Sequence[str]) -> None:
-    """What is not in the file yet, until the time is over."""
+    """What is not in the file yet, until the time is over; the quickest data type first."""
     until = time.monotonic() + 60 * minutes
-    done = {(row["model"], row["kind"]) for row in read_records(path)}
-    for folder in sorted(PLANTED.glob("*/edits.txt")):
-        model = folder.parent.name
-        left = [edit for edit in edits_of(model).values() if (model, edit.kind) not in done]
-        left = [edit for edit in left if not only or model in only or edit.kind in only]
-        if left and time.monotonic() < until:
-            begin(model)
-        for edit in left:
-            if time.monotonic() > until:
-                return
-            for row in tried(model, edit):
+    done = {(row["model"], row["kind"], row["variant"]) for row in read_records(path)}
+    begun = set()
+    models = sorted(folder.parent.name for folder in PLANTED.glob("*/edits.txt"))
+    for variant, model in itertools.product(VARIANTS, models):
+        for edit in edits_of(model).values():
+            key = model, edit.kind, variant
+            if key in done or (only and not {*only} <= {*key}) or time.monotonic() > until:
+                continue
+            if model not in begun:
+                begun.add(model)
+                begin(model)
+            for row in tried(model, edit, variant):
                 append_record(path, row)
                 mark = "right" if row["right"] and not row["innocent"] else "WRONG"
-                words = (row["model"], row["kind"], row["variant"], "git" if row["git"] else "")
-                print(mark, *words, "exact" * row["exact"], row["lines"], row["said"], flush=True)
+                words = (*key, "git" * row["git"], "exact" * row["exact"], row["lines"])
+                print(mark, *words, row["said"], flush=True)
 
 
 def claims(rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
@@ -213,7 +214,9 @@ def claims(rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = parser_of(__doc__, samples="sme2-out/blame.jsonl")
-    parser.add_argument("--only", nargs="*", default=(), metavar="NAME", help="models or kinds")
+    parser.add_argument(
+        "--only", nargs="*", default=(), metavar="NAME", help="a model, kind or data type"
+    )
     arguments = parser.parse_args(argv)
     if arguments.command == "collect":
         collect(arguments.samples, arguments.minutes, arguments.only)

@@ -38,7 +38,7 @@ def test_the_guilty_lines_are_the_edited_ones_and_their_callers() -> None:
         ("Add added", "`x` at a/model.py:8", False, False, True),
         ("Add added", "near `x` at a/model.py:8", False, False, False),
         ("Add added", "changed: model.py:6-7; the cost is `x` at a/model.py:8", False, True, True),
-        ("Add added", "changed: model.py:7; the cost is near x at model.py:8", False, True, False),
+        ("Add added", "changed: model.py:7; the cost is near at model.py:8", False, True, False),
         ("all 5 operators grew: 1x8 → 1x9", "from `x` at a/model.py:8 on", True, True, False),
         ("spread over 5 operators, the largest 39 %", "`x` at a/model.py:8", True, False, False),
         ("", "", False, False, False),
