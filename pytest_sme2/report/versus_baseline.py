@@ -119,8 +119,8 @@ def value_text(value: float | None, unit: str, metric: str = "") -> str:
     """``12.345 ms``, ``1.20 MB``, ``1.85x``, ``43.0 %``, ``741,587``; a dash for nothing."""
     if value is None:
         return "-"
-    if unit == "ns":
-        return duration(value)
+    if unit in ("ns", "ms"):
+        return duration(value if unit == "ns" else value * 1e6)
     if unit == "bytes":
         return f"{value / 1e6:.2f} MB"
     if unit == "ratio":

@@ -101,6 +101,7 @@ from pytest_sme2.results.timing import (
     Ship,
 )
 from pytest_sme2.results.verdict import (
+    ANY_THREADS,
     Accepted,
     Baseline,
     BaselineChange,

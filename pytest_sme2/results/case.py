@@ -222,6 +222,10 @@ class CaseResult:
     """Why an arm has no cost."""
     medians_ns: Mapping[Arm, tuple[float, ...]] | None = None
     """Of each untraced process, its median run; None where the target is emulated."""
+    p95s_ns: Mapping[Arm, tuple[float, ...]] = field(default_factory=dict)
+    """Of each of them, what 95 % of its runs stay within."""
+    inferences: int = 0
+    """How many runs each of them made, at least."""
     interference: float | None = None
     """The usual process's wall time over its CPU time, less 1; None where it is not known."""
     throttled_pairs: int = 0

@@ -83,6 +83,9 @@ class Bounds:
     greatest: float = 1.0
 
 
+ANY_THREADS = "any"
+
+
 @dataclass(frozen=True)
 class Limits:
     """How much worse a thing may get. Growth is a fraction: 0.02 is 2 %."""
@@ -108,6 +111,10 @@ class Limits:
     """Of the new tokens of a generation."""
     max_cost_growth: float = 0.0005
     """Of executed instructions: they are exact, so this only has to absorb another C library."""
+    max_latency: Mapping[str, float] = field(default_factory=dict)
+    """In seconds, of an inference: by the number of threads, or ``ANY_THREADS``."""
+    max_p95: Mapping[str, float] = field(default_factory=dict)
+    """The same for the time that 95 % of a process's inferences stay within."""
     shares: Mapping[Category, Bounds] = field(default_factory=dict)
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
     """By the variant's precision, against the eager reference."""
@@ -213,7 +220,7 @@ class Check:
     old: float | None = None
     new: float | None = None
     unit: str = ""
-    """``ns``, ``bytes``, ``ratio``, ``share`` or ``count``."""
+    """``ns``, ``bytes``, ``ratio``, ``share`` or ``count``; ``ms`` for a time of its own."""
     interval: tuple[float, float] | None = None
     """Of the change that was judged: new over old for times, the value itself for the rest."""
     limit: float | None = None

@@ -36,6 +36,7 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.session.case_timing import Timing
 from pytest_sme2.system.files import file_sha256
+from pytest_sme2.timing import stats
 from pytest_sme2.timing.processes import interference
 from pytest_sme2.verdict import numerics
 from pytest_sme2.verdict.samples import sample
@@ -172,9 +173,11 @@ def _times(pair: Pair, profiles: Mapping[Arm, Profile], timing: Timing) -> dict[
     medians: dict[Arm, tuple[float, ...]] = {}
     loads: dict[Arm, tuple[float, ...]] = {}
     peaks: dict[Arm, int] = {}
+    p95s: dict[Arm, tuple[float, ...]] = {}
     for arm, runs in ((Arm.ON, pair.on), (Arm.OFF, pair.off)):
         if runs:
             medians[arm] = tuple(float(statistics.median(run.wall_ns)) for run in runs)
+            p95s[arm] = tuple(stats.p95(run.wall_ns) for run in runs)
         if loaded := tuple(float(run.load_ns) for run in runs if run.load_ns):
             loads[arm] = loaded
         if peak := [run.peak_rss_bytes for run in runs if run.peak_rss_bytes is not None]:
@@ -187,6 +190,8 @@ def _times(pair: Pair, profiles: Mapping[Arm, Profile], timing: Timing) -> dict[
     levels = [level for level in map(interference, [*pair.on, *pair.off]) if level is not None]
     return {
         "medians_ns": medians,
+        "p95s_ns": p95s,
+        "inferences": min((len(run.wall_ns) for run in (*pair.on, *pair.off)), default=0),
         "speedup": None if measurement is None else speedup_of(measurement),
         "interference": statistics.median(levels) if levels else timing.interference,
         "throttled_pairs": 0 if measurement is None else measurement.throttled_pairs,

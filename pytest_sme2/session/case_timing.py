@@ -20,7 +20,7 @@ from pytest_sme2.targets.phone.silicon import cores_text
 from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.frontier import MeasuredRounds
 from pytest_sme2.timing.processes import process_median
-from pytest_sme2.timing.sampling import SamplingPlan, choose_sampling
+from pytest_sme2.timing.sampling import FEWEST_RUNS, SamplingPlan, choose_sampling
 from pytest_sme2.timing.selfcheck import Yardstick
 from pytest_sme2.verdict.judging import MEAN_CLOCK, MOVED_CAP
 
@@ -53,6 +53,7 @@ def measure_case(
     root: Path,
     requests: Mapping[Arm, RunRequest],
     traced: Mapping[Arm, Run],
+    fewest_runs: int = FEWEST_RUNS,
 ) -> Timing:
     """Measure until the answer is clear or the time is used up; files go below ``root``."""
     jobs = {
@@ -65,15 +66,15 @@ def measure_case(
     at_once = min(threads, os.cpu_count() or 1) if isinstance(bench.target, LocalTarget) else 1
     yardstick = Yardstick(bench.target, bench.runner, root / "yardstick", bench.clock, at_once)
     starter = bench.starter(jobs, beside=yardstick)
-    plan = bench.plan(blocks=bench.blocks_due)
+    plan = bench.plan(blocks=bench.blocks_due, fewest_runs=fewest_runs)
     if len(jobs) == 1:
         alone = {arm: measure_alone(starter, plan) for arm in requests}
         return _timing(alone, None, yardstick, bench)
     measurement = bench.measure_pairs(title, starter, plan)
     bench.blocks_due -= len(measurement.blocks)
-    # The first process of each arm is the pilot: it also warms the file cache. Blocks run longer.
+    # The first process of each arm is the pilot: it also warms the file cache.
     counted = {
-        Arm(label): [run for run in runs[1:] if run.request.runs == runs[1].request.runs]
+        Arm(label): [runs[1 + pair.index] for pair in measurement.pairs]
         for label, runs in starter.runs.items()
     }
     sides = {

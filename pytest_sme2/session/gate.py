@@ -20,7 +20,16 @@ from pytest_sme2.session.cases import Case
 from pytest_sme2.session.reference import OpenReference
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.versus import Versus
-from pytest_sme2.verdict import cost, generation, judging, numerics, ratios, structure, times
+from pytest_sme2.verdict import (
+    budgets,
+    cost,
+    generation,
+    judging,
+    numerics,
+    ratios,
+    structure,
+    times,
+)
 from pytest_sme2.verdict.baselines import system_change
 from pytest_sme2.verdict.growth import TRACED_PAIRS, Growth, growth_of, growth_since, located
 
@@ -158,8 +167,20 @@ class Gate:
         yield numerics.check_outputs(self.measured, self.limits, against)
         yield from generation.check_outputs(self.measured, self.limits, against)
 
+    def check_latency(self) -> None:
+        """The process medians of each arm against the stored sessions, and ``check_budgets``."""
+        self._check_stored_latency()
+        self.check_budgets()
+
+    @_reported("budgets")
+    def check_budgets(self) -> Iterator[Check]:
+        """What an inference may take at most; nothing where no limit says that."""
+        if self.limits.max_latency or self.limits.max_p95:
+            measured = self.timed if self.session.bench.timed else self.measured
+            yield from budgets.check_budgets(measured, self.limits)
+
     @_reported("latency")
-    def check_latency(self) -> Iterator[Check]:
+    def _check_stored_latency(self) -> Iterator[Check]:
         """The process medians of each arm against the stored sessions.
 
         Where the old program is at hand, it is run again beside the new one before a slower number

@@ -55,7 +55,9 @@ from pytest_sme2.system.cache import apply_limit
 from pytest_sme2.system.files import safe_name
 from pytest_sme2.system.platforms import LINUX_X86_64
 from pytest_sme2.system.terminal import Say
+from pytest_sme2.timing.sampling import FEWEST_RUNS
 from pytest_sme2.verdict import baselines, limits
+from pytest_sme2.verdict.budgets import FEWEST_INFERENCES
 
 _Value = TypeVar("_Value")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -338,9 +340,10 @@ class Session:
         # Exporting and building come first: they must not eat the time budget.
         traced = {arm: self.traced(case, arm) for arm in self.bench.arms}
         requests = {arm: self.request(case, arm) for arm in self.bench.arms}
+        fewest = FEWEST_INFERENCES if self.limits(case).max_p95 else FEWEST_RUNS
         self.bench.cool_down()
         with self.bench.exclusively():
-            return measure_case(self.bench, case.id, self.folder(case), requests, traced)
+            return measure_case(self.bench, case.id, self.folder(case), requests, traced, fewest)
 
     @_stage
     def frontier(self, case: Case) -> Frontier:

@@ -60,7 +60,7 @@ class Settings:
     limit_seconds: float | None = None
     """When even the first look is given up; None means ten budgets."""
     limits: Mapping[str, object] = field(default_factory=dict)
-    """Limits given on the command line, by the names of limits.SCALARS."""
+    """Those of the command line, as a limits.toml would have them."""
     comment: Path | None = None
     """The file of a pull request's comment to write at the end, as JSON; None means none."""
     history: Path | None = None

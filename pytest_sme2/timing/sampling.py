@@ -73,6 +73,8 @@ class SamplingPlan:
     seed: int = 0
     runs: int | None = None
     """Runs per process; None lets a pilot run choose."""
+    fewest_runs: int = FEWEST_RUNS
+    """Where that chooses, if there is time for them."""
     warmup: int | None = None
     redo_limit: int = 10
     """How many pairs may be dropped for interference and measured again."""
@@ -163,7 +165,7 @@ def choose_sampling(
     Processes are the replicates, so where time is short there are fewer runs, never fewer pairs.
     """
     wanted = (PROCESS_SECONDS if turn is None else TURNS_SECONDS) / single_seconds
-    runs = plan.runs or min(MOST_RUNS, max(FEWEST_RUNS, round(wanted)))
+    runs = plan.runs or min(MOST_RUNS, max(plan.fewest_runs, round(wanted)))
     warmup = plan.warmup if plan.warmup is not None else max(LEAST_WARMUP, runs // 10)
     if turn is None and plan.warmup is None:
         warmup = max(warmup, math.ceil(WARMUP_SECONDS / single_seconds))

@@ -11,9 +11,8 @@ from typing import Any
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.variant import PRECISIONS, Variant, parse_variant
-from pytest_sme2.results import AS_EXPORTED, Bounds, Category, Limits, Tolerance
+from pytest_sme2.results import ANY_THREADS, AS_EXPORTED, Bounds, Category, Limits, Tolerance
 from pytest_sme2.system.reading import read_text_if_there, toml_value
-from pytest_sme2.system.wording import one_of
 
 FILE_NAME = "limits.toml"
 
@@ -95,7 +94,8 @@ def _amount(value: object, expected: str, units: Mapping[str, float]) -> float:
     number, unit = _number(value, expected)
     if unit.upper() not in units or number == 0:
         raise ValueError(f"{value!r} is not {expected}")
-    return number * units[unit.upper()]
+    # 103 thousandths are 0.103, also where they are multiplied.
+    return float(f"{number * units[unit.upper()]:.12g}")
 
 
 def parse_speedup(value: object) -> float:
@@ -113,6 +113,11 @@ def parse_seconds(value: object) -> float:
     return _amount(value, 'a time; write "30 s" or "500 ms"', {"": 1, "S": 1, "MS": 1e-3})
 
 
+def parse_time(value: object) -> float:
+    """``"30 ms"``. A bare number is read as milliseconds by one, and as seconds by another."""
+    return _amount(value, 'a time with its unit; write "30 ms"', {"S": 1, "MS": 1e-3, "US": 1e-6})
+
+
 def parse_tokens(value: object) -> float:
     """``20``, of new tokens a second."""
     return _amount(value, "a number of tokens; write 20", {"": 1})
@@ -120,9 +125,10 @@ def parse_tokens(value: object) -> float:
 
 def _non_negative(value: object) -> float:
     expected = "a number of at least 0"
-    if isinstance(value, str):
+    number, unit = _number(value, expected)
+    if unit:
         raise ValueError(f"{value!r} is not {expected}")
-    return _number(value, expected)[0]
+    return number
 
 
 SCALARS: Mapping[str, Callable[[object], float | int]] = {
@@ -140,7 +146,9 @@ SCALARS: Mapping[str, Callable[[object], float | int]] = {
     "max_first_token": parse_seconds,
     "min_tokens_per_second": parse_tokens,
 }
-"""Every limit that is one number, and how it is read. The command line reads them the same way."""
+"""Every limit that is one number, and how it is read."""
+BUDGETS = ("max_latency", "max_p95")
+"""Times that may differ from one number of threads to another."""
 
 _TOLERANCE_KEYS = ("max_abs", "max_rel", "min_sqnr_db")
 _TABLES = ("shares", "tolerance", "on_off_tolerance")
@@ -150,7 +158,7 @@ _TABLES = ("shares", "tolerance", "on_off_tolerance")
 class _Reader:
     """Where in a file we are, so that an error can say so."""
 
-    path: Path
+    path: Path | str
     place: tuple[str, ...] = ()
 
     def inside(self, key: str) -> _Reader:
@@ -204,12 +212,28 @@ def _read_tolerances(
     return tolerances
 
 
+def _read_budget(
+    reader: _Reader, key: str, value: object, before: Mapping[str, float]
+) -> dict[str, float]:
+    """One time for all numbers of threads, or a table of them over what was there before."""
+    if not isinstance(value, dict):
+        return {ANY_THREADS: reader.value(key, value, parse_time)}
+    inner, found = reader.inside(key), dict(before)
+    for threads, time in value.items():
+        if threads != ANY_THREADS and not re.fullmatch("[1-9][0-9]{0,3}", threads):
+            raise inner.error(threads, f"is not a number of threads, nor {ANY_THREADS!r}")
+        found[threads] = inner.value(threads, time, parse_time)
+    return found
+
+
 def _apply(limits: Limits, reader: _Reader, table: Mapping[str, object]) -> Limits:
     """``limits`` with what one table says laid over it."""
     changes: dict[str, Any] = {}
     for key, value in table.items():
         if key in SCALARS:
             changes[key] = reader.value(key, value, SCALARS[key])
+        elif key in BUDGETS:
+            changes[key] = _read_budget(reader, key, value, getattr(limits, key))
         elif key == "shares":
             shares = _read_shares(reader.inside(key), reader.table(key, value))
             changes[key] = {**limits.shares, **shares}
@@ -218,7 +242,7 @@ def _apply(limits: Limits, reader: _Reader, table: Mapping[str, object]) -> Limi
             given = _read_tolerances(reader.inside(key), reader.table(key, value), before)
             changes[f"{key}s"] = {**before, **given}
         else:
-            valid = (*SCALARS, *_TABLES, *(() if reader.place else ("variant",)))
+            valid = (*SCALARS, *BUDGETS, *_TABLES, *(() if reader.place else ("variant",)))
             reader.known(key, valid, "a limit")
     return dataclasses.replace(limits, **changes)
 
@@ -250,14 +274,12 @@ def _read_file(path: Path) -> Mapping[str, object]:
     return toml_value(text, str(path), remedy=_REMEDY, error=UsageError)
 
 
-def apply_file(limits: Limits, path: Path, variant: str) -> Limits:
-    """``limits`` with those of ``path`` laid over them; a file that is not there changes nothing.
+def _lay_over(limits: Limits, reader: _Reader, table: Mapping[str, object], variant: str) -> Limits:
+    """``limits`` with those of ``table`` laid over them.
 
-    The whole file is checked, also the parts about other variants: a typing error must not wait
-    until somebody measures that variant.
+    All of it is checked, also the parts about other variants: a typing error must not wait until
+    somebody measures that variant.
     """
-    reader = _Reader(path)
-    table = _read_file(path)
     limits = _apply(limits, reader, table)
     # A table of a variant does not apply to a program of unknown variant.
     wanted = None if variant == AS_EXPORTED else parse_variant(variant)
@@ -275,24 +297,27 @@ def resolve(
     files: Sequence[Path] = (),
     command_line: Mapping[str, object] | None = None,
 ) -> Limits:
-    """Command line (by the names of ``SCALARS``) over ``files``, the least important one first."""
+    """The command line, as a file would say it, over ``files``, the least important one first."""
     limits = default_limits()
     for path in files:
-        limits = apply_file(limits, path, variant)
-    changes: dict[str, Any] = {}
-    for key, value in (command_line or {}).items():
-        parse = SCALARS[one_of(key, SCALARS, "a limit")]
-        try:
-            changes[key] = parse(value)
-        except ValueError as error:
-            raise UsageError(f"{key}: {error}.") from error
-    return dataclasses.replace(limits, **changes)
+        limits = _lay_over(limits, _Reader(path), _read_file(path), variant)
+    return _lay_over(limits, _Reader("--sme2-limit"), command_line or {}, variant)
 
 
-def parse_limits(texts: Iterable[str]) -> dict[str, str]:
-    """Limits of the command line, as in ``max_regression=3%``; a typing error costs no time."""
-    parts = (text.partition("=") for text in texts)
-    chosen = {name.strip().replace("-", "_"): value.strip() for name, _, value in parts}
+def parse_limits(texts: Iterable[str]) -> dict[str, object]:
+    """Limits of the command line, as in ``max_regression=3%`` or ``max_latency.4=30ms``, as a file
+    would say them; a typing error costs no time.
+    """
+    chosen: dict[str, object] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        *places, last = name.strip().replace("-", "_").split(".")
+        inner: Any = chosen
+        for place in places:
+            inner = inner.setdefault(place, {})
+            if not isinstance(inner, dict):
+                raise UsageError(f"--sme2-limit {text}: {place} has a value already.")
+        inner[last] = value.strip()
     resolve("fp32", command_line=chosen)
     return chosen
 

@@ -55,6 +55,9 @@ def limit_facts(limits: Limits) -> Iterator[tuple[str, str]]:
             yield from () if value is None else [(entry.name, f"{value:g}")]
             continue
         for name, of in value.items():
+            if isinstance(of, float):
+                yield f"{entry.name}.{name}", f"{of:g}"
+                continue
             for part in fields(of):
                 number = getattr(of, part.name)
                 if number is not None:

@@ -318,3 +318,11 @@ def test_when_to_look():
         30: (10, 20, 30), 31: (10, 20, 30, 31), 300: stats.LOOKS,
     }  # fmt: skip
     assert {pairs: stats.planned_looks(pairs) for pairs in expected} == expected
+
+
+@pytest.mark.parametrize("runs", [13, 20, 57])
+def test_the_tail_of_a_process_is_hardly_ever_oftener_too_high_than_too_low(runs: int) -> None:
+    generator = np.random.default_rng(4)
+    for draw, tail in ((generator.exponential, math.log(20)), (generator.normal, 1.6449)):
+        found = [stats.p95(draw(size=runs)) for _ in range(2000)]
+        assert 0.48 < np.mean(np.array(found) < tail) < 0.6

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +30,7 @@ def write(tmp_path: Path):
         (limits.parse_share, {"100%": 1.0}),
         (limits.parse_loss, {"99%": 0.99}),
         (limits.parse_speedup, {1.5: 1.5, "1.5x": 1.5, "2": 2.0, 3: 3.0}),
+        (limits.parse_time, {"30 ms": 0.03, "2s": 2.0, "500us": 0.0005}),
         (limits.parse_bytes, {1024: 1024, "300 MB": 300_000_000, "256MiB": 2**28,
                               "1.5 gb": 1_500_000_000}),
     ],
@@ -45,6 +47,7 @@ def test_values(parse: Callable[[object], float], known: dict[object, float]) ->
         (limits.parse_share, ("101%",), "more than the whole"),
         (limits.parse_loss, ("100%",), "would allow any loss"),
         (limits.parse_speedup, (0, -1, "50%", "fast", True, float("inf")), "speedup"),
+        (limits.parse_time, (30, "30", "0 ms", "30 m"), "a time with its unit"),
         (limits.parse_bytes, (0, "300 MBit", "-1", "", False), "size"),
     ],
 )  # fmt: skip
@@ -70,6 +73,8 @@ max_load_growth = "50%"
 max_cost_growth = "1%"
 max_first_token = "500 ms"
 min_tokens_per_second = 20
+max_latency = "30 ms"
+max_p95 = {1 = "40 ms", 4 = "15 ms"}
 
 [shares.DATA_MOVEMENT]
 max = "30%"
@@ -87,6 +92,8 @@ min_sqnr_db = 40
 
 [variant.fp16]
 min_speedup = 2.5
+max_latency.4 = "10 ms"
+max_p95 = "20 ms"
 [variant.fp16.shares.GEMM]
 max = 0.5
 
@@ -116,14 +123,25 @@ def test_every_limit_can_be_given(write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variant", "speedup", "greatest"),
-    [("fp32", 1.5, 0.9), ("fp16", 2.5, 0.5), ("fp16@256", 2.0, 0.5), ("fp16@512", 2.5, 0.5)],
+    ("variant", "speedup", "greatest", "latency", "p95"),
+    [
+        ("fp32", 1.5, 0.9, {"any": 0.03}, {"1": 0.04, "4": 0.015}),
+        ("fp16", 2.5, 0.5, {"any": 0.03, "4": 0.01}, {"any": 0.02}),
+        ("fp16@256", 2.0, 0.5, {"any": 0.03, "4": 0.01}, {"any": 0.02}),
+        ("fp16@512", 2.5, 0.5, {"any": 0.03, "4": 0.01}, {"any": 0.02}),
+    ],
 )
 def test_the_more_particular_table_wins(
-    write, variant: str, speedup: float, greatest: float
+    write,
+    variant: str,
+    speedup: float,
+    greatest: float,
+    latency: dict[str, float],
+    p95: dict[str, float],
 ) -> None:
     found = limits.resolve(variant, files=[write(FULL)])
     assert found.min_speedup == speedup
+    assert (found.max_latency, found.max_p95) == (latency, p95)
     assert found.shares[Category.GEMM].greatest == greatest
 
 
@@ -159,7 +177,9 @@ def test_without_any_file_the_defaults_hold(tmp_path: Path) -> None:
         ("[tolerance.fp8]\nmax_abs = 1", "tolerance.fp8: is not a precision. Choose one of: fp32"),
         ("[tolerance.fp16]\natol = 1", "tolerance.fp16.atol: is not a tolerance. Choose one of"),
         ("[tolerance.fp16]\nmax_abs = -1", "tolerance.fp16.max_abs: -1 is not a number of at"),
-        ("[tolerance.fp16]\nmax_abs = '1'", "tolerance.fp16.max_abs: '1' is not a number"),
+        ("[tolerance.fp16]\nmax_abs = '1 s'", "tolerance.fp16.max_abs: '1 s' is not a number"),
+        ("max_latency = 30", 'max_latency: 30 is not a time with its unit; write "30 ms"'),
+        ("[max_p95]\nall = '1 s'", "max_p95.all: is not a number of threads, nor 'any'"),
         ("[tolerance.fp16]\nmax_abs = inf", "tolerance.fp16.max_abs: inf is not a number"),
         ("[variant.fp8]\nmin_speedup = 1", "variant.fp8: 'fp8' is not a variant. Choose one of"),
         ("[variant.int8]\nmin_sped = 1", "variant.int8.min_sped: is not a limit. Choose one of"),
@@ -185,11 +205,32 @@ def test_unreadable_files_are_errors(tmp_path: Path) -> None:
         limits.resolve("fp16", files=[path])
 
 
-def test_mistakes_on_the_command_line_name_the_option() -> None:
-    with pytest.raises(UsageError, match=r"^max_regression: '3' is not a fraction"):
-        limits.resolve("fp16", command_line={"max_regression": "3"})
-    with pytest.raises(UsageError, match=r"^'max_regresion' is not a limit\. Choose one of: max_"):
-        limits.resolve("fp16", command_line={"max_regresion": None})
+def test_the_command_line_says_what_a_file_would() -> None:
+    given = [
+        "max-regression=4%", "max_latency.any = 30 ms", "max_latency.4=9ms", "max_latency.4=12ms",
+        "shares.GEMM.max=50%", "tolerance.fp16.max_abs=0.5", "variant.fp16.min_speedup=2",
+        "variant.int8.min_speedup=3",
+    ]  # fmt: skip
+    found = limits.resolve("fp16", command_line=limits.parse_limits(given))
+    assert (found.max_regression, found.min_speedup) == (0.04, 2)
+    assert found.max_latency == {"any": 0.03, "4": 0.012}
+    assert found.shares[Category.GEMM].greatest == 0.5
+    assert found.tolerances["fp16"].max_abs == 0.5
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("max_regression=3", "--sme2-limit: max_regression: '3' is not a fraction"),
+        ("max_regresion=3%", "--sme2-limit: max_regresion: is not a limit. Choose one of: max_"),
+        ("max_latency", "--sme2-limit: max_latency: '' is not a time"),
+        ("variant=fp16", "--sme2-limit: variant: must be a table"),
+        ("max_p95.4=9ms", "--sme2-limit max_p95.4=9ms: max_p95 has a value already"),
+    ],
+)
+def test_mistakes_on_the_command_line_name_the_option(given: str, message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}"):
+        limits.parse_limits(["max_p95=1s", given])
 
 
 def test_the_documentation_tells_the_truth(write) -> None:
@@ -197,10 +238,10 @@ def test_the_documentation_tells_the_truth(write) -> None:
     example = page.split("```toml\n")[1].split("```")[0]
     found = limits.resolve("fp16@256", files=[write(example)])
     assert (found.max_regression, found.min_speedup, found.min_coverage) == (0.03, 2.5, 0.9)
-    for key in limits.SCALARS:
+    for key in (*limits.SCALARS, *limits.BUDGETS):
         row = next(line for line in page.splitlines() if line.startswith(f"| `{key}` |"))
         told = row.split("|")[2].strip().strip('`"')
-        default = getattr(Limits(), key)
+        default = getattr(Limits(), key) or None
         assert (None if told == "none" else limits.parse_fraction(told)) == default
     for precision in PRECISIONS:
         row = next(line for line in page.splitlines() if line.startswith(f"| {precision} |"))
