@@ -56,12 +56,14 @@ def write_case(
     rules: Sequence[Rule] = (),
     command: Sequence[str] = (),
     commit: str | None = None,
+    into: Path | None = None,
 ) -> None:
-    """Everything about one case that can be made from its ETDumps and its metrics.
+    """Everything about one case that can be made from its ETDumps and its metrics, ``into`` its own
+    folder or another.
 
     Who measured it names the commit; who only reads a run directory names none and asks no git.
     """
-    analyses = {}
+    analyses, out = {}, into or folder
     for arm, dump in record.etdumps.items():
         name, census = Path(dump).with_suffix("").as_posix(), record.measured.kernels.get(arm)
         executed = record.measured.executed(arm)
@@ -69,21 +71,21 @@ def write_case(
             folder / dump, name=name, rules=rules, census=census, executed=executed
         )
     for arm, analysis in analyses.items():
-        place = analysis.path.parent
-        stem = f"{model_stem(record)}_{place.name}_t{record.measured.threads}"
+        place = out / Path(record.etdumps[arm]).parent
+        stem = f"{model_stem(record)}_{analysis.path.parent.name}_t{record.measured.threads}"
         write_experiment(analysis, place, stem=stem)
         if arm in record.measured.costs:
             for name, table in cost_tables(record.measured.costs[arm]).items():
                 write_text(place / f"{stem}_{name}.csv", csv_text(*table))
-    write_summary([*analyses.values()], folder, timed=not record.measured.emulated)
+    write_summary([*analyses.values()], out, timed=not record.measured.emulated)
     stem = model_stem(record)
-    write_json(folder / f"{stem}_pipeline_summary.json", pipeline_summary(record))
-    write_text(folder / f"{stem}_pipeline_summary.md", pipeline_markdown(record))
-    write_text(folder / REPORT, case_report(record))
+    write_json(out / f"{stem}_pipeline_summary.json", pipeline_summary(record))
+    write_text(out / f"{stem}_pipeline_summary.md", pipeline_markdown(record))
+    write_text(out / REPORT, case_report(record))
     trace = trace_document(record_tracks(folder, record, rules=rules))
-    write_text(folder / TRACE, json.dumps(trace, separators=(",", ":")))
+    write_text(out / TRACE, json.dumps(trace, separators=(",", ":")))
     made = {**manifest(folder, record, command), "commit": commit}
-    write_json(folder / MANIFEST, {**made, **_of_its_making(folder, record)})
+    write_json(out / MANIFEST, {**made, **_of_its_making(folder, record)})
 
 
 def record_tracks(folder: Path, record: CaseRecord, *, rules: Sequence[Rule] = ()) -> list[Track]:

@@ -50,15 +50,15 @@ def test_dumps_that_are_not_a_table_are_a_finding(tmp_path: Path) -> None:
     assert any("is damaged" in finding.problem for finding in validate_run(case))
 
 
-def test_a_damaged_dump_is_named_once_and_a_bottomless_manifest(tmp_path: Path) -> None:
+def test_a_damaged_dump_and_a_bottomless_manifest_are_named(tmp_path: Path) -> None:
     case = toy_run(tmp_path)[0]
-    dump = next(case.rglob("*.etdump"))
-    dump.write_bytes(b"damaged")
-    found = [finding.path for finding in validate_run(case) if "ETDump" in finding.problem]
-    assert found == [dump]
     (case / MANIFEST).write_text("[" * 100_000)
     problems = {finding.path.name: finding.problem for finding in validate_run(case)}
     assert "cannot be read" in problems[MANIFEST]
+    dump = next(case.rglob("*.etdump"))
+    dump.write_bytes(b"damaged")
+    found = [finding.path for finding in validate_run(case) if "ETDump" in finding.problem]
+    assert found == [case / METRICS, dump]
 
 
 def test_another_run_is_refused_and_named(tmp_path: Path) -> None:
