@@ -61,6 +61,13 @@ def choice_of(config: pytest.Config) -> dict[str, Any]:
     }
 
 
+class _StandIn(SimpleNamespace):
+    """A configuration with other words: whatever else a version of pytest asks for is its own."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.own, name)
+
+
 class RunWatch:
     """Follows one run; ``Collector`` asks it at the end."""
 
@@ -108,11 +115,11 @@ class RunWatch:
         At the end of the collection, as other plugins may have added marks.
         """
         items = list(self.found)
-        stand_in = SimpleNamespace(
+        stand_in = _StandIn(
+            own=self.config,
             option=argparse.Namespace(**{**vars(self.config.option), **choice}),
             hook=SimpleNamespace(pytest_deselected=lambda items: None),
             getoption=choice.get,
-            getini=self.config.getini,
         )
         for name in ("mark", "main"):
             plugin: Any = self.config.pluginmanager.get_plugin(name)

@@ -422,7 +422,7 @@ def test_changed_inputs_are_told_also_where_nothing_is_slower(
         (("--sme2-variants=fp32",), 5),
         (("test_suite.py::test_latency",), 4),
         (("--deselect", "test_suite.py::test_structure"), 4),
-        (("-m", "chosen"), 4),
+        (("-m", "chosen", "--strict-markers"), 4),
     ],
 )
 def test_a_part_is_green_and_says_what_it_left(
