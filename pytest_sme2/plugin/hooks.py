@@ -29,6 +29,7 @@ from pytest_sme2.plugin import fixtures, hookspecs, options, state
 from pytest_sme2.plugin.state import (
     CHECKS,
     GATE,
+    JUDGED,
     PROBLEMS,
     SESSION,
     UNJUDGED,
@@ -36,7 +37,7 @@ from pytest_sme2.plugin.state import (
     case_of,
     session_of,
 )
-from pytest_sme2.plugin.watch import RunWatch, every_case, marked
+from pytest_sme2.plugin.watch import RunWatch, every_case, is_red, marked
 
 if TYPE_CHECKING:
     from pytest_sme2.session.run_directory import RunLock
@@ -105,6 +106,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(watch, "sme2-watch")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Collector(config, watch), "sme2-collector")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
+    """Around all that may take the place of a run: nothing but the command line may do that."""
+    code = yield
+    return pytest.ExitCode.TESTS_FAILED if code == 0 and is_red(config) else code
 
 
 @pytest.hookimpl(trylast=True)
@@ -414,7 +422,7 @@ class Collector:
             asked = self._conclude(chosen, said, open_)
         except (Sme2Error, OSError) as error:
             said.append(str(error))
-        self.watch.failed = bool(said or open_)
+        self.watch.failed = self.config.stash[JUDGED] = bool(said or open_)
         self.watch.redden(session)
         if self.failures == {True} and session.exitstatus == pytest.ExitCode.TESTS_FAILED:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED if self.watch.failed else CANNOT_TELL

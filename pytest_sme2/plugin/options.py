@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import re
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +109,18 @@ def typed(config: pytest.Config) -> argparse.Namespace:
     taken = config.stash[TAKEN]
     _close_bare(words, taken)
     return config.stash[PARSER].parse_known_args(words)
+
+
+# These show something instead of running tests.
+_SHOWS = re.compile(
+    r"--(help|version|co|collect-?only|markers|fixtures(-per-test)?|funcargs|cache-show)(=.*)?"
+    r"|-h|-V+"
+)
+
+
+def asks_to_show(config: pytest.Config) -> bool:
+    """Whether the command line itself asks for no run of tests."""
+    return any(_SHOWS.fullmatch(str(word)) for word in config.invocation_params.args)
 
 
 def in_ci() -> bool:

@@ -24,6 +24,8 @@ CHECKS: pytest.StashKey[tuple[str, str, list[Check]]] = pytest.StashKey()
 """Of an item: the case's id, its folder in the run directory, and the checks that were made."""
 GATE: pytest.StashKey[Gate] = pytest.StashKey()
 """Of an item: its gate, if it asked for one."""
+JUDGED: pytest.StashKey[bool] = pytest.StashKey()
+"""Of the run, once it is held to its baselines: whether it is red."""
 PROBLEMS: pytest.StashKey[list[str]] = pytest.StashKey()
 """Of the run: devices that could not be put back."""
 FIRST: pytest.StashKey[dict[tuple[str | None, str], str]] = pytest.StashKey()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_sme2.errors import plain
-from pytest_sme2.plugin.options import in_ci, typed
-from pytest_sme2.plugin.state import case_of, parameters, session_of
+from pytest_sme2.plugin.options import anything_chosen, asks_to_show, in_ci, read_settings, typed
+from pytest_sme2.plugin.state import JUDGED, case_of, parameters, session_of
 
 if TYPE_CHECKING:
     from pytest_sme2.session.cases import Case
@@ -66,6 +67,38 @@ class _StandIn(SimpleNamespace):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.own, name)
+
+
+def binds(config: pytest.Config, settings: Settings, *, asked: bool) -> bool:
+    """Whether a run is red unless it compared everything. ``asked``: it has tests about a model.
+
+    A run of other tests of the project is not, where its command line says nothing of ours.
+    """
+    from pytest_sme2.verdict.contract import stored_in
+
+    words = vars(typed(config))
+    named = any(value is not None for name, value in words.items() if name.startswith("sme2_"))
+    if not (asked or named or not words["file_or_dir"]):
+        return False
+    given = settings.baseline_dir is not None
+    return settings.strict or (in_ci() and (stored_in(settings.baseline_folder) or given))
+
+
+def is_red(config: pytest.Config) -> bool:
+    """Whether a run must not end green, although nothing in it failed: it was judged so, or never
+    judged, as something else than the command line took its place.
+    """
+    if hasattr(config, "workerinput") or asks_to_show(config):
+        return False
+    if JUDGED in config.stash:
+        return config.stash[JUDGED]
+    red = anything_chosen(config) and binds(config, read_settings(config), asked=False)
+    if red:
+        sys.stderr.write(
+            "sme2: nothing was judged: an ini file, a plugin or a conftest.py took the place of "
+            "this run. In CI and with --sme2-strict only the command line may do that.\n"
+        )
+    return red
 
 
 class RunWatch:
@@ -197,22 +230,6 @@ class RunWatch:
             None if settings.against is None else settings.against.name,
         )
 
-    def binds(self, settings: Settings) -> bool:
-        """Whether this run is red unless it compared everything.
-
-        A run of other tests of the project is not, where its command line says nothing of ours.
-        """
-        from pytest_sme2.verdict.contract import stored_in
-
-        words = vars(typed(self.config))
-        named = any(value is not None for name, value in words.items() if name.startswith("sme2_"))
-        if not (self.asked or named or not words["file_or_dir"]):
-            return False
-        root = settings.baseline_folder
-        return settings.strict or (
-            in_ci() and (stored_in(root) or settings.baseline_dir is not None)
-        )
-
     def judge(
         self, settings: Settings, asked: Asked, records: Sequence[CaseRecord]
     ) -> tuple[list[str], list[str]]:
@@ -227,7 +244,7 @@ class RunWatch:
                 f"{root / contract.LEFTOVER} says nothing any more: the baselines themselves say "
                 "what must be compared. Remove it."
             )
-        if not self.binds(settings):
+        if not binds(self.config, settings, asked=self.asked):
             return [*said, *(found.open if self.asked else ())], []
         none = [f"{test}: {reason}" for test, reason in self.empty.items()]
         told = any(test["outcome"] in ("failed", "error") for test in self.ran.values())

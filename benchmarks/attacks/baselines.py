@@ -1,0 +1,134 @@
+"""Baselines that were edited, damaged or exchanged, and conditions that nobody accepted."""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+from typing import Any
+
+from benchmarks.attacks.stage import Attack, Change, Project, edit, equal, of, write
+
+
+def _sessions(*factors: float) -> Change:
+    """Each baseline says that it was measured so many times, each time so many times as slow."""
+
+    def change(found: dict[str, Any]) -> None:
+        (session,) = found["sessions"]
+        found["sessions"] = []
+        for factor in factors:
+            other = copy.deepcopy(session)
+            other["session"] = f"s{factor}"
+            for values in other["medians_ns"].values():
+                values[:] = [value * factor for value in values]
+            found["sessions"].append(other)
+
+    return edit(change)
+
+
+def text(new: str) -> Change:
+    def change(project: Project) -> None:
+        project.baselines()[-1].write_text(new, "utf-8")
+
+    return change
+
+
+def _replaced(old: str, new: str) -> Change:
+    def change(project: Project) -> None:
+        for path in project.baselines():
+            found = path.read_text("utf-8")
+            assert old in found
+            path.write_text(found.replace(old, new), "utf-8")
+
+    return change
+
+
+def _of_the_other(project: Project) -> None:
+    fp16, fp32 = project.baselines()
+    shutil.copy(fp16, fp32)
+
+
+def _pipe(project: Project) -> None:
+    path = project.baselines()[-1]
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _link(project: Project) -> None:
+    path = project.baselines()[-1]
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def _folder(project: Project) -> None:
+    path = project.baselines()[-1]
+    path.unlink()
+    path.mkdir()
+
+
+def older(found: dict[str, Any]) -> None:
+    found["schema"] = 2
+    del found["accepted"]
+
+
+OLDER = "2 baselines of an older version (toy-fp16, toy-fp32) cannot promise anything"
+UNREADABLE = "the baseline cannot be read"
+
+EDITED = of(
+    "baselines that were edited",
+    Attack("they are of an older version", OLDER, edit(older)),
+    Attack("what they promise is removed", OLDER,
+           edit(lambda found: found["accepted"].pop("figures"))),
+    Attack("what they promise is empty", OLDER,
+           edit(lambda found: found["accepted"].update(figures={"1": {}}))),
+    Attack("the limits are removed", "limit max_regression: none was accepted",
+           edit(lambda found: found["accepted"].pop("limits"))),
+    Attack("the samples of outputs and inputs are removed", "",
+           edit(lambda found: found["accepted"].pop("samples"))),
+    Attack("latencies a hundred times apart", "they say nothing (edited by hand?)",
+           _sessions(1, 10, 100)),
+    Attack("latencies of zero", UNREADABLE, _sessions(0)),
+    Attack("negative latencies", UNREADABLE, _sessions(-1)),
+    Attack("no latencies", "", edit(lambda found: found.update(sessions=[]))),
+    Attack("latencies three times as long, and the program twice as slow", "", _sessions(3),
+           device={"on": 2.0, "off": 2.0}),
+    Attack("one is no JSON", UNREADABLE, text("{ this is not JSON")),
+    Attack("one is empty", UNREADABLE, text("")),
+    Attack("one is of the future", "was written with schema 999", text('{"schema": 999}')),
+    Attack("one has the marks of a merge", "conflict markers", text("<<<<<<< ours\n{}\n")),
+    Attack("one is that of another variant", "", _of_the_other),
+    Attack("one is a pipe", "", _pipe),
+    Attack("one leads to a device without an end", "", _link),
+    Attack("one is a folder", "", _folder),
+    Attack("one has NaN", UNREADABLE, _replaced('"peak_rss_bytes"', '"x": NaN, "peak_rss_bytes"')),
+    Attack("an update over a damaged one", "the baseline was not written", text("{"),
+           words="--update-baselines=all"),
+    equal("a contract of an earlier version lies beside them",
+          write("baselines/contract.txt", "linux | toy | latency (on) | test_it\n"),
+          said="contract.txt says nothing any more"),
+    equal("the form of the file is another one", edit(lambda found: None)),
+)  # fmt: skip
+
+
+def _given(factor: float) -> dict[str, Any]:
+    return {"inputs": factor}
+
+
+CONDITIONS = of(
+    "conditions that nobody accepted",
+    Attack("other weights", "weights: random (seed 0) was accepted, and it is other.pt.",
+           device={"artifact": {"weights": "other.pt"}}),
+    Attack("other weights, in CI", "weights: random (seed 0) was accepted, and it is other.pt.",
+           device={"artifact": {"weights": "other.pt"}}, words="", variables={"CI": "true"}),
+    Attack("two threads", "with another number of threads",
+           words="--sme2-strict --threads=2 -k structure"),
+    Attack("other inputs", "input 0 is not the accepted one",
+           lambda project: project.pytest("--update-baselines", inputs=1.0), device=_given(2.0)),
+    Attack("inputs that are endless", "input 0 is not the accepted one",
+           lambda project: project.pytest("--update-baselines", inputs=1.0), device=_given(1e36)),
+    equal("other last digits of the inputs",
+          lambda project: project.pytest("--update-baselines", inputs=1.0),
+          device=_given(1.0000001)),
+)  # fmt: skip
+
+ATTACKS = (*EDITED, *CONDITIONS)

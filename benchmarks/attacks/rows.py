@@ -1,0 +1,7 @@
+"""All attacks, by group."""
+
+from __future__ import annotations
+
+from benchmarks.attacks import baselines, choices, tricks
+
+ATTACKS = (*choices.ATTACKS, *baselines.ATTACKS, *tricks.ATTACKS)

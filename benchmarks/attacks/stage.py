@@ -1,0 +1,253 @@
+"""Where an attack takes place: a project of a few lines, and whole runs of pytest in it."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.attacks.device import VARIABLE
+from benchmarks.harness import ROOT
+from tests.support.nested import without_other_plugins
+
+SUITE = """
+def test_latency(sme2_gate):
+    sme2_gate.check_latency()
+
+def test_structure(sme2_gate):
+    sme2_gate.check_operators()
+    sme2_gate.check_evidence()
+"""
+MODEL = """
+from pytest_sme2 import register_model
+
+@register_model("toy", variants=("fp32", "fp16"))
+class Model:
+    def get_eager_model(self): ...
+    def get_example_inputs(self): ...
+"""
+INI = "[pytest]\nsme2_models = models\nsme2_device = linux\n"
+SECONDS = 600
+_SME2 = "import sys; from pytest_sme2.cli.main import main; sys.exit(main())"
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a command ended, and all that it printed."""
+
+    code: int
+    said: str
+
+
+@dataclass
+class Project:
+    """A project in a folder of its own, and how its commands are started."""
+
+    path: Path
+    variables: dict[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ("-p", "benchmarks.attacks.device")
+
+    def run(self, *words: str) -> Ending:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **self.variables}
+        # What the stage itself runs in says nothing about this run.
+        for name in ("PYTHONDONTWRITEBYTECODE", "PYTEST_CURRENT_TEST", "GITHUB_STEP_SUMMARY"):
+            environment.pop(name, None)
+        if "CI" not in self.variables:
+            environment.pop("CI", None)
+        try:
+            done = subprocess.run(
+                [sys.executable, *words],
+                cwd=self.path,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as late:
+            said = (late.stdout or b"").decode(errors="replace")
+            return Ending(-1, f"{said}\nIt hung for {SECONDS} s.")
+        return Ending(done.returncode, done.stdout.decode(errors="replace"))
+
+    def pytest(self, words: str = "", **device: Any) -> Ending:
+        self.variables[VARIABLE] = json.dumps(device)
+        others = shlex.split(without_other_plugins())
+        cache = [] if "cacheprovider" in words else ["-p", "no:cacheprovider"]
+        return self.run("-m", "pytest", *others, *cache, *self.options, *shlex.split(words))
+
+    def sme2(self, words: str) -> Ending:
+        return self.run("-c", _SME2, *shlex.split(words))
+
+    def baselines(self) -> list[Path]:
+        return sorted((self.path / "baselines").glob("*/*.json"))
+
+
+Change = Callable[[Project], object]
+
+
+def write(name: str, text: str) -> Change:
+    def change(project: Project) -> None:
+        path = project.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+
+    return change
+
+
+def add(name: str, text: str) -> Change:
+    def change(project: Project) -> None:
+        path = project.path / name
+        old = path.read_text("utf-8") if path.exists() else ""
+        write(name, f"{old}{text}\n")(project)
+
+    return change
+
+
+def swap(name: str, old: str, new: str) -> Change:
+    def change(project: Project) -> None:
+        text = (project.path / name).read_text("utf-8")
+        assert old in text, f"{name} has no {old!r}"
+        write(name, text.replace(old, new))(project)
+
+    return change
+
+
+def remove(name: str) -> Change:
+    def change(project: Project) -> None:
+        path = project.path / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    return change
+
+
+def move(old: str, new: str) -> Change:
+    def change(project: Project) -> None:
+        (project.path / old).rename(project.path / new)
+
+    return change
+
+
+def edit(change: Callable[[dict[str, Any]], object]) -> Change:
+    """Edit each baseline as a person may."""
+
+    def edited(project: Project) -> None:
+        for path in project.baselines():
+            document = json.loads(path.read_text("utf-8"))
+            change(document)
+            path.write_text(json.dumps(document), "utf-8")
+
+    return edited
+
+
+def both(*changes: Change) -> Change:
+    def change(project: Project) -> None:
+        for each in changes:
+            each(project)
+
+    return change
+
+
+def nothing(_project: Project) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What is changed in a project with stored baselines, and how the next run has to end."""
+
+    what: str
+    said: str
+    """Words that the run has to print."""
+    change: Change = nothing
+    words: str = "--sme2-strict"
+    device: Mapping[str, Any] = field(default_factory=dict)
+    code: int = 1
+    variables: Mapping[str, str] = field(default_factory=dict)
+    then: Callable[[Project], Ending] | None = None
+    """What is judged instead of the run, after it."""
+    stored: bool = True
+    group: str = ""
+
+    def attempt(self, folder: Path) -> Ending:
+        project = new_project(folder, stored=self.stored)
+        return self.attempt_in(project)
+
+    def attempt_in(self, project: Project) -> Ending:
+        self.change(project)
+        project.variables.update(self.variables)
+        ending = project.pytest(self.words, **self.device)
+        return ending if self.then is None else self.then(project)
+
+    def problem(self, ending: Ending) -> str:
+        """In what it ended other than it must; empty where it did."""
+        words = " ".join(ending.said.split())
+        if "INTERNALERROR" in words or "Traceback (most recent call last)" in words:
+            return "it shows a traceback"
+        if ending.code != self.code:
+            return f"its exit code is {ending.code}, not {self.code}"
+        return "" if self.said in words else f"it does not say {self.said!r}"
+
+
+def equal(what: str, change: Change = nothing, **given: Any) -> Attack:
+    """Code that is equal to what was accepted: it has to be green."""
+    return Attack(what, **{"said": "compared: 10 of 10 stored figures", "code": 0, **given},
+                  change=change)  # fmt: skip
+
+
+def of(group: str, *attacks: Attack) -> tuple[Attack, ...]:
+    return tuple(replace(attack, group=group) for attack in attacks)
+
+
+def new_project(folder: Path, *, stored: bool = True) -> Project:
+    """The model ``toy`` in two variants on a pretended device, with what was accepted of it."""
+    project = Project(folder)
+    for name, text in (
+        ("models/toy/model.py", MODEL),
+        ("tox.ini", INI),
+        ("test_suite.py", SUITE),
+    ):
+        write(name, text)(project)
+    if stored:
+        shutil.copytree(_stored(), folder / "baselines")
+    return project
+
+
+_LOCK = threading.Lock()
+_SHELF = tempfile.TemporaryDirectory(prefix="attacks-")
+
+
+def _stored() -> Path:
+    """The baselines of an update, made once."""
+    with _LOCK:
+        return _update()
+
+
+@functools.cache
+def _update() -> Path:
+    project = new_project(Path(_SHELF.name), stored=False)
+    ending = project.pytest("--update-baselines")
+    if ending.code:
+        raise SystemExit(ending.said)
+    return project.path / "baselines"
+
+
+def tried(attack: Attack) -> tuple[Ending, str]:
+    """One attack in a folder of its own: how it ended, and what is wrong with that."""
+    with tempfile.TemporaryDirectory(prefix="attack-", ignore_cleanup_errors=True) as folder:
+        ending = attack.attempt(Path(folder).resolve())
+    return ending, attack.problem(ending)
+
+
+def last_lines(ending: Ending, count: int = 25) -> str:
+    return "\n".join(ending.said.strip().splitlines()[-count:])
