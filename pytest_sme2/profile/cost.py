@@ -40,7 +40,7 @@ from pytest_sme2.results import (
     StoredOperator,
     Toolchain,
 )
-from pytest_sme2.trace.kernel_log import family_of
+from pytest_sme2.trace.instructions import DOT, LOOKUP, MULTIPLY_ADD, NEON
 
 _Row = NDArray[np.int64]
 _WIDTH = len(fields(Counts))
@@ -48,8 +48,10 @@ _WIDTH = len(fields(Counts))
 _READINGS_BEFORE = 2
 # XNN_MAX_OPERATOR_OBJECTS in XNNPACK.
 _MOST_STEPS = 5
-# As XNNPACK's operators name their first input: how many bytes one value has.
-_LANE_BYTES = {"F32": 4, "PF32": 4, "F16": 2, "PF16": 2, "BF16": 2}
+# How many bytes one value has that a whole tile is made of, with sums of 32 bits.
+_LANE_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "int16": 2, "fp8": 1, "int8": 1}
+_TILE = " outer product"
+_NO_TILE = (LOOKUP, DOT, MULTIPLY_ADD, NEON)
 _MOST_KERNELS = 4
 _LIBRARY = re.compile(r"\.(so|dylib)\b")
 
@@ -208,13 +210,15 @@ def build_cost(
     kernels, operators = _Code(), []
     for entry, code in zip(profile.operators, codes, strict=True):
         kernels.add(code.rows)
-        operators.append(_operator_cost(entry, code, toolchain))
+        operators.append(_operator_cost(entry, code, counted, toolchain))
     files = toolchain.files
     return InferenceCost(
         cpu=cpu,
         vector_bits=counted.vector_bits,
         operators=tuple(operators),
-        kernels=tuple(KernelCost(name, counts) for name, counts in kernels.ranked()),
+        kernels=tuple(
+            KernelCost(name, counts, _work(name, counted)) for name, counts in kernels.ranked()
+        ),
         runtime=_counts(matched.runtime.total() - kernels.total()),
         setup=_counts(matched.setup.total()),
         toolchain=toolchain.identity,
@@ -229,17 +233,13 @@ def executed_families(
     streaming mode or on ZA. The one proof there is, free of names. Raises MismatchError.
     """
     codes, _ = _operator_code(counted, columns, select(columns, rules=rules))
-    return tuple(map(_family, codes))
+    return tuple(_family(code, counted) for code in codes)
 
 
-def _family(code: _Code) -> KernelFamily:
-    counts = _counts(code.total())
-    streaming = counts.streaming_entries, counts.outer_products, counts.sme2_other
-    if not any((*streaming, counts.za_transfers)):
-        return KernelFamily.OTHER
-    families = {family_of(name) for name in code.rows if "_matmul_" in name}
-    only_sme1 = families & {KernelFamily.SME, KernelFamily.SME2} == {KernelFamily.SME}
-    return KernelFamily.SME if only_sme1 else KernelFamily.SME2
+def _family(code: _Code, counted: CountedInference) -> KernelFamily:
+    """The most that any of its code needs."""
+    found = {counted.code[name].family for name in code.rows if name in counted.code}
+    return next((family for family in KernelFamily if family in found), KernelFamily.OTHER)
 
 
 def _operator_code(
@@ -261,9 +261,17 @@ def _operator_code(
     return [matched.events[places[row]] for row in selection.rows.tolist()], matched
 
 
-def _operator_cost(entry: OperatorProfile, code: _Code, toolchain: Toolchain) -> OperatorCost:
-    counts = _counts(code.total())
+def _work(name: str, counted: CountedInference) -> tuple[str, ...]:
+    return counted.code[name].work if name in counted.code else ()
+
+
+def _operator_cost(
+    entry: OperatorProfile, code: _Code, counted: CountedInference, toolchain: Toolchain
+) -> OperatorCost:
+    counts, ranked = _counts(code.total()), code.ranked()
     operator = entry.operator
+    work = (each for name, _ in ranked for each in _work(name, counted) if each not in _NO_TILE)
+    product = next(work, "")
     return OperatorCost(
         index=entry.index,
         label=entry.label,
@@ -271,12 +279,13 @@ def _operator_cost(entry: OperatorProfile, code: _Code, toolchain: Toolchain) ->
         category=operator.category,
         executor=operator.executor,
         counts=counts,
-        kernels=tuple((name, each.instructions) for name, each in code.ranked()[:_MOST_KERNELS]),
+        kernels=tuple((name, each.instructions) for name, each in ranked[:_MOST_KERNELS]),
         macs=multiply_accumulates(entry.shapes) if operator.matrix else None,
         matrix=operator.matrix,
         sme2=operator.sme2,
         sme1=operator.sme1,
-        lane_bytes=_LANE_BYTES.get((*operator.data_types, "F32")[0], 1),
+        lane_bytes=_LANE_BYTES.get(product.removesuffix(_TILE), 0),
+        product=product,
         system=code.instructions_in(toolchain.files),
     )
 
@@ -330,7 +339,8 @@ def tile_use(cost: InferenceCost, operators: Sequence[OperatorCost] | None = Non
     chosen = [
         entry
         for entry in (cost.operators if operators is None else operators)
-        if entry.counts.outer_products and entry.macs
+        # Of quarter tiles nothing tells how much they could do.
+        if entry.counts.outer_products and entry.macs and entry.lane_bytes
     ]
     possible = sum(
         entry.counts.outer_products * macs_of_outer_product(cost.vector_bits, entry.lane_bytes)
@@ -352,7 +362,7 @@ def instructions_per_mac(cost: InferenceCost) -> float | None:
     return executed / total if total else None
 
 
-_STREAMING = (KernelFamily.SME, KernelFamily.SME2)
+# Of costs from before the class of their products was kept.
 _DATA_TYPES = {4: "fp32", 2: "fp16", 1: "int8"}
 
 
@@ -361,15 +371,18 @@ def split(cost: InferenceCost) -> dict[str, int]:
     found: Counter[str] = Counter()
     for entry in cost.operators:
         if entry.counts.outer_products:
-            found[f"outer products, {_DATA_TYPES[entry.lane_bytes]}"] += entry.counts.outer_products
+            kind = entry.product.removesuffix(_TILE) or _DATA_TYPES[entry.lane_bytes]
+            found[f"outer products, {kind}"] += entry.counts.outer_products
     found["other streaming"] = -sum(found.values()) + sum(
-        each.counts.instructions
-        for each in cost.kernels
-        # A hidden kernel has no name that says so.
-        if family_of(each.name) in _STREAMING or each.counts.outer_products + each.counts.sme2_other
+        each.counts.instructions for each in cost.kernels if _is_streaming(each.counts)
     )
     found["NEON and scalar"] = cost.total.instructions - sum(found.values())
     return dict(found)
+
+
+def _is_streaming(counts: Counts) -> bool:
+    entered = counts.streaming_entries or counts.za_transfers
+    return bool(entered or counts.outer_products or counts.sme2_other)
 
 
 def rest(cost: InferenceCost) -> tuple[float, Category, float] | None:
@@ -389,12 +402,16 @@ def rest(cost: InferenceCost) -> tuple[float, Category, float] | None:
 
 
 def packing_share(cost: InferenceCost) -> float:
-    """The part of all instructions that rearranges data: packing kernels and layout operators."""
+    """The part of all instructions that rearranges data: packing kernels and layout operators.
+
+    In streaming mode, a kernel that multiplies nothing packs, whatever it is called.
+    """
     total = cost.total.instructions
+    packs = {each.name for each in cost.kernels if each.work == () and _is_streaming(each.counts)}
     moved = sum(
         entry.counts.instructions
         if entry.category is Category.DATA_MOVEMENT
-        else sum(number for name, number in entry.kernels if "_pack" in name)
+        else sum(number for name, number in entry.kernels if name in packs or "_pack" in name)
         for entry in cost.operators
     )
     return moved / total if total else 0.0

@@ -269,12 +269,14 @@ def check_pair(
     effective_off: bool | None = None,
     sme1: bool = False,
     third: Profile | None = None,
+    census_off: KernelCensus | None = None,
 ) -> Evidence:
     """Judge a pair by the operators that ran; the message says which side is wrong.
 
     ``effective_on`` and ``effective_off`` are what the processes themselves report about SME2;
     None where they cannot tell. ``sme1``: the chip has no SME2, so ``on`` is SME1. ``third`` is the
-    arm that hides SME2 alone, where it ran.
+    arm that hides SME2 alone, where it ran. ``census_off`` is what was seen of all the off run's
+    code.
     """
     sme2_on, sme2_off = on.coverage.sme2_operators, off.coverage.sme2_operators
     matrix = count(on.coverage.matrix_operators, "matrix operator")
@@ -286,9 +288,15 @@ def check_pair(
         f"{sme2_on} of {matrix} ran on {word} kernels with {word} on{chip}{hidden}, none with "
         f"{word} off."
     )
-    message = next(
-        _objections(on, off, None if sme1 else effective_on, effective_off, only_sme1), ""
-    )
+    objections = _objections(on, off, None if sme1 else effective_on, effective_off, only_sme1)
+    message = next(objections, "")
+    blocks = 0 if census_off is None else census_off.streaming or 0
+    if blocks and not message:
+        message = (
+            f"The off run is wrong: {count(blocks, 'block')} of its code entered streaming mode or "
+            "worked on ZA, in an operator or beside them. Something in it does not ask the switch "
+            "for SME2."
+        )
     return Evidence(
         valid=not message,
         message=message or shown,

@@ -23,6 +23,7 @@ from pytest_sme2.results.case import (
 from pytest_sme2.results.evidence import (
     Cell,
     CellAnswer,
+    Code,
     CountedInference,
     Counts,
     Evidence,

@@ -50,6 +50,9 @@ class KernelCensus:
     """The kernels XNNPACK made ready, from its log: they may have run, or not."""
     blocks: int = 0
     """All blocks the emulator translated, kernels or not; 0 means that nothing was observed."""
+    streaming: int | None = None
+    """Those of them with instructions of streaming mode or on ZA, in the whole run; None where no
+    instruction is seen."""
 
     def of(self, family: KernelFamily) -> tuple[Kernel, ...]:
         return tuple(kernel for kernel in self.kernels if kernel.family is family)
@@ -195,6 +198,16 @@ class Segment:
 
 
 @dataclass(frozen=True)
+class Code:
+    """What a kernel, or the other code of a library, is made of: read off what ran of it."""
+
+    family: KernelFamily
+    work: tuple[str, ...] = ()
+    """The classes of instructions that multiply, the most executed first: ``fp32 outer product``,
+    ``look-up``, ``dot product``, ``multiply-add``, ``NEON product``."""
+
+
+@dataclass(frozen=True)
 class CountedInference:
     """One inference as the emulator's log has it, before it is matched with an ETDump."""
 
@@ -202,6 +215,8 @@ class CountedInference:
     segments: tuple[Segment, ...]
     problem: str = ""
     """Why nothing can be said about the cost; empty where it can."""
+    code: Mapping[str, Code] = field(default_factory=dict)
+    """By the names that the segments have."""
 
 
 @dataclass(frozen=True)
@@ -221,6 +236,8 @@ class KernelCost:
 
     name: str
     counts: Counts
+    work: tuple[str, ...] | None = None
+    """What of it multiplies, see ``Code``; None in records that did not keep it."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +259,9 @@ class OperatorCost:
     sme1: bool = False
     """Whether none of them needs SME2."""
     lane_bytes: int = 4
-    """Size of one value of the first input, so that the size of an outer product is known."""
+    """Size of one value that an outer product takes; 0 where it does not fill a tile."""
+    product: str = ""
+    """The class of its outer products, as in ``bf16 outer product``."""
     system: int = 0
     """Of the instructions, those in files of the toolchain."""
 

@@ -303,6 +303,7 @@ class Session:
             effective_off=self.traced(case, Arm.OFF).sme2_effective,
             sme1=self.bench.target.capabilities().sme1,
             third=self.profile(case, Arm.SME1) if Arm.SME1 in self.arms(case) else None,
+            census_off=self.trace(case, Arm.OFF).census,
         )
 
     @_stage

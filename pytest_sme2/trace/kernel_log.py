@@ -17,22 +17,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pytest_sme2.errors import RunError
 from pytest_sme2.results import (
     Arm,
-    CountedInference,
+    Code,
     Kernel,
     KernelCensus,
     KernelFamily,
-    Segment,
-    total_of,
 )
-from pytest_sme2.results.evidence import numbers_of
 from pytest_sme2.system.elf import ElfFile, Function, read_elf
-from pytest_sme2.system.wording import count
-from pytest_sme2.trace.instructions import counts_of
+from pytest_sme2.trace.instructions import (
+    STREAMING_ENTRIES,
+    is_sme2_only,
+    is_streaming,
+    work_of,
+)
 
 _LONGEST_LINE = 16384
 _OPENED = re.compile(rb'([^/"]+)",O_[^)]*\) = (\d{1,9})\s*$')
@@ -50,6 +49,8 @@ class CodePlace:
     address: int
     """The file's own."""
     function: Function | None
+    holds_kernels: bool
+    """Whether the file has some by their names, or code that enters streaming mode."""
 
 
 class CodeMap:
@@ -61,8 +62,8 @@ class CodeMap:
     def __init__(self, libraries: Iterable[Path]) -> None:
         self._libraries = {path.name: path for path in libraries}
         self._open: dict[int, Path | None] = {}
-        self._mappings: list[tuple[range, int, ElfFile]] = []
-        """Addresses, and the offset in the file of the first of them."""
+        self._mappings: list[tuple[range, int, ElfFile, bool]] = []
+        """Addresses, the offset in the file of the first of them, and whether it has kernels."""
 
     def take(self, part: bytes) -> None:
         """Lines of the log, of any kind."""
@@ -78,10 +79,10 @@ class CodeMap:
 
     def place(self, address: int) -> CodePlace | None:
         """None where no known file was mapped."""
-        for addresses, offset, elf in self._mappings:
+        for addresses, offset, elf, holds in self._mappings:
             if address in addresses:
                 own = elf.address_of(address - addresses.start + offset)
-                return None if own is None else CodePlace(elf, own, elf.function_at(own))
+                return None if own is None else CodePlace(elf, own, elf.function_at(own), holds)
         return None
 
     def _opened(self, line: bytes) -> None:
@@ -94,34 +95,53 @@ class CodeMap:
         if match is None or path is None:
             return
         state = path.stat()
-        elf = _known_elf(path, state.st_mtime_ns, state.st_size)
+        elf, holds = _known_elf(path, state.st_mtime_ns, state.st_size)
         size, offset, start = map(_number, match.group(1, 4, 5))
         # The newest first: what is mapped over something else hides it.
-        self._mappings.insert(0, (range(start, start + size), offset, elf))
+        self._mappings.insert(0, (range(start, start + size), offset, elf, holds))
 
 
 @functools.lru_cache(maxsize=64)
-def _known_elf(path: Path, changed_ns: int, size: int) -> ElfFile:
+def _known_elf(path: Path, changed_ns: int, size: int) -> tuple[ElfFile, bool]:
     """The libraries are those of every run, and reading them takes longer than a small run."""
-    return read_elf(path)
+    elf = read_elf(path)
+    words = np.fromfile(path, dtype="<u4")
+    named = any(is_microkernel(plain_symbol(symbol.name)) for symbol in elf.symbols)
+    return elf, named or bool(np.isin(words, list(STREAMING_ENTRIES)).any())
 
 
 def _number(word: bytes) -> int:
     return int(word, 16 if word.startswith(b"0x") else 10)
 
 
-_MICROKERNEL = re.compile(r"kai_(?:run|kernel)_\w+|xnn_\w*_ukernel\w*")
+_MICROKERNEL = re.compile(
+    r"(?:kai_(?:run|kernel|matmul_pack)_|ynn::(?:dot|pack|transpose)_)\w+|xnn_\w*_ukernel\w*"
+)
 # Small functions beside a kernel that only tell its tile size.
 _TILE_QUESTION = re.compile(r"_get_(?:mr|nr|kr|sr)$")
 _FAMILIES = (
-    (KernelFamily.SME2, re.compile(r"(?:_|^)(?:neon)?sme2(?:_|$)")),
-    (KernelFamily.SME, re.compile(r"(?:_|^)(?:neon)?sme(?:_|$)")),
+    (KernelFamily.SME2, re.compile(r"(?:_|^)(?:neon)?sme2(?:p\d)?(?:_|$)")),
+    (KernelFamily.SME, re.compile(r"(?:_|^)(?:neon)?sme1?(?:_|$)")),
     (KernelFamily.NEON, re.compile(r"(?:_|^)neon")),
 )
+_MANGLED = re.compile(r"_ZN?K?(?=\d)")
+_LENGTH = re.compile(r"\d{1,4}")
+
+
+def plain_symbol(symbol: str) -> str:
+    """A function's name in C++ without its parameters, as in ``ynn::dot_fp32_sme2``."""
+    start = _MANGLED.match(symbol)
+    parts, place = list[str](), start.end() if start else 0
+    while start and (length := _LENGTH.match(symbol, place)):
+        place = length.end() + int(length[0])
+        parts.append(symbol[length.end() : place])
+    return "::".join(parts) or symbol
 
 
 def is_microkernel(name: str) -> bool:
-    """Whether a symbol is a kernel of XNNPACK or KleidiAI, not one of their other functions."""
+    """Whether a symbol is a kernel of XNNPACK, KleidiAI or YNNPACK by its name. Where no
+    instructions are seen, nothing else tells.
+    """
     return bool(_MICROKERNEL.fullmatch(name)) and not _TILE_QUESTION.search(name)
 
 
@@ -138,16 +158,23 @@ def family_of(name: str) -> KernelFamily:
 
 _PIECE_BYTES = 1 << 17
 _ADDRESS = re.compile(rb"^0x([0-9a-f]{1,16}):", re.MULTILINE)
-_INSTRUCTION = re.compile(rb"^0x[0-9a-f]{1,16}:  [0-9a-f]{8}  (\S+) *(.*)$", re.MULTILINE)
+_WORD = re.compile(rb"^0x[0-9a-f]{1,16}:  ([0-9a-f]{8})\b", re.MULTILINE)
+_RAW_WORDS = re.compile(rb"^OBJD-T: ((?:[0-9a-f]{8})+)", re.MULTILINE)
+# What may enter streaming mode, or work on ZA or on groups of vectors, at a glance.
+# What may enter streaming mode, or work on ZA or on groups of vectors, at a glance.
+_STREAMING = re.compile(
+    rb"^0x[0-9a-f]{1,16}:  (?:[8ace][01][0-9a-f]{6}|d503(?:43|47)7f)|^OBJD-T", re.MULTILINE
+)
 # Of Advanced SIMD, and of SVE.
 _VECTOR_OPERAND = re.compile(rb"\bv\d+\.\d*[bhsd]\b|\bz\d+\.[bhsdq]\b")
-_SME_INSTRUCTION = re.compile(rb"\bza(?:\d|\b|t)|^(?:smstart|smstop)")
+_INSTRUCTION = re.compile(rb"^0x[0-9a-f]{1,16}:  [0-9a-f]{8}  (\S+) *(.*)$", re.MULTILINE)
 # Ordinary code moves and widens with vector registers too; these alone make no kernel.
 _ORDINARY = frozenset(
     b"mov movi mvni orr eor dup umov fmov cmeq cmhs bit bif bsl "
     b"ushll ushll2 sshll sshll2 uxtl uxtl2 sxtl sxtl2 shl addp xtn xtn2".split()
 )
 _LEAST_VECTOR_INSTRUCTIONS = 4
+_LEAST_PRODUCTS = 4
 # Hidden assembly kernels have no bounds at all; blocks this near to each other are one.
 _SAME_KERNEL_BYTES = 1024
 
@@ -160,17 +187,18 @@ def census_from_qemu_log(log: Path, libraries: Iterable[Path], arm: Arm) -> Kern
     gives the kernels that it does hold.
     """
     reader = _LogReader(CodeMap(libraries))
-    for part in _parts(log):
+    for part in log_parts(log):
         reader.take(part)
     return KernelCensus(
         arm=arm,
         source="emulator",
         kernels=_in_order(reader.kernels()),
         blocks=reader.blocks,
+        streaming=reader.streaming,
     )
 
 
-def _parts(log: Path) -> Iterator[bytes]:
+def log_parts(log: Path) -> Iterator[bytes]:
     """The lines of a log in pieces, each from the beginning of a block on."""
     held = b""
     with log.open("rb") as file:
@@ -186,17 +214,53 @@ def _parts(log: Path) -> Iterator[bytes]:
     yield held
 
 
+def _words(part: bytes) -> list[int]:
+    """The instructions of a block; without a disassembler the emulator shows its bytes."""
+    found = [int(word, 16) for word in _WORD.findall(part)]
+    raw = bytes.fromhex(b"".join(_RAW_WORDS.findall(part)).decode())
+    return found or [int.from_bytes(raw[at : at + 4], "little") for at in range(0, len(raw), 4)]
+
+
+@dataclass
+class SeenCode:
+    """What is known of a function from the instructions of its blocks."""
+
+    blocks: int = 0
+    vector: int = 0
+    """Instructions on vectors, without those that ordinary code has."""
+    streaming: bool = False
+    sme2: bool = False
+    """Whether some of them are SME2's alone."""
+    work: Counter[str] = field(default_factory=Counter)
+
+    def take(self, words: Iterable[int], times: int = 1) -> None:
+        for word in words:
+            self.streaming = self.streaming or is_streaming(word)
+            self.sme2 = self.sme2 or is_sme2_only(word)
+            if work := work_of(word):
+                self.work[work] += times
+
+    def add(self, other: SeenCode) -> None:
+        self.blocks += other.blocks
+        self.vector += other.vector
+        self.streaming |= other.streaming
+        self.sme2 |= other.sme2
+        self.work.update(other.work)
+
+    @property
+    def code(self) -> Code:
+        family = KernelFamily.NEON if self.work or self.vector else KernelFamily.OTHER
+        if self.streaming:
+            family = KernelFamily.SME2 if self.sme2 else KernelFamily.SME
+        return Code(family, tuple(name for name, _ in self.work.most_common()))
+
+    def is_kernel(self, holds_kernels: bool) -> bool:
+        """Whether a function is one, whatever its name; ``holds_kernels``: its file has others."""
+        return self.streaming or (holds_kernels and self.work.total() >= _LEAST_PRODUCTS)
+
+
 _Place = tuple[str, int]
 """A library, and an address in it."""
-_Seen = Counter[str]
-"""Of code that no symbol covers: ``blocks``, and ``vector`` and ``sme`` instructions."""
-
-
-def _family_by_code(seen: _Seen) -> KernelFamily | None:
-    """None where it does not look like a kernel."""
-    if seen["sme"]:
-        return KernelFamily.SME
-    return KernelFamily.NEON if seen["vector"] >= _LEAST_VECTOR_INSTRUCTIONS else None
 
 
 @dataclass
@@ -205,70 +269,56 @@ class _LogReader:
 
     code: CodeMap
     blocks: int = 0
-    _has_kernels: dict[Path, bool] = field(default_factory=dict)
-    _named: Counter[str] = field(default_factory=Counter)
-    _bounded: dict[_Place, _Seen] = field(default_factory=lambda: defaultdict(Counter))
-    _unbounded: dict[_Place, _Seen] = field(default_factory=lambda: defaultdict(Counter))
+    streaming: int = 0
+    _named: dict[tuple[str, bool], SeenCode] = field(default_factory=lambda: defaultdict(SeenCode))
+    """By kernel, and whether its file has kernels."""
+    _bounded: dict[_Place, SeenCode] = field(default_factory=lambda: defaultdict(SeenCode))
+    _unbounded: dict[_Place, SeenCode] = field(default_factory=lambda: defaultdict(SeenCode))
 
     def take(self, part: bytes) -> None:
         if part.startswith(b"IN:") and (address := _ADDRESS.search(part)):
-            self.blocks += 1
             symbol = part[3 : part.index(b"\n")].strip().decode("ascii", "replace")
-            seen = self._block(int(address[1], 16), symbol)
-            if seen is not None:
-                for mnemonic, operands in _INSTRUCTION.findall(part):
-                    self._look_at(seen, mnemonic, operands)
+            self._block(int(address[1], 16), symbol, part)
         self.code.take(part)
 
     def kernels(self) -> Iterator[Kernel]:
-        for name, times in self._named.items():
-            yield Kernel(name, family_of(name), times)
+        for (name, holds_kernels), seen in self._named.items():
+            if is_microkernel(name) or seen.is_kernel(holds_kernels):
+                yield Kernel(name, seen.code.family, seen.blocks)
         places = self._bounded
         for place, seen in _clustered(self._unbounded):
-            places[place].update(seen)
+            places[place].add(seen)
         for (library, address), seen in places.items():
-            family = _family_by_code(seen)
-            if family is not None:
-                yield Kernel(f"{library}+{address:#x}", family, seen["blocks"], named=False)
+            if seen.streaming or seen.vector >= _LEAST_VECTOR_INSTRUCTIONS:
+                name = f"{library}+{address:#x}"
+                yield Kernel(name, seen.code.family, seen.blocks, named=False)
 
-    def _block(self, address: int, symbol: str) -> _Seen | None:
-        """Count a block; what is returned wants to see the block's instructions."""
+    def _block(self, address: int, symbol: str, part: bytes) -> None:
+        self.blocks += 1
+        words = _words(part) if _STREAMING.search(part) else []
+        streaming = any(map(is_streaming, words))
+        self.streaming += streaming
         place = self.code.place(address)
-        if place is None:
-            # The emulator knows the symbols of the program it was started with, nothing else.
-            self._count(symbol)
-            return None
-        function = place.function
-        if function is not None and function.name:
-            self._count(function.name)
-            return None
-        if not self._may_hold_kernels(place.elf):
-            return None
-        places = self._unbounded if function is None else self._bounded
-        start = place.address if function is None else function.address
-        seen = places[place.elf.path.name, start]
-        seen["blocks"] += 1
-        return seen
-
-    def _may_hold_kernels(self, elf: ElfFile) -> bool:
-        if elf.path not in self._has_kernels:
-            found = any(is_microkernel(symbol.name) for symbol in elf.symbols)
-            self._has_kernels[elf.path] = found
-        return self._has_kernels[elf.path]
-
-    def _count(self, symbol: str) -> None:
-        if is_microkernel(symbol):
-            self._named[kernel_name(symbol)] += 1
-
-    @staticmethod
-    def _look_at(seen: _Seen, mnemonic: bytes, operands: bytes) -> None:
-        if _SME_INSTRUCTION.search(operands) or _SME_INSTRUCTION.search(mnemonic):
-            seen["sme"] += 1
-        elif mnemonic not in _ORDINARY and _VECTOR_OPERAND.search(operands):
-            seen["vector"] += 1
+        # The emulator knows the symbols of the program it was started with, nothing else.
+        name = symbol if place is None else place.function.name if place.function else ""
+        known = place is None or place.holds_kernels
+        if not (known or streaming):
+            return
+        if place is None or name:
+            if not name:
+                return
+            seen = self._named[kernel_name(plain_symbol(name)), known]
+        else:
+            places = self._unbounded if place.function is None else self._bounded
+            start = place.address if place.function is None else place.function.address
+            seen = places[place.elf.path.name, start]
+        seen.blocks += 1
+        seen.take(words or _words(part))
+        for mnemonic, operands in _INSTRUCTION.findall(part):
+            seen.vector += mnemonic not in _ORDINARY and bool(_VECTOR_OPERAND.search(operands))
 
 
-def _clustered(places: Mapping[_Place, _Seen]) -> Iterator[tuple[_Place, _Seen]]:
+def _clustered(places: Mapping[_Place, SeenCode]) -> Iterator[tuple[_Place, SeenCode]]:
     """Blocks without bounds, each under the address of the first block near to it."""
     first = last = ("", 0)
     for place in sorted(places):
@@ -326,96 +376,3 @@ def _in_order(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
         return rank[kernel.family], not kernel.named, -kernel.count, kernel.name
 
     return tuple(sorted(kernels, key=place))
-
-
-RESUME, CLOCK, BEGIN, DONE = "resume", "clock", "inference", "done"
-# What the tracer marks before its own work; "resume" follows.
-TRACER = frozenset({"start", "end", "delegated", "block", "allocation"})
-
-_UNKNOWN = "unknown code"
-_Row = NDArray[np.int64]
-
-
-def read_counts(
-    counts: Path, rest: Path, libraries: Iterable[Path], vector_bits: int, inferences: int = 1
-) -> CountedInference:
-    """What was counted: one inference, or as many as were asked for.
-
-    ``counts`` is the counter's file of blocks, counts and marks, ``rest`` the other lines of the
-    emulator's log. ``libraries`` are the files that code may stand in.
-    """
-    code = CodeMap(libraries)
-    for part in _parts(rest):
-        code.take(part)
-    reader = _Reader(code, vector_bits)
-    try:
-        with counts.open(encoding="ascii", errors="replace") as lines:
-            for text in lines:
-                reader.take(text)
-    except (ValueError, LookupError) as error:
-        raise RunError(f"The counts in {counts} cannot be read: {error}. Run it again.") from error
-    marks = [segment.mark for segment in reader.segments]
-    problem = reader.problem
-    if not problem and not marks.count(BEGIN) == marks.count(DONE) == inferences:
-        problem = f"counted {count(marks.count(BEGIN), 'inference')}, not {inferences}"
-    return CountedInference(vector_bits, tuple(reader.segments), problem)
-
-
-class _Reader:
-    def __init__(self, code: CodeMap, vector_bits: int) -> None:
-        self._code = code
-        self._vector_bytes = vector_bits // 8
-        self._blocks: dict[str, tuple[str, _Row]] = {}
-        """By number: whose code it is, and what running it once adds."""
-        self._current: dict[str, _Row] = {}
-        self._tracing = False
-        self.segments: list[Segment] = []
-        self.problem = ""
-
-    def take(self, line: str) -> None:
-        kind, _, values = line.rstrip("\n").partition(" ")
-        if kind == "e":
-            self._executed(*values.split())
-        elif kind == "b":
-            self._block(*values.split())
-        elif kind == "m":
-            self._mark(values)
-        elif kind == "x":
-            self.problem = self.problem or values
-        else:
-            raise ValueError(f"{line[:80]!r} is not a line of counts")
-
-    def _block(self, number: str, address: str, *words: str) -> None:
-        total = total_of(counts_of(int(word, 16), self._vector_bytes) for word in words)
-        owner = _owner(self._code, int(address, 16))
-        self._blocks[number] = owner, np.array(numbers_of(total), dtype=np.int64)
-
-    def _executed(self, number: str, times: str) -> None:
-        if self._tracing:
-            return
-        owner, row = self._blocks[number]
-        self._current[owner] = self._current.get(owner, 0) + row * int(times)
-
-    def _mark(self, values: str) -> None:
-        mark, _, reading = values.partition(" ")
-        if mark == CLOCK and self._tracing:
-            return
-        code = {name: tuple(map(int, row)) for name, row in sorted(self._current.items())}
-        self.segments.append(Segment(mark, {} if mark == BEGIN else code, int(reading or 0)))
-        self._current = {}
-        self._tracing = mark in TRACER
-
-
-def _owner(code: CodeMap, address: int) -> str:
-    """The kernel an address belongs to; the library where it is not a kernel's."""
-    place = code.place(address)
-    if place is None:
-        return _UNKNOWN
-    library = place.elf.path.name
-    if place.function is None:
-        return library
-    name = place.function.name
-    if name:
-        return kernel_name(name) if is_microkernel(name) else library
-    # Of the other libraries, a place inside says nothing to a reader.
-    return f"{library}+{place.function.address:#x}" if "xnnpack" in library else library

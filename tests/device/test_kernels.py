@@ -36,6 +36,8 @@ def test_the_runners_switch_selects_what_a_cpu_without_sme2_does(
     assert {kernel.name: kernel.family for kernel in hidden.kernels} == {
         kernel.name: kernel.family for kernel in without.kernels
     }
+    # Where the CPU has SME2 and the runner alone hides it: none in the whole run.
+    assert hidden.streaming == without.streaming == 0
     assert without.of(KernelFamily.NEON)
     assert not without.of(KernelFamily.SME)
     assert not without.of(KernelFamily.SME2)
@@ -45,6 +47,7 @@ def test_the_runners_switch_selects_what_a_cpu_without_sme2_does(
 def test_sme2_kernels_run_when_it_is_on(tmp_path: Path, variant: str) -> None:
     found = census(variant, Arm.ON, tmp_path)
     assert found.blocks > 1000
+    assert found.streaming > 0
     matrix = [kernel.name for kernel in found.of(KernelFamily.SME2)]
     assert any("matmul" in name for name in matrix), matrix
     assert list(tmp_path.glob("*.log")), "the run's own log is kept"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -330,6 +331,16 @@ def test_a_valid_pair_says_how_much_it_saw() -> None:
     assert evidence.valid
     assert evidence.message.startswith("1 of 2 matrix operators ran on SME2 kernels")
     assert (evidence.matrix_operators, evidence.sme2_on, evidence.sme2_off) == (2, 1, 0)
+
+
+def test_no_streaming_instruction_may_run_in_the_off_arm() -> None:
+    """Not even outside of all operators."""
+    on, off = profile_of(PACKED), profile_of(PLAIN)
+    seen = KernelCensus(Arm.OFF, "emulator", (), streaming=0)
+    assert check_pair(on, off, census_off=seen).valid
+    found = check_pair(on, off, census_off=replace(seen, streaming=3))
+    assert not found.valid
+    assert found.message.startswith("The off run is wrong: 3 blocks of its code entered streaming")
 
 
 def _sme1_kernel(name: str) -> KernelCensus:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_sme2.results import Code, KernelFamily
 from pytest_sme2.targets.census import block_counter
-from pytest_sme2.trace.kernel_log import read_counts
+from pytest_sme2.trace.counts import read_counts
 from tests.support.counters import compiled_counter
 from tests.support.elf_writer import write_elf
 
@@ -79,7 +80,7 @@ def test_what_ran_belongs_to_a_kernel_or_else_to_its_library(tmp_path: Path) -> 
     kernel = "kai_kernel_matmul_clamp_f32_f32_f32p_sme2_mopa"
     library = write_elf(
         tmp_path / "libxnnpack_kernels.so",
-        [(A, 0x40, kernel), (B, 0x40, "xnn_create_something")],
+        [(A, 0x40, kernel), (B, 0x40, "tomorrow")],
         unwind=[(C, 0x40)],
     )
     mapped = f'81 openat(AT_FDCWD,"/x/{library.name}",O_RDONLY) = 4\n'
@@ -88,8 +89,10 @@ def test_what_ran_belongs_to_a_kernel_or_else_to_its_library(tmp_path: Path) -> 
     found = read_counts(counts, rest, libraries=[library], vector_bits=512)
     executed = {name: row[0] for segment in found.segments for name, row in segment.code.items()}
     assert executed.keys() == {
-        kernel.replace("kernel", "run", 1), library.name, f"{library.name}+{C:#x}"
+        kernel.replace("kernel", "run", 1), "tomorrow", f"{library.name}+{C:#x}"
     }  # fmt: skip
+    # It has no name that anybody knows, but an outer product.
+    assert found.code["tomorrow"] == Code(KernelFamily.SME, ("fp32 outer product",))
     # Code of a library that no symbol and no unwind table knows is still the library's.
     (tmp_path / "bare").mkdir()
     bare = write_elf(tmp_path / "bare" / library.name, [(0x8000, 0x40, kernel)])

@@ -14,6 +14,7 @@ from pytest_sme2.trace.kernel_log import (
     census_from_xnnpack_log,
     family_of,
     is_microkernel,
+    plain_symbol,
 )
 from tests.support.elf_writer import write_elf
 
@@ -22,6 +23,13 @@ SME2_BODY = SME2.replace("kai_run", "kai_kernel")
 SME = "kai_run_lhs_imatmul_pack_x16p2vlx2_x16p_sme"
 NEON = "xnn_f16_gemm_minmax_ukernel_6x8__neonfp16arith_ld64"
 BASE = 0x7F0000000000
+WORDS = {
+    "nop": "d503201f", "smstart": "d503477f", "fmopa": "80812000", "fmop4a": "80000000",
+    "ld1w": "a040c000", "fmla": "4f821020", "fmax": "4e21f400", "movi": "6f00e400",
+    "mov": "4ea01c01",
+}  # fmt: skip
+# Only the first is SME2's alone.
+RUNS_ON_SME2, RUNS_ON_SME = ("ld1w     {z0.s-z3.s}", "smstart  ", "fmopa    za0.s"), ("smstart  ",)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +44,13 @@ BASE = 0x7F0000000000
         ("kai_run_matmul_clamp_f32_qai8dxp4x8_qsi4c32p4x8_16x4x32_neon_i8mm", KernelFamily.NEON),
         ("kai_run_lhs_quant_pack_qai8dxp_f32", KernelFamily.OTHER),
         ("xnn_f32_spmm_minmax_ukernel_8x1__scalar", KernelFamily.OTHER),
+        ("kai_run_matmul_clamp_f32_f32p_f32p_2vlx2vl_sme2p1_mop4", KernelFamily.SME2),
+        ("kai_matmul_pack_rows_x32p2vlx1_x32_sme", KernelFamily.SME),
+        ("kai_run_imatmul_clamp_f32_f32p2vlx1_f32p2vlx1b_2vlx2vl_sme_mopa", KernelFamily.SME),
+        ("kai_run_imatmul_clamp_f32_f32p2vlx1_f32p2vlx1b_2vlx2vl_sme1_mopa", KernelFamily.SME),
+        ("xnn_f32_dwconv_minmax_ukernel_3x3__neonsme2", KernelFamily.SME2),
+        ("ynn::dot_fp32_16x16x1_sme2", KernelFamily.SME2),
+        (plain_symbol("_ZN3ynn17dot_fp32_f16_sme2EmmPKvS1_Pv"), KernelFamily.SME2),
     ],
 )
 def test_family_is_in_the_name(name: str, family: KernelFamily) -> None:
@@ -74,8 +89,8 @@ def mapped(offset: int = 0x1000, base: int = BASE, size: int = 0x9000, descripto
 
 def block(address: int, *instructions: str, symbol: str = "", base: int = BASE) -> str:
     lines = "".join(
-        f"0x{base + address + 4 * index:012x}:  d503201f  {instruction}\n"
-        for index, instruction in enumerate(instructions or ("nop      ",))
+        f"0x{base + address + 4 * index:012x}:  {WORDS[each.split()[0]]}  {each}\n"
+        for index, each in enumerate(instructions or ("nop      ",))
     )
     return f"----------------\nIN: {symbol}\n{lines}\n"
 
@@ -106,13 +121,37 @@ def census(folder: Path, text: str, *libraries: Path) -> dict[str, Kernel]:
 
 def test_blocks_become_kernels(tmp_path: Path, library: Path) -> None:
     text = opened(f"/somewhere/{library.name}") + mapped()
-    text += block(0x1304) + block(0x1200) + block(0x1100) + block(0x1110) + block(0x1150)
+    text += block(0x1304, "fmla     v0.4s, v1.4s, v2.s[0]") + block(0x1200, *RUNS_ON_SME)
+    text += block(0x1100) + block(0x1110) + block(0x1150, *RUNS_ON_SME2)
     text += block(0x1400) + block(0x1FFC)
     assert list(census(tmp_path, text, library).values()) == [
         Kernel(SME2, KernelFamily.SME2, 3),
         Kernel(SME, KernelFamily.SME, 1),
         Kernel(NEON, KernelFamily.NEON, 1),
     ]
+
+
+def test_the_instructions_tell_what_a_kernel_is_and_not_its_name(tmp_path: Path) -> None:
+    names = ("tomorrow", "_ZN3ynn8dot_fp32EPKf", "helper", "xnn_create_something")
+    places = [(0x1100 + 0x100 * place, 0x40, name) for place, name in enumerate(names)]
+    library = write_elf(tmp_path / "libnew.so", places)
+    fmla = "fmla     v0.4s, v1.4s, v2.s[0]"
+    text = opened(library.name) + mapped()
+    text += block(0x1100, *RUNS_ON_SME2) + block(0x1200, *[fmla] * 4)
+    text += block(0x1300, "smstart  ", "fmop4a   za0.s") + block(0x1400, *[fmla] * 3)
+    assert census(tmp_path, text, library) == {
+        "tomorrow": Kernel("tomorrow", KernelFamily.SME2, 1),
+        "ynn::dot_fp32": Kernel("ynn::dot_fp32", KernelFamily.NEON, 1),
+        "helper": Kernel("helper", KernelFamily.SME2, 1),
+    }
+
+
+def test_streaming_mode_is_seen_wherever_it_is_entered(tmp_path: Path) -> None:
+    """Also where nothing is known of the code, as in a program that makes its own."""
+    log = tmp_path / "log"
+    raw = f"----------------\nIN: \n0x{BASE:012x}:  \nOBJD-T: 1f2003d57f4703d5\n\n"
+    log.write_text(block(0x10) + block(0x20, "smstart  ") + block(0x30, "ld1w     {z0}") + raw)
+    assert census_from_qemu_log(log, [], Arm.OFF).streaming == 2
 
 
 def test_segments_that_are_shifted_resolve(tmp_path: Path) -> None:
