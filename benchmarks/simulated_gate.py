@@ -161,7 +161,7 @@ def pair_rates(noise: float, slowdown: float) -> dict[str, float]:
     beyond = np.median(stats.walsh_averages(series), axis=-1) > limit
     return {
         str(Outcome.REGRESSED): float(regressed.mean()),
-        str(Outcome.SUSPECTED): float((still_open & beyond).mean()),
+        str(Outcome.INVALID): float((still_open & beyond).mean()),
         str(Outcome.INCONCLUSIVE): float((still_open & ~beyond).mean()),
     }
 

@@ -61,9 +61,9 @@ def test_figures_are_told_in_three_digits(value, unit, text):
     ("verdicts", "where", "slower", "counts"),
     [
         ("PASS INCONCLUSIVE", 0, "", True),
-        ("PASS SUSPECTED", 0, "", False),
+        ("PASS INVALID", 0, "", False),
         ("REGRESSED PASS", 0, "prefill", True),
-        ("SUSPECTED PASS", 0, "prefill", False),
+        ("INVALID PASS", 0, "prefill", False),
         ("PASS REGRESSED", 514, "decode", True),
         ("PASS REGRESSED", 515, "decode", False),
         ("REGRESSED REGRESSED", 512, "decode", False),

@@ -176,7 +176,7 @@ def _failure(item: pytest.Item, gate: Gate) -> tuple[str, bool]:
     whether one of them is sure, and not just open.
     """
     from pytest_sme2.report.versus_baseline import failure_text
-    from pytest_sme2.verdict.judging import WARNING, failing
+    from pytest_sme2.verdict.judging import failing, is_sure
 
     checks = gate.take_checks()
     bad = failing(checks, strict=_strict(gate))
@@ -191,7 +191,7 @@ def _failure(item: pytest.Item, gate: Gate) -> tuple[str, bool]:
         told=item.config.stash.setdefault(TOLD, {}),
         whole=item.config.get_verbosity() > 0,
     )
-    return plain(text), any(check.verdict not in WARNING for check in bad)
+    return plain(text), any(map(is_sure, bad))
 
 
 def _arguments(item: pytest.Item, device: str) -> Iterator[str]:

@@ -16,6 +16,7 @@ from pytest_sme2.verdict.growth import Growth
 from pytest_sme2.verdict.judging import (
     FAILING,
     PASSING,
+    SURE,
     UPDATE_HINT,
     WARNING,
     combine,
@@ -91,18 +92,17 @@ def deciding(checks: Sequence[Check]) -> Check | None:
     if not checks:
         return None
     outcome = combine(checks)
-    equal = FAILING[1:] if outcome in FAILING[1:] else (outcome,)
+    equal = SURE if outcome in SURE else (outcome,)
     return min((check for check in checks if check.verdict in equal), key=_order)
 
 
-def _order(check: Check) -> tuple[bool, bool, bool, int, bool]:
+def _order(check: Check) -> tuple[bool, bool, int, bool]:
     place = next(
         (number for number, name in enumerate(_FIRST) if check.metric.startswith(name)), len(_FIRST)
     )
     # A wrong answer is worse than a slow one. What was compared says more than what was only
     # looked at; SME2 on comes before off.
     return (
-        check.verdict is Outcome.SUSPECTED,
         not (check.metric.startswith("outputs") and check.verdict in FAILING),
         check.old is None,
         place,

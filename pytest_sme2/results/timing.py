@@ -10,7 +10,7 @@ from pytest_sme2.results.run import Arm, Turn, Word
 
 
 class Outcome(Word):
-    """What a check found. Pairs of processes alone end in one of the first four."""
+    """What a check found."""
 
     PASS = "PASS"  # noqa: S105  (a verdict, not a password)
     REGRESSED = "REGRESSED"
@@ -18,18 +18,19 @@ class Outcome(Word):
     """Not as asked for. Nothing is known of how it was before, so it is not a regression."""
     IMPROVED = "IMPROVED"
     INCONCLUSIVE = "INCONCLUSIVE"
-    SUSPECTED = "SUSPECTED"
-    """Not certain, but the estimate is beyond the limit: a suspected regression, which fails."""
-    MACHINE_CHANGED = "MACHINE_CHANGED"
-    """The same program on the same runtime is slower: the machine is not as it was."""
+    """Too close to the limit to tell, and not far beyond it."""
     INVALID = "INVALID"
+    """What was measured cannot answer, and may hide a regression; the message says why."""
     NO_BASELINE = "NO_BASELINE"
     NOT_MEASURED = "NOT_MEASURED"
     """The device cannot measure it."""
-    STORED = "STORED"
-    """It is in the baseline now: there was nothing to compare it with."""
-    NOT_STORED = "NOT_STORED"
-    """It was to be stored, and was refused: there is still nothing to compare it with."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Outcome | None:
+        """The names that earlier versions wrote."""
+        earlier = {"SUSPECTED": "INVALID", "MACHINE_CHANGED": "INVALID"}
+        earlier |= {"STORED": "PASS", "NOT_STORED": "NO_BASELINE"}
+        return cls(earlier[str(value)]) if value in earlier else None
 
 
 @dataclass(frozen=True)

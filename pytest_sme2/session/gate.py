@@ -192,11 +192,9 @@ class Gate:
             arm: [times.check_latency(*given, arm), *times.check_phases(*given, arm)]
             for arm in arms
         }
-        doubtful = [
-            arm for arm in arms if any(check.verdict in times.DOUBTFUL for check in stored[arm])
-        ]
+        doubtful = [arm for arm in arms if any(map(times.in_doubt, stored[arm]))]
         current = () if self.baseline is None else self.baseline.current(measured.threads)
-        if doubtful and times.same_inputs(measured, current):
+        if doubtful and times.can_be_paired(measured, current):
             reference = self.session.baseline_reference(self.case)
             for arm in doubtful:
                 if reference is not None:
@@ -215,7 +213,7 @@ class Gate:
         return [
             operators,
             *(
-                times.settle(old, new) if old.verdict in times.DOUBTFUL else old
+                times.settle(old, new) if times.in_doubt(old) else old
                 for old, new in zip(stored, paired, strict=True)
             ),
         ]

@@ -112,8 +112,8 @@ OPTIONS: tuple[Option, ...] = (
            "a limit of this run, named as in limits.toml: max_regression=3%%, min_speedup=1.5, "
            "min_coverage=90%%. May be repeated.", ini=False, repeats=True),
     Option("--sme2-strict", "strict", SWITCH, SWITCH,
-           "fail if a verdict is INCONCLUSIVE or MACHINE_CHANGED, if a baseline is missing, if "
-           "nothing was compared, or if any figure was not that the baselines of the device hold."),
+           "fail if a verdict is INCONCLUSIVE, if a baseline is missing, if nothing was compared, "
+           "or if any figure was not that the baselines of the device hold."),
     Option("--sme2-require", "require_sme2", SWITCH, SWITCH,
            "fail if the device has no SME2, instead of skipping what needs it."),
     Option("--sme2-budget", "", "TIME[,LIMIT]", "session.settings:parse_budgets",

@@ -29,6 +29,7 @@ from pytest_sme2.verdict.baselines import operator_times
 from pytest_sme2.verdict.difference import Cause, difference
 from pytest_sme2.verdict.judging import FAILING, reference_of
 from pytest_sme2.verdict.numerics import wrong_layer_norms
+from pytest_sme2.verdict.stored_latency import same_work
 from pytest_sme2.verdict.structure import difference_lines
 
 TRACED_PAIRS = 8
@@ -94,12 +95,14 @@ def _grown(
 
 
 def growth_since(baseline: Baseline, measured: CaseResult) -> Growth | None:
-    """What grew since the baseline; None where one of the two was not timed."""
+    """What grew since the baseline; None where one was not timed, or both are the same."""
     arm = measured.arm
     profile = measured.profiles.get(arm)
     stored = baseline.at(measured.threads)
     categories, operators = stored.category_ns.get(arm), stored.operator_ns.get(arm)
     if measured.emulated or profile is None or not categories or not operators:
+        return None
+    if same_work(measured, baseline.current(measured.threads)):
         return None
     before = baseline.structures.get(arm, Structure(()))
     return Growth(

@@ -13,36 +13,35 @@ UPDATE_HINT = "If that is intended, accept it with --update-baselines."
 CREATE_HINT = "Make one with --update-baselines."
 MORE_TIME = "Give more time (--sme2-budget TIME,LIMIT), or measure a smaller input."
 
-# The first that occurs decides. Without valid evidence nothing else means anything; a regression
-# must not hide behind a check that could not be made.
+# The first that occurs decides: a regression must not hide behind a check that could not be made.
 _ORDER = (
-    Outcome.INVALID,
     Outcome.REGRESSED,
     Outcome.FAILED,
-    Outcome.SUSPECTED,
+    Outcome.INVALID,
     Outcome.INCONCLUSIVE,
-    Outcome.MACHINE_CHANGED,
-    Outcome.NOT_STORED,
     Outcome.NO_BASELINE,
-    Outcome.STORED,
     Outcome.IMPROVED,
     Outcome.PASS,
     Outcome.NOT_MEASURED,
 )
+_EVIDENCE = "evidence"
 
 
 def combine(checks: Sequence[Check]) -> Outcome:
-    """What the checks come to together."""
+    """What the checks come to together. Without valid evidence nothing else means anything."""
     if not checks:
         raise ValueError("No check was made, so there is nothing to pass.")
+    if any(check.metric == _EVIDENCE and check.verdict is Outcome.INVALID for check in checks):
+        return Outcome.INVALID
     return min((check.verdict for check in checks), key=_ORDER.index)
 
 
-FAILING = (Outcome.INVALID, Outcome.REGRESSED, Outcome.FAILED, Outcome.SUSPECTED)
+SURE = (Outcome.REGRESSED, Outcome.FAILED)
+FAILING = (*SURE, Outcome.INVALID)
 """These fail a test."""
-WARNING = (Outcome.INCONCLUSIVE, Outcome.MACHINE_CHANGED, Outcome.NOT_STORED)
+WARNING = (Outcome.INCONCLUSIVE,)
 """These warn; with --sme2-strict they fail."""
-PASSING = (Outcome.PASS, Outcome.IMPROVED, Outcome.STORED)
+PASSING = (Outcome.PASS, Outcome.IMPROVED)
 UNCHECKED = (Outcome.NO_BASELINE, Outcome.NOT_MEASURED)
 """These say nothing: a test that found nothing else is skipped."""
 
@@ -51,6 +50,11 @@ def failing(checks: Sequence[Check], *, strict: bool) -> list[Check]:
     """Those that fail a test. One without a baseline does not: all of them are told at the end."""
     weak = WARNING if strict else ()
     return [check for check in checks if check.verdict in (*FAILING, *weak)]
+
+
+def is_sure(check: Check) -> bool:
+    """Whether a check that failed says that the case is bad, and not just that nobody can tell."""
+    return check.verdict in SURE or check.metric == _EVIDENCE
 
 
 # Outputs are compared "against off" or "against reference", which are not versions.
@@ -83,10 +87,10 @@ def judge(low: float, high: float, limit: float) -> Outcome:
 
 
 def suspect(outcome: Outcome, beyond: bool) -> Outcome:
-    """To know nothing is not to pass: INCONCLUSIVE is SUSPECTED if the estimate is ``beyond`` the
+    """To know nothing is not to pass: INCONCLUSIVE is INVALID if the estimate is ``beyond`` the
     limit. Every other outcome stays as it is.
     """
-    return Outcome.SUSPECTED if beyond and outcome is Outcome.INCONCLUSIVE else outcome
+    return Outcome.INVALID if beyond and outcome is Outcome.INCONCLUSIVE else outcome
 
 
 def left_open(
@@ -94,7 +98,7 @@ def left_open(
 ) -> tuple[Outcome, str]:
     """What the verdict of pairs comes to where they leave the answer open, and what to do then."""
     longer = "Measure longer (--sme2-budget)."
-    if verdict is Outcome.SUSPECTED:
+    if verdict is Outcome.INVALID:
         return verdict, f"Suspected regression: {message} {longer}"
     if verdict is not Outcome.INCONCLUSIVE:
         return verdict, message

@@ -43,6 +43,7 @@ from pytest_sme2.verdict.judging import (
 )
 from pytest_sme2.verdict.stored_latency import same_cells, same_work
 from pytest_sme2.verdict.times import (
+    FOR_GOOD,
     IT_IS_THE_MACHINE,
     UNEXPLAINED,
     Machine,
@@ -50,6 +51,7 @@ from pytest_sme2.verdict.times import (
     untimed,
 )
 
+CLOSE = "It is too close to tell. Measure longer (--sme2-budget)."
 METRIC, FRONTIER = "speedup", "best against best"
 
 
@@ -165,7 +167,7 @@ class _Judging:
         else:
             verdict = suspect(Outcome.INCONCLUSIVE, new.value < least)
             tail = f"too close to the {least:.2f}x required; measure longer (--sme2-budget)"
-            if verdict is Outcome.SUSPECTED:
+            if verdict is Outcome.INVALID:
                 tail = f"perhaps less than the {least:.2f}x required: a suspected regression"
         return self.check(verdict, f", {tail}.")
 
@@ -185,8 +187,8 @@ class _Judging:
             told += f" {UPDATE_HINT}"
         elif low < 1 - most:
             verdict = suspect(Outcome.INCONCLUSIVE, kept < 1 - most)
-            told += " It is too close to tell. Measure longer (--sme2-budget)."
-            head = "Suspected regression: " if verdict is Outcome.SUSPECTED else ""
+            told += f" {CLOSE}"
+            head = "Suspected regression: " if verdict is Outcome.INVALID else ""
         elif low > 1 / (1 - most):
             verdict = Outcome.IMPROVED
             told += " Keep it with --update-baselines."
@@ -340,16 +342,13 @@ def check_share(
     verdict, message = _share_growth(new, old, most)
     current = baseline.current(measured.threads)
     machine = Machine(measured, current)
-    sure = verdict is Outcome.REGRESSED
-    failed = verdict is not Outcome.PASS
-    if failed and same_work(measured, current):
-        verdict = Outcome.INVALID if sure else Outcome.INCONCLUSIVE
-        verdict = Outcome.MACHINE_CHANGED if machine.doubtful else verdict
-        words = IT_IS_THE_MACHINE if machine.doubtful else UNEXPLAINED
-        message += f" {words} {machine.differences()}"
-    elif failed and machine.doubtful:
-        verdict = Outcome.SUSPECTED if sure else Outcome.INCONCLUSIVE
-        message += f" {machine.doubt()}"
+    doubt = machine.doubt()
+    if same_work(measured, current):
+        words = IT_IS_THE_MACHINE if doubt else UNEXPLAINED
+        doubt = f"{words} {FOR_GOOD} {machine.differences()}"
+    if doubt and verdict is not Outcome.PASS:
+        verdict = Outcome.INVALID if verdict is Outcome.REGRESSED else Outcome.INCONCLUSIVE
+        message += f" {doubt}"
     return told(verdict, message, old=before, interval=interval, limit=old.value + most)
 
 
@@ -359,11 +358,12 @@ def _against_bounds(new: Spread, bounds: Bounds) -> tuple[Outcome, float, str]:
     certain = new.low > bounds.greatest or new.high < bounds.least
     verdict = Outcome.PASS
     if above or below:
-        verdict = Outcome.REGRESSED if certain else Outcome.SUSPECTED
+        verdict = Outcome.REGRESSED if certain else Outcome.INVALID
     where = "above its bound" if above else "below its bound" if below else "within its bounds"
     span = f"({as_given(bounds.least)}% to {as_given(bounds.greatest)}%)"
     limit = bounds.least if below else bounds.greatest
-    return verdict, limit, f"{new.value:.1%} of the time is {where} {span}."
+    told = f"{new.value:.1%} of the time is {where} {span}."
+    return verdict, limit, f"{told} {CLOSE}" if verdict is Outcome.INVALID else told
 
 
 def _share_growth(new: Spread, old: Spread, limit: float) -> tuple[Outcome, str]:
@@ -372,8 +372,9 @@ def _share_growth(new: Spread, old: Spread, limit: float) -> tuple[Outcome, str]
     apart = new.low > old.high + limit
     verdict = Outcome.PASS
     if growth > limit:
-        verdict = Outcome.REGRESSED if apart else Outcome.SUSPECTED
-    return verdict, (
+        verdict = Outcome.REGRESSED if apart else Outcome.INVALID
+    told = (
         f"{abs(growth) * 100:.1f} points {'more' if growth > 0 else 'less'} of the time than "
         f"in the baseline; at most {limit * 100:.1f} more are allowed."
     )
+    return verdict, f"{told} {CLOSE}" if verdict is Outcome.INVALID else told

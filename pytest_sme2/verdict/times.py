@@ -24,6 +24,7 @@ from pytest_sme2.verdict.judging import (
     CREATE_HINT,
     MORE_TIME,
     MOVED_CAP,
+    PASSING,
     UPDATE_HINT,
     cycles_or_clock,
     judge,
@@ -50,9 +51,9 @@ IT_IS_THE_MACHINE = (
 )
 UNEXPLAINED = (
     "Program, inputs and runtime are the baseline's own, byte for byte, and nothing measured "
-    "explains the difference. Measure again. If the machine has changed for good, store it with "
-    "--update-baselines."
+    "explains the difference."
 )
+FOR_GOOD = "Measure again. If the machine has changed for good, store it with --update-baselines."
 SIGN_TEST_LEVEL = 0.011
 """One of ten pairs beyond the limit still says that most are not."""
 WIDEST_SESSIONS = 3.0
@@ -171,11 +172,16 @@ def _against_sessions(
         )
     interval = session_interval(new, sessions)
     machine = Machine(measured, current)
-    if same_work(measured, current):
-        verdict, remark = machine.judge_same_work(interval, limit)
+    same, head, advice = same_work(measured, current), "", ""
+    # The noise of this session excuses a suspicion, and makes no PASS of what cannot be seen.
+    drawn = [centre] * FEWEST_PROCESSES if same else new
+    least = max(1 + limit, by_chance(drawn, sessions, [entry.yardstick_ns for entry, _ in timed]))
+    if same:
+        verdict, remark = machine.judge_same_work(centre / old, interval, limit, least)
     else:
-        chance = by_chance(new, sessions, [session.yardstick_ns for session, _ in timed])
-        verdict = machine.judge_other_code(centre / old, interval, limit, max(1 + limit, chance))
+        verdict = machine.judge_other_code(centre / old, interval, limit, least)
+        head = "Suspected regression: " if verdict is Outcome.INVALID else ""
+        advice = _ADVICE.get(verdict, "")
         inputs = "" if same_inputs(measured, current) else OTHER_INPUTS
         remark = f"{inputs} {machine.doubt()}".strip()
     if figure == "latency" and verdict is not Outcome.PASS:
@@ -183,7 +189,8 @@ def _against_sessions(
         then, now = (mean_clock(entry.conditions, arm) for entry in (current[-1], measured))
         if then and now:
             remark = f"{cycles_or_clock(centre / old, now / then)} {remark}"
-    message = f"{_time_message(centre / old, len(sessions), verdict)} {remark}".rstrip()
+    told = _time_message(head, centre / old, len(sessions))
+    message = " ".join(filter(None, (told, advice, remark)))
     return Check(metric, verdict, message, old, centre, "ns", interval, limit)
 
 
@@ -226,18 +233,24 @@ class Machine:
         """Whether it is so far from what it was that a stored time needs a second opinion."""
         return self.off or self.busy > 1 or self.was_busy > 1
 
-    def judge_same_work(self, interval: tuple[float, float], limit: float) -> tuple[Outcome, str]:
+    def judge_same_work(
+        self, ratio: float, interval: tuple[float, float], limit: float, least: float
+    ) -> tuple[Outcome, str]:
         """The program cannot have got slower. Where the times did, the machine has changed, if what
         was measured of it agrees; otherwise what was measured is unknown.
         """
         found = judge(*interval, limit)
-        if found is not Outcome.REGRESSED:
-            return Outcome.PASS, "" if found is Outcome.PASS else IT_IS_THE_MACHINE
+        if found is Outcome.PASS:
+            return found, ""
+        if found is not Outcome.REGRESSED and ratio <= least:
+            return Outcome.PASS, IT_IS_THE_MACHINE
+        if found is Outcome.INCONCLUSIVE:
+            return found, f"{IT_IS_THE_MACHINE} {FOR_GOOD}"
         # Programs may feel it up to twice as much, however little it is.
         slower = max(1.0, self.speed or 1.0) ** 2 * self.busy
-        if judge(interval[0] / slower, interval[1] / slower, limit) is Outcome.REGRESSED:
-            return Outcome.INVALID, f"{UNEXPLAINED} {self.differences()}"
-        return Outcome.MACHINE_CHANGED, f"{IT_IS_THE_MACHINE} {self.differences()}"
+        unknown = judge(interval[0] / slower, interval[1] / slower, limit) is Outcome.REGRESSED
+        words = UNEXPLAINED if unknown else IT_IS_THE_MACHINE
+        return Outcome.INVALID, f"{words} {FOR_GOOD} {self.differences()}"
 
     def judge_other_code(
         self, ratio: float, interval: tuple[float, float], limit: float, least: float
@@ -317,12 +330,25 @@ def unlike_kin(yardsticks: Iterable[tuple[str, str, float]]) -> Iterator[str]:
                 )
 
 
+def can_be_paired(measured: CaseResult, sessions: Sequence[BaselineSession]) -> bool:
+    """Whether pairs of the old program and the new one say more than the stored times."""
+    return same_inputs(measured, sessions) and not same_work(measured, sessions)
+
+
 def same_inputs(measured: CaseResult, sessions: Sequence[BaselineSession]) -> bool:
     """Whether times may be compared at all: pairs of two programs say nothing about the inputs."""
     return bool(sessions) and sessions[-1].inputs == measured.inputs
 
 
-def _time_message(ratio: float, sessions: int, verdict: Outcome) -> str:
+_ADVICE = {
+    Outcome.REGRESSED: UPDATE_HINT,
+    Outcome.IMPROVED: "Keep it with --update-baselines.",
+    Outcome.INVALID: DECIDE_HINT,
+    Outcome.INCONCLUSIVE: DECIDE_HINT,
+}
+
+
+def _time_message(head: str, ratio: float, sessions: int) -> str:
     change = f"{abs(ratio - 1):.1%} {'slower' if ratio > 1 else 'faster'} than the baseline"
     note = ""
     if sessions < PROVISIONAL_SESSIONS:
@@ -330,16 +356,9 @@ def _time_message(ratio: float, sessions: int, verdict: Outcome) -> str:
             f" (provisional: {sessions} of {PROVISIONAL_SESSIONS} sessions; "
             "run --update-baselines again at another time)"
         )
-    head = "Suspected regression: " if verdict is Outcome.SUSPECTED else ""
     if head and ratio < 1:
         note += ", but less so than the machine itself may be"
-    advice = {
-        Outcome.REGRESSED: f" {UPDATE_HINT}",
-        Outcome.IMPROVED: " Keep it with --update-baselines.",
-        Outcome.SUSPECTED: f" {DECIDE_HINT}",
-        Outcome.INCONCLUSIVE: f" {DECIDE_HINT}",
-    }.get(verdict, "")
-    return f"{head}{change}{note}.{advice}"
+    return f"{head}{change}{note}."
 
 
 def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = None) -> Check:
@@ -367,7 +386,7 @@ def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = N
             f"The time limit ended the measurement after {measurement.seconds:.0f} s, before there "
             f"were enough pairs for a verdict. So far: {message} {MORE_TIME}"
         )
-    elif verdict in (Outcome.SUSPECTED, Outcome.INCONCLUSIVE):
+    elif verdict in (Outcome.INVALID, Outcome.INCONCLUSIVE):
         verdict, message = left_open(verdict, message, interval, limit)
     elif measurement.preempted and verdict in (Outcome.PASS, Outcome.IMPROVED):
         verdict, more = _by_the_wall(measurement, limit, verdict)
@@ -400,7 +419,7 @@ def _by_the_wall(measurement: PairedTiming, limit: float, found: Outcome) -> tup
     beyond = sum(pair.candidate_ns > (1 + limit) * pair.reference_ns for pair in measurement.pairs)
     again = " Stop what else runs, and measure again."
     if beyond == pairs:
-        return Outcome.SUSPECTED, f" Does it wait for something?{again}"
+        return Outcome.INVALID, f" Does it wait for something?{again}"
     chance = sum(math.comb(pairs, few) for few in range(beyond + 1)) / 2**pairs
     return (found, "") if chance <= SIGN_TEST_LEVEL else (Outcome.INCONCLUSIVE, again)
 
@@ -413,8 +432,9 @@ def _medians(measurement: PairedTiming) -> tuple[float, float]:
     )
 
 
-DOUBTFUL = (Outcome.REGRESSED, Outcome.SUSPECTED, Outcome.INCONCLUSIVE)
-"""What a stored time alone does not decide where pairs can be measured."""
+def in_doubt(stored: Check) -> bool:
+    """Whether a stored time alone does not decide, where pairs can be measured."""
+    return stored.interval is not None and stored.verdict not in PASSING
 
 
 def settle(stored: Check, paired: Check) -> Check:
@@ -422,7 +442,7 @@ def settle(stored: Check, paired: Check) -> Check:
 
     Pairs decide. Where they cannot tell, they must not hide what the stored time was sure of.
     """
-    unsure = (Outcome.INCONCLUSIVE, Outcome.SUSPECTED, Outcome.INVALID)
+    unsure = (Outcome.INCONCLUSIVE, Outcome.INVALID)
     if stored.verdict is Outcome.REGRESSED and paired.verdict in unsure:
         return replace(stored, message=f"{stored.message} Pairs did not decide: {paired.message}")
     return paired

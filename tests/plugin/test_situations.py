@@ -67,21 +67,21 @@ SITUATIONS = (
     Situation("a model of 1 s, 3 times slower, default budget", "REGRESSED", 1, 1,
               factor=3.0, scale=1000 / 30),
     Situation("only the off arm is slower, by 2 times", "REGRESSED", 1, 1, off_factor=2.0,
-              words="*latency (off) against the baseline's program: REGRESSED*"),
+              words="*latency against the baseline's program (off): REGRESSED*"),
     Situation("5 % slower beside a busy neighbour", "REGRESSED", 1, 1, factor=1.05,
               machine={"interference": 0.3}),
     Situation("as fast as before beside a busy neighbour", "PASS", 0, 0,
               machine={"interference": 0.3}),
     Situation("10 times slower, yardstick 6 % off, old program gone", "REGRESSED", 1, 1,
               factor=10.0, at_hand=False, machine={"speed": 1.06}),
-    Situation("5 % slower, one session, old program gone", "SUSPECTED", 1, 1, factor=1.05,
+    Situation("5 % slower, one session, old program gone", "INVALID", 125, 125, factor=1.05,
               at_hand=False, sessions=1, words="*Suspected regression: *slower than the baseline*"),
     Situation("as fast as before, one session, old program gone", "INCONCLUSIVE", 0, 125,
               at_hand=False, sessions=1, words="*latency (on): INCONCLUSIVE: *"),
-    Situation("same bytes, the machine is 58.5 % slower", "MACHINE_CHANGED", 0, 125,
+    Situation("same bytes, the machine is 58.5 % slower", "INVALID", 125, 125,
               same_bytes=True, machine={"speed": 1.585},
-              words="*MACHINE_CHANGED: 58* slower than the baseline.*it is the machine that*"),
-    Situation("same bytes, 3 times slower, the machine is as fast as before", "INVALID", 1, 1,
+              words="*it is the machine that*"),
+    Situation("same bytes, 3 times slower, the machine is as fast as before", "INVALID", 125, 125,
               factor=3.0, same_bytes=True, words="*nothing measured explains the difference*"),
     Situation("same bytes, other inputs, 3 times slower", "REGRESSED", 1, 1, factor=3.0,
               same_bytes=True, same_inputs=False,
@@ -89,11 +89,12 @@ SITUATIONS = (
     Situation("`--against` the old program, as fast", "PASS", 0, 0, against=True),
     Situation("`--against` the old program, only the off arm is slower, by 2 times", "REGRESSED",
               1, 1, off_factor=2.0, against=True,
-              words="*latency (off) against old: REGRESSED *"),
-    Situation("a model too slow for the time limit", "INVALID", 1, 1, factor=2.0,
+              words="*latency against old (off): REGRESSED *"),
+    Situation("a model too slow for the time limit", "INVALID", 125, 125, factor=2.0,
               scale=20000 / 30, options=("--sme2-budget=,30s",), words="*TIME,LIMIT*"),
-    Situation("a model of 1 s, as fast as before, neighbours too noisy to tell", "INVALID", 1, 1,
-              scale=1000 / 30, machine={"burst": Burst(2.0, 2.0), "interference": 0.3, "seed": 6},
+    Situation("a model of 1 s, as fast as before, neighbours too noisy to tell", "INVALID", 125,
+              125, scale=1000 / 30,
+              machine={"burst": Burst(2.0, 2.0), "interference": 0.3, "seed": 6},
               words="*The machine is too noisy for a verdict: * slower cannot be ruled out.*"),
 )  # fmt: skip
 
@@ -191,14 +192,13 @@ def test_a_changed_machine_is_told_everywhere(
     with monkeypatch.context() as patch:
         pretend(patch, device, OLD)
         result = project.runpytest_inprocess("--junitxml=junit.xml")
-    result.stdout.fnmatch_lines(["*MACHINE_CHANGED: 58*", "toy-fp32 * MACHINE_CHANGED*"])
+    result.stdout.fnmatch_lines(["*58* slower*", "toy-fp32 * INVALID*"])
     junit = (project.path / "junit.xml").read_text("utf-8")
-    assert 'name="sme2.verdict.latency (on)" value="MACHINE_CHANGED"' in junit
-    assert 'name="sme2.warning.latency (on)" value="58' in junit
+    assert 'name="sme2.verdict.latency (on)" value="INVALID"' in junit
     assert 'name="sme2.model" value="toy"' in junit
     assert 'name="sme2.latency_off_ms"' in junit
     summary = next(project.path.rglob("*summary.md")).read_text("utf-8")
-    assert "**MACHINE_CHANGED**" in summary
+    assert "**INVALID**" in summary
     assert "program that never changes took" in summary
 
 
@@ -206,7 +206,9 @@ def test_the_test_that_init_writes_measures_against_a_reference(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What this device cannot measure (kernels) or compare (no baseline) does not skip the test."""
-    project.makepyfile(init.TEST)
+    # Nothing is right or wrong in a pretended output.
+    lines = init.TEST.splitlines()
+    project.makepyfile("\n".join(line for line in lines if "check_outputs" not in line))
     path = project.mkdir("old") / "toy_xnnpack_fp32.pte"
     path.write_bytes(b"the old program")
     before = {file_sha256(path): nanoseconds(1.0)}

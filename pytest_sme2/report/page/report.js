@@ -59,9 +59,9 @@
     return Number.isInteger(value) || value >= 1e4 ? whole(value) : String(+value.toPrecision(6));
   }
 
-  const failing = ["INVALID", "REGRESSED", "FAILED", "SUSPECTED"], warning = ["INCONCLUSIVE", "MACHINE_CHANGED", "NOT_STORED"];
+  const failing = ["INVALID", "REGRESSED", "FAILED"], warning = ["INCONCLUSIVE"];
   const rank = (word) => failing.includes(word) ? 0 : warning.includes(word) ? 1 : 2;
-  const tone = (word) => ["bad", "weak", ["PASS", "IMPROVED", "STORED"].includes(word) ? "good" : ""][rank(word)];
+  const tone = (word) => ["bad", "weak", ["PASS", "IMPROVED"].includes(word) ? "good" : ""][rank(word)];
 
   function verdict(word) {
     return word ? element("span", { class: "verdict " + word }, word) : "-";

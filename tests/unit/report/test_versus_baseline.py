@@ -124,7 +124,7 @@ def test_the_headline_is_the_largest_effect_with_the_place_that_is_known() -> No
     )  # fmt: skip
     assert headline([flip, cost, wrong])[0] == "wrong outputs against off: largest error 3"
     # What is only suspected does not stand before what is certain.
-    suspected = replace(SLOWER, verdict=Outcome.SUSPECTED)
+    suspected = replace(SLOWER, verdict=Outcome.INVALID)
     assert deciding([suspected, flip]) is flip
     assert headline([COST]) == ("cost (on) 1.000 Minst -> 1.000 Minst, limit 0.05 %", "")
 

@@ -66,20 +66,19 @@ def test_which_verdicts_fail() -> None:
     def failed(*, strict: bool) -> set[Outcome]:
         return {each for each in Outcome if failing([Check("x", each, "")], strict=strict)}
 
-    red = {Outcome.SUSPECTED, Outcome.REGRESSED, Outcome.FAILED, Outcome.INVALID}
-    yellow = {Outcome.INCONCLUSIVE, Outcome.MACHINE_CHANGED}
+    red = {Outcome.REGRESSED, Outcome.FAILED, Outcome.INVALID}
     assert failed(strict=False) == red
-    assert failed(strict=True) == red | yellow | {Outcome.NOT_STORED}
+    assert failed(strict=True) == red | {Outcome.INCONCLUSIVE}
 
 
 def test_pairs_decide_what_a_stored_time_leaves_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     def check(metric: str, verdict: Outcome) -> Check:
-        return Check(metric, verdict, "")
+        return Check(metric, verdict, "", interval=(0.9, 1.1))
 
     gate = Gate(cast(Session, EmulatedSession()), cast(Case, object()), lambda checks: None)
     stored = [
         check("latency", Outcome.PASS),
-        check("prefill", Outcome.SUSPECTED),
+        check("prefill", Outcome.INVALID),
         check("decode", Outcome.REGRESSED),
     ]
     operators, whole = check("operators", Outcome.PASS), check("paired latency", Outcome.PASS)

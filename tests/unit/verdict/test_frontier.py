@@ -70,7 +70,7 @@ def check(found: Frontier | None, old: Baseline | None = None, **limits: object)
     [
         (1.3, Outcome.PASS),
         (1.39, Outcome.INCONCLUSIVE),
-        (1.41, Outcome.SUSPECTED),
+        (1.41, Outcome.INVALID),
         (1.5, Outcome.FAILED),
     ],
 )
@@ -108,7 +108,7 @@ def test_a_loss_names_the_cell_that_moved() -> None:
 
 def test_another_best_number_of_threads_is_told() -> None:
     found = check(slower(frontier(1.27), 2, 2.55, candidate=4), stored(), max_speedup_loss=0.01)
-    assert found.verdict in (Outcome.REGRESSED, Outcome.SUSPECTED)
+    assert found.verdict in (Outcome.REGRESSED, Outcome.INVALID)
     assert "the best of SME2 was 2 threads" in found.details
 
 

@@ -21,6 +21,7 @@ from pytest_sme2.results import (
     Outcome,
 )
 from pytest_sme2.session.run_directory import read_record
+from pytest_sme2.system.files import decode
 from pytest_sme2.verdict import baselines, judging
 from pytest_sme2.verdict.growth import Growth, located
 from tests.support.gate_examples import measured
@@ -32,18 +33,34 @@ from tests.support.gate_examples import measured
         (["PASS", "PASS"], "PASS"),
         (["PASS", "IMPROVED"], "IMPROVED"),
         (["IMPROVED", "NO_BASELINE"], "NO_BASELINE"),
-        (["NO_BASELINE", "MACHINE_CHANGED"], "MACHINE_CHANGED"),
-        (["MACHINE_CHANGED", "INCONCLUSIVE"], "INCONCLUSIVE"),
-        (["INCONCLUSIVE", "SUSPECTED"], "SUSPECTED"),
-        (["SUSPECTED", "REGRESSED"], "REGRESSED"),
-        (["REGRESSED", "INVALID"], "INVALID"),
-        (["INVALID", "PASS", "REGRESSED", "IMPROVED"], "INVALID"),
+        (["NO_BASELINE", "INCONCLUSIVE"], "INCONCLUSIVE"),
+        (["INCONCLUSIVE", "INVALID"], "INVALID"),
+        (["INVALID", "PASS", "REGRESSED", "IMPROVED"], "REGRESSED"),
     ],
 )
 def test_worst_verdict_decides(verdicts: list[str], outcome: str) -> None:
     checks = [Check("x", Outcome(verdict), "") for verdict in verdicts]
     for order in itertools.permutations(checks):
         assert judging.combine(order) is Outcome(outcome)
+    evidence = Check("evidence", Outcome.INVALID, "")
+    assert judging.combine([*checks, evidence]) is Outcome.INVALID
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [
+        ("SUSPECTED", Outcome.INVALID),
+        ("MACHINE_CHANGED", Outcome.INVALID),
+        ("STORED", Outcome.PASS),
+        ("NOT_STORED", Outcome.NO_BASELINE),
+    ],
+)
+def test_names_of_earlier_versions_are_read(name: str, verdict: Outcome) -> None:
+    assert len(Outcome) == 8
+    check = {"metric": "latency (on)", "verdict": name, "message": ""}
+    assert decode(check, Check, Path("case.json")).verdict is verdict
+    with pytest.raises(ValueError, match="FASTER"):
+        Outcome("FASTER")
 
 
 def test_no_check_is_an_error() -> None:
