@@ -24,6 +24,7 @@ from pytest_sme2.report.text import aligned
 from pytest_sme2.report.writing import write_case
 from pytest_sme2.results import (
     FORWARD,
+    INTERRUPTED,
     PAIR,
     Arm,
     Artifact,
@@ -44,6 +45,7 @@ from pytest_sme2.system.cache import untold
 from pytest_sme2.system.files import encode, is_program, safe_name
 from pytest_sme2.system.qemu import EVERY_CPU
 from pytest_sme2.system.terminal import clear_line
+from pytest_sme2.verdict.budgets import check_sustained
 from pytest_sme2.verdict.numerics import agreement_text, check_outputs, tolerance_of
 
 
@@ -85,7 +87,7 @@ def run_model(arguments: argparse.Namespace) -> int:
         case = named_case(session, arguments)
         measured = session.measured(case, timed=session.bench.timed and not arguments.kernels)
         limits = session.limits(case)
-        checks = output_checks(measured, limits)
+        checks = [*output_checks(measured, limits), *check_sustained(measured, limits, False)]
         folder = session.keep(case, measured, checks)
         record = read_record(folder)
         write_case(folder, record, commit=project_commit())
@@ -101,7 +103,9 @@ def run_model(arguments: argparse.Namespace) -> int:
     lines.append(f"files: {folder}")
     show(arguments, json.loads((folder / METRICS).read_text("utf-8")), lines)
     require_valid(measured.evidence)
-    return 1 if any(check.verdict is Outcome.FAILED for check in checks) else 0
+    failed = any(check.verdict is Outcome.FAILED for check in checks)
+    load = measured.sustained
+    return 130 if load is not None and load.ended == INTERRUPTED else int(failed)
 
 
 def run_on_every_cpu(arguments: argparse.Namespace) -> int:

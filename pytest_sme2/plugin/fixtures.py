@@ -93,6 +93,7 @@ def sme2_gate(
     request: pytest.FixtureRequest, sme2_session: Session, sme2_model: Case
 ) -> Iterator[Gate]:
     """The checks: ``sme2_gate.check_latency()``, ``.check_coverage()`` …; see the docs."""
+    from pytest_sme2.results import INTERRUPTED
     from pytest_sme2.session.gate import Gate
     from pytest_sme2.verdict.judging import failing
 
@@ -122,6 +123,9 @@ def sme2_gate(
         checks = [*failing(earlier, strict=True), *gate.checks]
         request.node.stash[CHECKS] = (sme2_model.id, str(gate.keep()), checks)
         request.node.user_properties.extend(junit_properties(gate))
+        load = gate.measured.sustained
+        if load is not None and load.ended == INTERRUPTED:
+            request.session.shouldstop = "Ctrl-C ended a sustained load"
 
 
 def junit_properties(gate: Gate) -> Iterator[tuple[str, str]]:

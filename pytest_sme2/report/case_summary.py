@@ -17,6 +17,7 @@ from pytest_sme2.results import PAIR, Arm, CaseResult, Check, OperatorProfile, O
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count, fewer
 from pytest_sme2.timing.stats import centre_interval, robust_spread
+from pytest_sme2.verdict.budgets import load_text
 from pytest_sme2.verdict.judging import estimate_text, mean_clock
 
 # As many as the statistics of a pair ask for.
@@ -72,6 +73,8 @@ def made_of(record: CaseRecord) -> list[str]:
         lines.append(f"An inference takes {', '.join(parts)}.")
     elif "cycles" in measured.conditions:
         lines.append(f"Cycles: {measured.conditions['cycles']}.")
+    if measured.sustained is not None:
+        lines.append(load_text(measured.sustained))
     found = record.measurement
     if found is not None and found.blocks:
         doubt = ": one arm changes the other, so the speedup is uncertain"

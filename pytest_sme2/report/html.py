@@ -55,6 +55,7 @@ from pytest_sme2.session.reproduce import reproduce_command
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.files import encode, write_text
 from pytest_sme2.timing.stats import centre_interval
+from pytest_sme2.verdict.budgets import load_text
 from pytest_sme2.verdict.generation import sentence
 from pytest_sme2.verdict.ratios import arm_word, decision_text
 
@@ -193,6 +194,7 @@ def _case(record: CaseRecord) -> dict[str, Any]:
         else [speedup.value, speedup.low, speedup.high, speedup.confidence, speedup.pairs],
         "frontier": _frontier(measured),
         "generation": _generation(measured),
+        "sustained": _sustained(measured),
         "precision": None if noise is None else [noise.noise_floor, noise.detectable],
         "cost": _case_cost(measured),
         "fewer": summary.fewer,
@@ -261,6 +263,25 @@ def _generation(measured: CaseResult) -> dict[str, Any] | None:
         },
         "unit": "milliseconds" if found.steps_ns else "instructions",
         "told": sentence(found) or f"{found.prompt_tokens} tokens, then {found.new_tokens} more",
+    }
+
+
+def _sustained(measured: CaseResult) -> dict[str, Any] | None:
+    """What an inference takes in the course of a load, and what heat did meanwhile."""
+    found = measured.sustained
+    if found is None:
+        return None
+    moments = found.moments
+    panels: dict[str, list[float | None]] = {
+        "milliseconds": [each.mean_ns / 1e6 for each in moments],
+        "GHz": [each.clock_ghz for each in moments],
+        "GHz at most": [each.cap_ghz for each in moments],
+        "\N{DEGREE SIGN}C": [each.celsius for each in moments],
+    }
+    return {
+        "told": load_text(found),
+        "minutes": [each.seconds / 60 for each in moments],
+        "panels": {name: values for name, values in panels.items() if any(values)},
     }
 
 

@@ -17,6 +17,7 @@ from pytest_sme2.report.versus_baseline import check_cells, deciding, failed_cas
 from pytest_sme2.results import AS_EXPORTED, Outcome, Topic
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
+from pytest_sme2.verdict.budgets import load_text
 from pytest_sme2.verdict.generation import sentence
 from pytest_sme2.verdict.judging import FAILING, WARNING, reference_of
 from pytest_sme2.verdict.times import unlike_kin
@@ -77,6 +78,8 @@ def run_lines(
             blocks.append([f"{printable(record.id)}:", *_wrapped(record, width)])
     said = [(one, sentence(g)) for one in records if (g := one.measured.generation)]
     blocks.append(f"{printable(record.id)}: {text}" for record, text in said if text)
+    loads = [(record.id, load) for record in records if (load := record.measured.sustained)]
+    blocks.append(bullet(f"{name}: {load_text(load)}", "", width) for name, load in loads)
     command = ""
     if verbosity >= 0:
         found, left = _chosen(records, {record.measured.model for record in failed}, verbosity)

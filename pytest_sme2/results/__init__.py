@@ -88,6 +88,8 @@ from pytest_sme2.results.run import (
 )
 from pytest_sme2.results.timing import (
     BLIND_MARGIN,
+    FIRST_MINUTE,
+    INTERRUPTED,
     MATTERS,
     TIME_LIMIT,
     Decision,
@@ -96,10 +98,12 @@ from pytest_sme2.results.timing import (
     Frontier,
     FrontierCell,
     Look,
+    Moment,
     Outcome,
     PairedTiming,
     PairSample,
     Ship,
+    Sustained,
 )
 from pytest_sme2.results.verdict import (
     ANY_THREADS,

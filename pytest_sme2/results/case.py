@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pytest_sme2.results.evidence import Evidence, InferenceCost, KernelCensus, KernelFamily
 from pytest_sme2.results.profile import Category, Coverage, Executor, Profile
 from pytest_sme2.results.run import Arm, Fingerprint
-from pytest_sme2.results.timing import Estimate, Frontier, Outcome
+from pytest_sme2.results.timing import Estimate, Frontier, Outcome, Sustained
 
 RUNTIME = "executorch runtime"
 """The key of ``versions`` for what ran the program; ``executorch`` is what exported it."""
@@ -263,6 +263,8 @@ class CaseResult:
     """How many tokens one inference takes; None where the model does not say."""
     generation: Generated | None = None
     """None where the model does not say how it generates, or that was not measured."""
+    sustained: Sustained | None = None
+    """Of the arm that speaks; None where no load was asked for."""
 
     @property
     def coverage(self) -> Coverage | None:

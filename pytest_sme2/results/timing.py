@@ -220,6 +220,54 @@ class PairedTiming:
         return None if interval is None else (1 / interval[1], 1 / interval[0])
 
 
+@dataclass(frozen=True)
+class Moment:
+    """A part of a sustained load, some seconds long."""
+
+    seconds: float
+    """Its end, since the load began."""
+    mean_ns: float
+    """Of its inferences, so that a wait counts."""
+    clock_ghz: float | None = None
+    """The mean clock of the process it belongs to; None where cycles are not counted."""
+    cap_ghz: float | None = None
+    """The highest clock that the device then allowed; None where it does not tell."""
+    celsius: float | None = None
+
+
+FIRST_MINUTE = 60.0
+INTERRUPTED = "Ctrl-C"
+
+
+@dataclass(frozen=True)
+class Sustained:
+    """One program back to back for some time."""
+
+    arm: Arm
+    asked_seconds: float
+    moments: tuple[Moment, ...]
+    ended: str = ""
+    """What ended it early."""
+
+    @property
+    def seconds(self) -> float:
+        return self.moments[-1].seconds if self.moments else 0.0
+
+    @property
+    def first(self) -> tuple[Moment, ...]:
+        """Those of the first minute; of a shorter time than three minutes, of the first third."""
+        return tuple(each for each in self.moments if each.seconds <= self._window)
+
+    @property
+    def last(self) -> tuple[Moment, ...]:
+        begins = self.seconds - self._window
+        return tuple(each for each in self.moments if each.seconds > begins)
+
+    @property
+    def _window(self) -> float:
+        return min(FIRST_MINUTE, self.seconds / 3)
+
+
 MATTERS = 0.03
 """A difference below this is not worth another number of threads."""
 

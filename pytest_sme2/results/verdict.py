@@ -115,6 +115,8 @@ class Limits:
     """In seconds, of an inference: by the number of threads, or ``ANY_THREADS``."""
     max_p95: Mapping[str, float] = field(default_factory=dict)
     """The same for the time that 95 % of a process's inferences stay within."""
+    max_sustained_loss: float | None = None
+    """The part of the first minute's speed that may be lost under a sustained load."""
     shares: Mapping[Category, Bounds] = field(default_factory=dict)
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
     """By the variant's precision, against the eager reference."""

@@ -32,6 +32,7 @@ from pytest_sme2.results import (
     RunRequest,
     Sample,
     Spread,
+    Sustained,
     TensorSpec,
 )
 from pytest_sme2.session.case_timing import Timing
@@ -90,6 +91,7 @@ def assemble(
     runtime_sha256: str = "",
     costs: Mapping[Arm, InferenceCost | str] | None = None,
     frontier: Frontier | None = None,
+    sustained: Sustained | None = None,
     generation: Generated | None = None,
 ) -> CaseResult:
     """Everything one pair showed; ``runtime`` is the version of ExecuTorch that ran it."""
@@ -133,6 +135,7 @@ def assemble(
         costs={arm: cost for arm, cost in (costs or {}).items() if isinstance(cost, InferenceCost)},
         uncounted=next((cost for cost in (costs or {}).values() if isinstance(cost, str)), ""),
         frontier=frontier,
+        sustained=sustained,
         generation=generation,
         **timed,
     )

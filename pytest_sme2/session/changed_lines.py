@@ -13,14 +13,28 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 from pytest_sme2.errors import RunError
-from pytest_sme2.results import ChangedLines
+from pytest_sme2.results import CaseResult, ChangedLines, Fingerprint
 from pytest_sme2.system.processes import git
+from pytest_sme2.verdict.baselines import baseline_path
 
 _SECONDS = 10.0
 _SAFE = ("--no-replace-objects", "-c", "core.fsmonitor=false")
 # In a clone without all contents, those that are missing are not asked for.
 _NO_FETCH = {"GIT_NO_LAZY_FETCH": "1"}
 _MOST_BYTES = 2 << 20
+
+
+def changed_since(root: Path, measured: CaseResult, model: Path | None) -> tuple[ChangedLines, ...]:
+    """Those of a case's sources, ``model`` first, that differ from the commit of its baseline."""
+    known = (measured.fingerprint, Fingerprint("emulated", ()))
+    paths = (baseline_path(root, measured.model, measured.variant, each) for each in known)
+    path = next((path for path in paths if path.is_file()), None)
+    sources = [] if model is None else [model]
+    for profile in measured.profiles.values():
+        origins = [member.origin for member in profile.operators if member.origin]
+        ways = [frame for origin in origins for frame in origin.way]
+        sources += [Path(frame.file) for frame in ways if not frame.installed]
+    return () if path is None else changed_lines(path, sources)
 
 
 def changed_lines(baseline: Path, sources: Iterable[Path]) -> tuple[ChangedLines, ...]:

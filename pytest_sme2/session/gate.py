@@ -174,10 +174,12 @@ class Gate:
 
     @_reported("budgets")
     def check_budgets(self) -> Iterator[Check]:
-        """What an inference may take at most; nothing where no limit says that."""
-        if self.limits.max_latency or self.limits.max_p95:
+        """What an inference may take at most, and lose under load; nothing where nobody asks."""
+        limits, asked = self.limits, self.session.settings.sustain_seconds is not None
+        if asked or limits.max_latency or limits.max_p95 or limits.max_sustained_loss is not None:
             measured = self.timed if self.session.bench.timed else self.measured
-            yield from budgets.check_budgets(measured, self.limits)
+            yield from budgets.check_budgets(measured, limits)
+            yield from budgets.check_sustained(measured, limits, asked)
 
     @_reported("latency")
     def _check_stored_latency(self) -> Iterator[Check]:

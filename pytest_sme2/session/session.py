@@ -23,7 +23,6 @@ from pytest_sme2.results import (
     Check,
     Comparison,
     Evidence,
-    Fingerprint,
     Frontier,
     InferenceCost,
     Limits,
@@ -33,13 +32,14 @@ from pytest_sme2.results import (
     Profile,
     Run,
     RunRequest,
+    Sustained,
 )
 from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.case_result import assemble, new_session
 from pytest_sme2.session.case_timing import Timing, measure_case, measure_frontier
 from pytest_sme2.session.case_trace import Traced, cost_of, profile_of, trace_case, why_not_counted
 from pytest_sme2.session.cases import Case, chosen_programs, select_cases
-from pytest_sme2.session.changed_lines import changed_lines
+from pytest_sme2.session.changed_lines import changed_since
 from pytest_sme2.session.device import Farm, is_emulated
 from pytest_sme2.session.generation import generate
 from pytest_sme2.session.reference import (
@@ -51,6 +51,7 @@ from pytest_sme2.session.reference import (
 from pytest_sme2.session.reproduce import run_command
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, RunLock, write_record
 from pytest_sme2.session.settings import Settings
+from pytest_sme2.session.sustained import measure_sustained
 from pytest_sme2.system.cache import apply_limit
 from pytest_sme2.system.files import safe_name
 from pytest_sme2.system.platforms import LINUX_X86_64
@@ -347,6 +348,14 @@ class Session:
             return measure_case(self.bench, case.id, self.folder(case), requests, traced, fewest)
 
     @_stage
+    def sustained(self, case: Case) -> Sustained | None:
+        """The arm that speaks under a sustained load; None where none was asked for."""
+        if self.settings.sustain_seconds is None:
+            return None
+        request, folder = self.request(case, self.bench.arms[0]), self.folder(case) / "sustained"
+        return measure_sustained(self.bench, case.id, request, folder)
+
+    @_stage
     def frontier(self, case: Case) -> Frontier:
         """The case with all numbers of threads of the run, and the best of each arm."""
         counts = self.settings.threads
@@ -361,7 +370,9 @@ class Session:
     def _measured(self, case: Case, timed: bool) -> CaseResult:
         if timed:
             self.timing(case)
-        timing, frontier = (self._known(stage, case) for stage in ("timing", "frontier"))
+            self.sustained(case)
+        known = functools.partial(self._known, case)
+        timing, frontier, sustained = map(known, ("timing", "frontier", "sustained"))
 
         def make() -> CaseResult:
             self.artifact(case)  # a broken model needs no device to say so
@@ -378,39 +389,27 @@ class Session:
                 runtime_sha256=runtime_sha256,
                 costs={arm: self.cost(case, arm) for arm in arms},
                 frontier=frontier,
+                sustained=sustained,
                 generation=generate(self.bench, case.id, requests, self.folder(case), timing),
             )
 
-        return self._once(make, "measured", case, timing is not None, frontier is not None)
+        return self._once(make, "measured", case, *map(bool, (timing, frontier, sustained)))
 
-    def _known(self, stage: str, case: Case) -> Any:
+    def _known(self, case: Case, stage: str) -> Any:
         """What the stage made, if it ran and did not fail."""
         made = self._made.get((stage, case))
         return None if isinstance(made, LASTING) else made
 
     def measurement(self, case: Case) -> PairedTiming | None:
         """The pairs behind the timing, where the case was timed in pairs."""
-        timing: Timing | None = self._known("timing", case)
+        timing: Timing | None = self._known(case, "timing")
         return None if timing is None else timing.measurement
 
     def changed_lines(self, case: Case) -> tuple[ChangedLines, ...]:
         """Those of the model that differ from the commit of its baseline."""
-
-        def find() -> tuple[ChangedLines, ...]:
-            fingerprint, root = self.bench.target.fingerprint(), self.settings.baseline_folder
-            known = (fingerprint, Fingerprint("emulated", ()))
-            paths = (
-                baselines.baseline_path(root, case.model, case.variant_name, each) for each in known
-            )
-            path = next((path for path in paths if path.is_file()), None)
-            sources = {} if case.entry is None or case.entry.file is None else {case.entry.file: 0}
-            for profile in self.measured(case, timed=False).profiles.values():
-                origins = [member.origin for member in profile.operators if member.origin]
-                ways = [frame for origin in origins for frame in origin.way]
-                sources |= {Path(frame.file): 0 for frame in ways if not frame.installed}
-            return () if path is None else changed_lines(path, sources)
-
-        return self._once(find, "changed lines", case.id)
+        root, model = self.settings.baseline_folder, case.entry.file if case.entry else None
+        found = self.measured(case, timed=False)
+        return self._once(lambda: changed_since(root, found, model), "changed lines", case.id)
 
     def baseline(self, case: Case) -> Baseline | None:
         """The stored baseline; with ``--update-baselines`` nothing is compared with the old one."""

@@ -59,6 +59,8 @@ class Settings:
     """For timing one model and variant; the first look is completed even where it takes longer."""
     limit_seconds: float | None = None
     """When even the first look is given up; None means ten budgets."""
+    sustain_seconds: float | None = None
+    """How long to run each case back to back as well; None means not at all."""
     limits: Mapping[str, object] = field(default_factory=dict)
     """Those of the command line, as a limits.toml would have them."""
     comment: Path | None = None
@@ -164,6 +166,10 @@ def parse_seconds(value: str, what: str) -> float:
     if not 1 <= seconds <= 86400:
         raise UsageError(f"{value!r} is not {what}. Give seconds or minutes, as in 60s or 2m.")
     return seconds
+
+
+def parse_sustain(value: str) -> float:
+    return parse_seconds(value, "a time under load")
 
 
 def parse_report(value: str) -> Path:

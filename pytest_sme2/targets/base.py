@@ -14,7 +14,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from pytest_sme2.errors import RunError, Sme2Error, TargetError
 from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
@@ -44,10 +44,23 @@ _SIGNALS: Mapping[int, str] = {
 }
 
 
+class Thermal(NamedTuple):
+    """What heat does to a device now; None where it does not tell."""
+
+    celsius: float | None = None
+    cap_ghz: float | None = None
+    """The highest clock that it allows."""
+    critical: bool = False
+    """Whether it must be left alone at once."""
+
+
 class Target(Protocol):
     """Something that can run programs. One that derives from it needs no preparation, and tells
     nothing of its cores, its heat and its state.
     """
+
+    pauses: bool = True
+    """Whether it waits for heat to pass before it runs something; not under a sustained load."""
 
     @property
     def name(self) -> str: ...
@@ -98,6 +111,9 @@ class Target(Protocol):
     def cool_down(self) -> None:
         """Wait until heat does not slow it down."""
         return
+
+    def thermal(self) -> Thermal:
+        return Thermal()
 
     @property
     def waited_seconds(self) -> float:

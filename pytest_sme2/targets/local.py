@@ -20,7 +20,14 @@ from pytest_sme2.results import SME1_ONLY, Capabilities, Fingerprint, Run, RunRe
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system import platforms
 from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform, sysctl
-from pytest_sme2.targets.base import Job, Target, check_request, run_here, run_here_in_turns
+from pytest_sme2.targets.base import (
+    Job,
+    Target,
+    Thermal,
+    check_request,
+    run_here,
+    run_here_in_turns,
+)
 from pytest_sme2.targets.phone.answers import parse_core_parts
 from pytest_sme2.targets.phone.silicon import (
     Core,
@@ -101,6 +108,10 @@ class LocalTarget(Target):
         caps = caps_text(self.cores)
         return {**local_conditions(), **({"clock caps": caps} if caps else {})}
 
+    def thermal(self) -> Thermal:
+        caps = [core.cap_khz for core in self.cores if core.cap_khz]
+        return Thermal(_celsius(SYSTEM), max(caps) / 1e6 if caps else None)
+
     def fingerprint(self) -> Fingerprint:
         facts = self.facts()
         facts["platform"] = self.platform
@@ -158,7 +169,7 @@ def local_conditions(system: Path = SYSTEM) -> dict[str, str]:
         "kernel": f"{platform.system()} {platform.release()}",
         "governor": _read(frequency / "scaling_governor"),
         "clock": _scaled(_read(frequency / "scaling_cur_freq"), 1e3, "MHz"),
-        "temperature": _temperature(system),
+        "temperature": "" if (celsius := _celsius(system)) is None else f"{celsius:.0f} C",
     }
     return {name: value for name, value in found.items() if value}
 
@@ -169,12 +180,12 @@ def sme_vector_bits(path: Path = VECTOR_LENGTH) -> int | None:
     return 8 * int(text) if text.isdigit() and int(text) > 0 else None
 
 
-def _temperature(system: Path) -> str:
+def _celsius(system: Path) -> float | None:
     """Of the hottest zone that is named after the CPU."""
     zones = sorted((system / "class" / "thermal").glob("thermal_zone*"))
     values = [_read(zone / "temp") for zone in zones if "cpu" in _read(zone / "type").lower()]
     known = [int(value) for value in values if value.isdigit()]
-    return _scaled(str(max(known)), 1e3, "C") if known else ""
+    return max(known) / 1e3 if known else None
 
 
 def _scaled(text: str, unit: float, name: str) -> str:

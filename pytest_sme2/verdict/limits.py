@@ -143,6 +143,7 @@ SCALARS: Mapping[str, Callable[[object], float | int]] = {
     "max_size_growth": parse_fraction,
     "max_load_growth": parse_fraction,
     "max_cost_growth": parse_fraction,
+    "max_sustained_loss": parse_loss,
     "max_first_token": parse_seconds,
     "min_tokens_per_second": parse_tokens,
 }

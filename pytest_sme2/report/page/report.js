@@ -472,6 +472,28 @@
     }));
   }
 
+  // Minutes under load: what an inference takes, and below it what heat does to the device.
+  function sustained(parent, chosen) {
+    const found = chosen.sustained;
+    if (!found || !found.minutes.length) return;
+    const panels = Object.entries(found.panels), part = 1 / panels.length;
+    const axis = (index) => `y${index ? index + 1 : ""}`;
+    chart(parent, "Under load", found.told, found.told, () => ({
+      height: 120 + 150 * panels.length,
+      traces: panels.map(([name, values], index) => ({
+        type: "scatter", mode: "lines", name, x: found.minutes, y: values, yaxis: axis(index),
+        line: { color: colour("--accent") }, hovertemplate: "%{x:.2f} min: %{y:.4g} " + name + "<extra></extra>",
+      })),
+      layout: {
+        showlegend: false, xaxis: { title: { text: "minutes" }, anchor: axis(panels.length - 1) },
+        ...Object.fromEntries(panels.map(([name], index) => [`yaxis${index ? index + 1 : ""}`, {
+          title: { text: name }, rangemode: "tozero",
+          domain: [1 - (index + 1) * part + (index < panels.length - 1 ? 0.04 : 0), 1 - index * part],
+        }])),
+      },
+    }), true);
+  }
+
   // --- the parts of one case ---------------------------------------------------------------------
 
   function facts(chosen) {
@@ -652,6 +674,7 @@
     distribution(charts, chosen);
     frontier(charts, chosen);
     generation(charts, chosen);
+    sustained(charts, chosen);
     timeline(charts, chosen);
     operators(body, chosen);
     kernels(body, chosen);

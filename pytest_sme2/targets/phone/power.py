@@ -32,6 +32,8 @@ from pytest_sme2.targets.phone.answers import (
 
 THROTTLES = 2
 """From this thermal status on (moderate) a phone is slower. At 1 its skin is warm, no more."""
+CRITICAL = 4
+"""From this one on, it has nothing left to slow down."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from pytest_sme2.results import SME1_ONLY, Capabilities, Fingerprint, Run, RunRe
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.elf import AARCH64, is_elf, machine_name, read_needs, unmet_needs
 from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64
-from pytest_sme2.targets.base import Job, Target, check_request, count_turns
+from pytest_sme2.targets.base import Job, Target, Thermal, check_request, count_turns
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
 from pytest_sme2.targets.phone.answers import (
     parse_cores,
@@ -41,7 +41,7 @@ from pytest_sme2.targets.phone.answers import (
 )
 from pytest_sme2.targets.phone.choice import make_ready
 from pytest_sme2.targets.phone.leases import Claim, Lease
-from pytest_sme2.targets.phone.power import PhonePower, Thermometer
+from pytest_sme2.targets.phone.power import CRITICAL, PhonePower, Thermometer
 from pytest_sme2.targets.phone.processes import PhoneProcesses
 from pytest_sme2.targets.phone.silicon import (
     READ_CORES,
@@ -286,6 +286,14 @@ class AndroidTarget(Target):
         """Wait until the phone says that it is cool, but not for ever."""
         self.thermometer.wait_until_cool(celsius=self.max_celsius, seconds=self.cool_seconds)
 
+    def thermal(self) -> Thermal:
+        heat, used = self.thermometer.read(), self.pinned(1)
+        cores = parse_cores(self.device.shell(READ_CORES).text)
+        ours = [core for core in cores if not used or core.number in used]
+        caps = [core.cap_khz for core in ours if core.cap_khz]
+        cap = max(caps) / 1e6 if caps else None
+        return Thermal(heat.celsius, cap, (heat.status or 0) >= CRITICAL)
+
     @property
     def waited_seconds(self) -> float:
         return self.thermometer.waited_seconds
@@ -306,7 +314,7 @@ class AndroidTarget(Target):
                 self.pinned(job.request.threads)  # refuses before any push
         if self.claim is not None:
             self.claim.renew()
-        if self._hot:
+        if self._hot and self.pauses:
             self.cool_down()
         processes = PhoneProcesses(
             self.device,

@@ -71,6 +71,7 @@ max_memory_bytes = "300 MB"
 max_size_growth = 0
 max_load_growth = "50%"
 max_cost_growth = "1%"
+max_sustained_loss = "15%"
 max_first_token = "500 ms"
 min_tokens_per_second = 20
 max_latency = "30 ms"
@@ -108,8 +109,8 @@ def test_every_limit_can_be_given(write) -> None:
         "max_regression": 0.03, "min_speedup": 1.5, "min_best_speedup": 1.2,
         "max_speedup_loss": 0.05, "min_coverage": 0.9, "max_share_growth": 0.04,
         "max_memory_growth": 0.2, "max_memory_bytes": 300_000_000, "max_size_growth": 0,
-        "max_load_growth": 0.5, "max_cost_growth": 0.01, "max_first_token": 0.5,
-        "min_tokens_per_second": 20,
+        "max_load_growth": 0.5, "max_cost_growth": 0.01, "max_sustained_loss": 0.15,
+        "max_first_token": 0.5, "min_tokens_per_second": 20,
     }  # fmt: skip
     given = {"max_first_token": "30s", "min_tokens_per_second": "1"}
     assert limits.resolve("fp32", command_line=given).max_first_token == 30
