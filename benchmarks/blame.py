@@ -23,12 +23,13 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import ROOT, Claim, append_record, finish, parser_of, read_records
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.report.versus_baseline import failure_text
+from pytest_sme2.report.versus_baseline import cause_text, failure_text
 from pytest_sme2.results import Check, Limits
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.session import Session
@@ -41,6 +42,7 @@ PLANTED = ROOT / "benchmarks" / "planted"
 WORK = ROOT / "sme2-out" / "blame"
 VARIANTS = ("fp32", "fp16", "int8")
 FEWEST, RIGHT, MOST_LINES = 300, 0.98, 20
+_EVERYWHERE = re.compile(r"(all|\d+ of) .*(grew|shrank)")
 _NAMED = re.compile(r"(near )?(?:`[^`]*` )?(?:at )?([\w./-]+\.py):([0-9]+)(?:-([0-9]+))?")
 
 
@@ -48,25 +50,49 @@ _NAMED = re.compile(r"(near )?(?:`[^`]*` )?(?:at )?([\w./-]+\.py):([0-9]+)(?:-([
 class Edit:
     """What is done to one file of a model, and which lines it is right to name."""
 
+    model: str
     kind: str
     file: str = "model.py"
     everywhere: bool = False
     hunks: list[tuple[list[str], list[str]]] = field(default_factory=list)
     callers: list[str] = field(default_factory=list)
 
-    def made(self, text: str) -> tuple[str, set[tuple[str, int]]]:
-        """The file as it is then, and the guilty lines of the old and of the new one."""
-        guilty: set[int] = set()
+    def made(self) -> tuple[str, str]:
+        """The file as it was, and as it is then."""
+        before = after = (PLANTED / self.model / self.file).read_text("utf-8")
         for old, new in self.hunks:
-            before, found, after = text.partition("\n".join(old) + "\n")
-            assert found, f"{self.kind}: {old[0].strip()} is not in {self.file}"
-            first = before.count("\n") + 1
-            same = sum(a == b for a, b in zip(old, new, strict=False))
-            guilty |= {*range(first + same, first + max(len(old), len(new)))}
-            text = before + "".join(f"{line}\n" for line in new) + after
-        lines = enumerate(text.splitlines(), start=1)
-        guilty |= {row for row, line in lines if any(call in line for call in self.callers)}
-        return text, {(self.file, row) for row in guilty}
+            gone, come = ("".join(f"{line}\n" for line in lines) for lines in (old, new))
+            assert gone in after, f"{self.kind}: {old[0].strip()} is not in {self.file}"
+            after = after.replace(gone, come, 1)
+        return before, after
+
+    def guilty(self) -> set[tuple[str, int]]:
+        """The lines that it is right to name, of the old file and of the new one."""
+        old, new = sides = [text.splitlines() for text in self.made()]
+        codes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+        rows = {
+            row
+            for tag, *ends in codes
+            for row in (*range(ends[0], ends[1]), *range(ends[2], ends[3]))
+            if tag != "equal"
+        }
+        lines = (each for side in sides for each in enumerate(side))
+        rows |= {row for row, line in lines if any(call in line for call in self.callers)}
+        return {(self.file, row + 1) for row in rows}
+
+    def judged(self, said: str) -> dict[str, bool]:
+        """Whether the headline is right, and whether it names an innocent line."""
+        guilty = self.guilty()
+        named = [
+            (near, any((Path(file).name, row) in guilty for row in range(int(a), int(b or a) + 1)))
+            for near, file, a, b in _NAMED.findall(said)
+        ]
+        if self.everywhere:
+            return {"right": bool(_EVERYWHERE.match(said)), "innocent": False}
+        return {
+            "right": any(hit for _, hit in named),
+            "innocent": not all(near or hit for near, hit in named),
+        }
 
 
 def edits_of(model: str) -> dict[str, Edit]:
@@ -76,7 +102,7 @@ def edits_of(model: str) -> dict[str, Edit]:
         mark, rest = line[:1], line[1:]
         if mark == "[":
             kind, _, more = rest.partition("]")
-            edit = found[kind] = Edit(kind)
+            edit = found[kind] = Edit(model, kind)
             for word in more.split():
                 edit.everywhere |= word == "all"
                 edit.file = word if word.endswith(".py") else edit.file
@@ -93,7 +119,7 @@ def session_of(model: str, *variants: str) -> Session:
     settings = Settings(
         device="emulated", models=(model,), model_folders=(WORK / model,),
         variants=tuple(map(parse_variant, variants)),
-        out=WORK / "out", baseline_dir=WORK / model / "baselines",
+        out=WORK / "out" / model, baseline_dir=WORK / model / "baselines",
     )  # fmt: skip
     return Session(settings)
 
@@ -131,32 +157,10 @@ def checks_of(session: Session, case: Case) -> list[Check]:
     return found
 
 
-def judge(edit: Edit, guilty: set[tuple[str, int]], checks: Sequence[Check]) -> dict[str, Any]:
-    """What the headline named, and whether that is right."""
-    chief = next(check for check in checks if check.metric == "cost (on)")
-    said = ": ".join(filter(None, (chief.cause, chief.where)))
-    named = [
-        (bool(near), Path(file).name, range(int(first), int(last or first) + 1))
-        for near, file, first, last in _NAMED.findall(chief.where)
-    ]
-    hits = [any((file, row) in guilty for row in rows) for _, file, rows in named]
-    all_grew = bool(re.match(r"(all|\d+ of) .*(grew|shrank)", chief.cause))
-    parts = [int(re.split(":", line)[0].replace(",", "")) for line in chief.details]
-    return {
-        "verdict": str(chief.verdict),
-        "said": said,
-        "right": all_grew if edit.everywhere else any(hits),
-        "innocent": not edit.everywhere
-        and any(not near and not hit for (near, *_), hit in zip(named, hits, strict=True)),
-        "exact": sum(parts) == (chief.new or 0) - (chief.old or 0),
-    }
-
-
 def tried(model: str, edit: Edit, variant: str) -> Iterator[dict[str, Any]]:
-    """One edit, judged with git and without."""
+    """What is said of one edit with git and without; how that is judged may change."""
     place = WORK / model / model / edit.file
-    text = (PLANTED / model / edit.file).read_text("utf-8")
-    new, guilty = edit.made(text)
+    text, new = edit.made()
     place.write_text(new, "utf-8")
     session = session_of(model, variant)
     try:
@@ -166,9 +170,18 @@ def tried(model: str, edit: Edit, variant: str) -> Iterator[dict[str, Any]]:
         for knows in (True, False):
             changed = session.changed_lines(case) if knows else ()
             named = located(checks, measured, baseline, None, changed)
-            whole = failure_text(judging.verdict(measured, named))
-            row = {"model": model, "kind": edit.kind, "variant": variant, "git": knows}
-            yield row | judge(edit, guilty, named) | {"lines": len(whole.splitlines())}
+            chief = next(check for check in named if check.metric == "cost (on)")
+            parts = [int(line.partition(":")[0].replace(",", "")) for line in chief.details]
+            yield {
+                "model": model,
+                "kind": edit.kind,
+                "variant": variant,
+                "git": knows,
+                "verdict": str(chief.verdict),
+                "said": cause_text(chief),
+                "exact": sum(parts) == (chief.new or 0) - (chief.old or 0),
+                "lines": len(failure_text(judging.verdict(measured, named)).splitlines()),
+            }
     finally:
         session.close()
         place.write_text(text, "utf-8")
@@ -190,7 +203,8 @@ def collect(path: Path, minutes: float, only: Sequence[str]) -> None:
                 begin(model)
             for row in tried(model, edit, variant):
                 append_record(path, row)
-                mark = "right" if row["right"] and not row["innocent"] else "WRONG"
+                judged = edit.judged(row["said"])
+                mark = "right" if judged["right"] and not judged["innocent"] else "WRONG"
                 words = (*key, "git" * row["git"], "exact" * row["exact"], row["lines"])
                 print(mark, *words, row["said"], flush=True)
 
@@ -221,7 +235,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.command == "collect":
         collect(arguments.samples, arguments.minutes, arguments.only)
         return 0
-    rows = read_records(arguments.samples)
+    rows = [
+        row | edits_of(row["model"])[row["kind"]].judged(row["said"])
+        for row in read_records(arguments.samples)
+    ]
     wrong = [row for row in rows if not row["right"] or row["innocent"] or not row["exact"]]
     return finish(claims(rows), arguments.json, {"wrong": wrong})
 
