@@ -39,6 +39,7 @@ from pytest_sme2.export.quantize import IN_THE_GRAPH, quantize, quantize_weights
 from pytest_sme2.export.quicker import lower_quicker
 from pytest_sme2.export.random_weights import fill_zero_weights, lifeless, settle_batch_norms
 from pytest_sme2.export.registry import Model, ModelEntry, missing_extra
+from pytest_sme2.export.rewrites import FOLDED
 from pytest_sme2.export.sequences import (
     Generation,
     Steps,
@@ -247,7 +248,7 @@ def _capture(
     """The model's graph, with rewrites applied where the variant names some."""
     if not rewrites:
         return torch.export.export(network, arguments, keywords, dynamic_shapes=shapes)
-    from pytest_sme2.export.rewriting import FOLDED, Rewriting, fold_constants
+    from pytest_sme2.export.rewriting import Rewriting, fold_constants
 
     with Rewriting(rewrites):
         program = torch.export.export(network, arguments, keywords, dynamic_shapes=shapes)

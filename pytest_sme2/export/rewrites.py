@@ -145,6 +145,11 @@ REWRITES: tuple[Rewrite, ...] = (
 )
 
 NAMES = tuple(rewrite.name for rewrite in REWRITES)
+FOLDING = "constant"
+FOLDED = frozenset(
+    {FOLDING, "conv1d", "expand", "group_norm", "layer_norm", "mean", "sdpa", "transposed"}
+)
+"""The rewrites after which constants are folded: they make some."""
 
 # What nothing here rewrites, but a person can.
 RECURRENT = Rewrite(
@@ -177,6 +182,6 @@ LARGE_DEPTHWISE = Rewrite(
 def rewrite_for(written: str, *, constant: bool) -> Rewrite | None:
     """The rewrite that removes an operator of the model; None where none is known."""
     for rewrite in (*REWRITES, RECURRENT, NEAREST):
-        if rewrite.name == "constant" if constant else written in rewrite.written:
+        if rewrite.name == FOLDING if constant else written in rewrite.written:
             return rewrite
     return None

@@ -358,11 +358,6 @@ def _float(value: Any, **keywords: Any) -> Any:
     return _conversion(value, torch.float32)
 
 
-FOLDED = frozenset(
-    {"constant", "conv1d", "expand", "group_norm", "layer_norm", "mean", "sdpa", "transposed"}
-)
-"""The rewrites after which constants are to be folded."""
-
 _REPLACED: dict[str, dict[Any, Callable[..., Any]]] = {
     "silu": {functional.silu: _silu, torch._C._nn.silu: _silu},
     "gelu": {functional.gelu: _gelu},

@@ -67,7 +67,7 @@ _UNPROVEN = (
     "SME2 and NEON kernels share this name; the kernels that ran can tell: `sme2 run --kernels`, "
     "or --device emulated",
 )
-_NO_BETTER = "no better form is known"
+NO_BETTER = "no better form is known"
 _DEPTHWISE = "no SME2 kernel exists for them in any data type"
 _BATCH_NORM = (
     f"{_DEPTHWISE}; with a kernel of 1x1 they are batch norms that follow an activation, and "
@@ -173,7 +173,7 @@ def _packing(counted: InferenceCost) -> Iterator[Finding]:
             Topic.COSTLY,
             "packing the inputs of matrix operators",
             Cost(operators, share, "instructions"),
-            _NO_BETTER,
+            NO_BETTER,
             f"most of it in {kernels.most_common(1)[0][0]}",
         )
 
@@ -190,7 +190,7 @@ def _costly(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
         cost = cost_of(members)
         if cost.of != "operators" and cost.share >= LARGE_PART:
             place = place_text(members)
-            yield Finding(Topic.COSTLY, operation, cost, _NO_BETTER, place=place)
+            yield Finding(Topic.COSTLY, operation, cost, NO_BETTER, place=place)
 
 
 def _coverage(profile: Profile, cost_of: CostOf) -> Finding:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.export.editing import edited, unified_diff
-from pytest_sme2.export.rewrites import NAMES
+from pytest_sme2.export.rewrites import FOLDED, FOLDING, NAMES
 from pytest_sme2.export.variant import parse_variant, precision_of
 from pytest_sme2.profile.findings import find
 from pytest_sme2.results import (
@@ -84,12 +84,27 @@ class Trial:
     after: Ran | None
     problem: str = ""
     """Why it could not be run, or may not be used."""
+    folded: Ran | None = None
+    """The case with its constants folded, where the rewrite alone does that as well."""
 
     @property
     def saving(self) -> float:
-        """The part that is saved; below zero where it costs more, or is of no use."""
-        old, new = self.before.amount, None if self.after is None else self.after.amount
-        return -1.0 if self.problem or not old or new is None else (old - new) / old
+        """The part of the whole that is saved, without what folding constants saves; below zero
+        where it costs more, or is of no use.
+        """
+        return self._saving(self.folded or self.before)
+
+    @property
+    def total(self) -> float:
+        """The same with what folding saves."""
+        return self._saving(self.before)
+
+    def _saving(self, since: Ran) -> float:
+        whole, old = self.before.amount, since.amount
+        new = None if self.after is None else self.after.amount
+        if self.problem or not whole or old is None or new is None:
+            return -1.0
+        return (old - new) / whole
 
     @property
     def helps(self) -> bool:
@@ -143,22 +158,35 @@ def named_rewrites(before: Ran) -> tuple[str, ...]:
 def try_rewrites(
     session: Session, case: Case, before: Ran, names: Sequence[str]
 ) -> Iterator[Trial]:
-    """Each alone, then together: the best one, and each of the others that saves more with it."""
-    alone = [_tried(session, case, before, (name,)) for name in names]
+    """Each alone, then together: the best one, and each of the others that saves more with it.
+
+    Constants are folded first: what that saves is no other rewrite's.
+    """
+    alone, folded = [], None
+    if FOLDED.intersection(names):
+        folding = _tried(session, case, before, (FOLDING,))
+        folded = None if folding.problem else folding.after
+        alone = [folding] if folding.helps or FOLDING in names else []
+    for name in names:
+        since = folded if name in FOLDED else None
+        alone += [_tried(session, case, before, (name,), since)] * (name != FOLDING)
     yield from alone
-    best, *others = sorted(alone, key=lambda trial: -trial.saving)
+    best, *others = sorted(alone, key=lambda trial: (trial.helps, trial.total), reverse=True)
     for other in others:
         if best.helps and not other.problem:
             both = _tried(session, case, before, (*best.rewrites, *other.rewrites))
-            best = both if both.saving > best.saving + LEAST_SAVING / 2 else best
+            best = both if both.total > best.total + LEAST_SAVING / 2 else best
     if len(best.rewrites) > 1:
         yield best
 
 
-def _tried(session: Session, case: Case, before: Ran, names: tuple[str, ...]) -> Trial:
+def _tried(
+    session: Session, case: Case, before: Ran, names: tuple[str, ...], folded: Ran | None = None
+) -> Trial:
     rewrites = tuple(name for name in NAMES if name in names)
     changed = dataclasses.replace(parse_variant(case.variant_name), rewrites=rewrites)
-    return _trial(session, dataclasses.replace(case, variant=changed), None, before, rewrites)
+    tried = _trial(session, dataclasses.replace(case, variant=changed), None, before, rewrites)
+    return dataclasses.replace(tried, folded=folded)
 
 
 def _trial(

@@ -25,7 +25,7 @@ from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.export.rewrites import NAMES
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.profile.cost import split
-from pytest_sme2.profile.findings import by_data_type
+from pytest_sme2.profile.findings import NO_BETTER, by_data_type
 from pytest_sme2.report.findings import (
     Advice,
     advice,
@@ -307,9 +307,10 @@ def _lines(
     for name, trial in ((name, trial) for name, tried in trials.items() for trial in tried):
         saved.setdefault(" and ".join(trial.rewrites), {})[name] = trial
 
-    def worth(entry: Advice) -> float:
-        """What is saved is measured, and what an operator takes is not all to be gained."""
-        return max([entry.share, *(one.saving for one in saved.get(entry.rewrite, {}).values())])
+    def worth(entry: Advice) -> tuple[bool, float]:
+        """What a trial saved; what an operator takes is not all to be gained."""
+        tried = [one.saving for one in saved.get(entry.rewrite, {}).values() if not one.problem]
+        return entry.remedy != NO_BETTER, max(tried, default=entry.share)
 
     found = advice({name: ran.findings for name, ran in variants.items()})
     found.sort(key=worth, reverse=True)
@@ -318,7 +319,8 @@ def _lines(
     for entry in found:
         yield bullet(advice_text(entry))
         for name, trial in saved.pop(entry.rewrite, {}).items():
-            yield bullet(f"{entry.rewrite} in {name}: {trial_text(trial)}", "  = ")
+            share = entry.costs[name].share if name in entry.costs else 0.0
+            yield bullet(f"{entry.rewrite} in {name}: {trial_text(trial, share)}", "  = ")
     for rewrites, by_variant in saved.items():
         for name, trial in by_variant.items():
             yield bullet(f"{rewrites} in {name}: {trial_text(trial)}", "= ")
