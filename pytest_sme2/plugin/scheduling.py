@@ -60,12 +60,15 @@ class CaseScheduling(LoadGroupScheduling):  # type: ignore[misc]
 
     def remove_node(self, node: Any) -> str | None:
         """A test that ended its worker is not run again: it would end the next one, too."""
-        units = self.assigned_work[node].values()
-        left = (nodeid for unit in units for nodeid, done in unit.items() if not done)
+        units = self.assigned_work[node]
+        left = (nodeid for unit in units.values() for nodeid, done in unit.items() if not done)
         crashed: str | None = next(left, None)
-        for unit in units:
+        for name, unit in list(units.items()):
             if crashed in unit:
                 unit[crashed] = True
+            # Whoever were given what is done would wait for ever for its next test.
+            if all(unit.values()):
+                del units[name]
         super().remove_node(node)
         return crashed
 
