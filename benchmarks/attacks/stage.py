@@ -54,8 +54,8 @@ class Project:
     """A project in a folder of its own, and how its commands are started."""
 
     path: Path
+    options: tuple[str, ...] = ()
     variables: dict[str, str] = field(default_factory=dict)
-    options: tuple[str, ...] = ("-p", "benchmarks.attacks.device")
 
     def run(self, *words: str) -> Ending:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), **self.variables}
@@ -94,6 +94,15 @@ class Project:
 
 
 Change = Callable[[Project], object]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A kind of project, before anything is stored; what is stored of it is made once."""
+
+    name: str
+    make: Change
+    options: tuple[str, ...]
 
 
 def write(name: str, text: str) -> Change:
@@ -162,6 +171,15 @@ def nothing(_project: Project) -> None:
     pass
 
 
+def _pretended(project: Project) -> None:
+    """The model ``toy`` in two variants, which is never exported."""
+    for name, text in (("models/toy/model.py", MODEL), ("tox.ini", INI), ("test_suite.py", SUITE)):
+        write(name, text)(project)
+
+
+PRETENDED = Stage("pretended", _pretended, ("-p", "benchmarks.attacks.device"))
+
+
 @dataclass(frozen=True)
 class Attack:
     """What is changed in a project with stored baselines, and how the next run has to end."""
@@ -176,14 +194,15 @@ class Attack:
     variables: Mapping[str, str] = field(default_factory=dict)
     then: Callable[[Project], Ending] | None = None
     """What is judged instead of the run, after it."""
+    stage: Stage = PRETENDED
     stored: bool = True
     group: str = ""
 
     def attempt(self, folder: Path) -> Ending:
-        project = new_project(folder, stored=self.stored)
-        return self.attempt_in(project)
-
-    def attempt_in(self, project: Project) -> Ending:
+        project = Project(folder, self.stage.options)
+        self.stage.make(project)
+        if self.stored:
+            shutil.copytree(stored(self.stage), folder / "baselines")
         self.change(project)
         project.variables.update(self.variables)
         ending = project.pytest(self.words, **self.device)
@@ -209,33 +228,21 @@ def of(group: str, *attacks: Attack) -> tuple[Attack, ...]:
     return tuple(replace(attack, group=group) for attack in attacks)
 
 
-def new_project(folder: Path, *, stored: bool = True) -> Project:
-    """The model ``toy`` in two variants on a pretended device, with what was accepted of it."""
-    project = Project(folder)
-    for name, text in (
-        ("models/toy/model.py", MODEL),
-        ("tox.ini", INI),
-        ("test_suite.py", SUITE),
-    ):
-        write(name, text)(project)
-    if stored:
-        shutil.copytree(_stored(), folder / "baselines")
-    return project
-
-
 _LOCK = threading.Lock()
 _SHELF = tempfile.TemporaryDirectory(prefix="attacks-")
 
 
-def _stored() -> Path:
+def stored(stage: Stage) -> Path:
     """The baselines of an update, made once."""
     with _LOCK:
-        return _update()
+        return _update(stage)
 
 
 @functools.cache
-def _update() -> Path:
-    project = new_project(Path(_SHELF.name), stored=False)
+def _update(stage: Stage) -> Path:
+    project = Project(Path(_SHELF.name, stage.name), stage.options)
+    project.path.mkdir()
+    stage.make(project)
     ending = project.pytest("--update-baselines")
     if ending.code:
         raise SystemExit(ending.said)

@@ -159,7 +159,7 @@ def judge(root: Path, records: Sequence[Record], asked: Asked) -> Judgement:
     old: list[str] = []
     for baseline in stored:
         known = case_of(baseline.model, baseline.variant, 1) in asked.known
-        if baseline.schema < _PROMISING or (known and not baseline.promised):
+        if baseline.schema < _PROMISING or (known and not any(baseline.promised.values())):
             old.append(f"{baseline.model}-{baseline.variant}")
         for threads, figures in sorted(baseline.promised.items()):
             _judge_case(baseline, threads, figures, records, asked, sums, opened)
