@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     _write(folder, files)
     # The long name: the project, or a plugin of it, may have a --device of its own.
     typed = f"pytest tests/test_performance.py --sme2-device {device}" if settings else "pytest"
-    added = " ".join(sorted({path.parts[0] for path in files} | {"baselines"}))
+    added = " ".join(sorted({path.parts[0] for path in files} | {"baselines", "models"}))
     lines = [
         *(f"wrote  {path}" for path in files),
         *(f"kept   {name}, as it was" for name in kept),
