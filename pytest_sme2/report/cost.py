@@ -94,12 +94,9 @@ LIMITS_OF_COST = (
 _DETAILS = {
     "outer_products": "outer_products",
     "other_sme2": "sme2_other",
-    **{
-        name: name
-        for name in ("streaming_entries", "za_transfers", "loads", "stores", "loaded_bytes",
-                     "stored_bytes")
-    },
-}  # fmt: skip
+    "streaming_entries": "streaming_entries",
+    "za_transfers": "za_transfers",
+}
 _COLUMNS = (
     *("index", "operator", "category", "executor", "instructions", "share_percent"),
     *_DETAILS,
@@ -190,8 +187,6 @@ _SUMMARY: Mapping[str, Callable[[InferenceCost], str]] = {
     "other SME2 work": lambda cost: f"{cost.total.sme2_other:,}",
     "streaming-mode entries": lambda cost: f"{cost.total.streaming_entries:,}",
     "ZA loads and stores": lambda cost: f"{cost.total.za_transfers:,}",
-    "bytes loaded": lambda cost: f"{cost.total.loaded_bytes:,}",
-    "bytes stored": lambda cost: f"{cost.total.stored_bytes:,}",
     "multiply-accumulates on SME2": lambda cost: _optional(work_coverage(cost)),
     "tile use": lambda cost: _optional(tile_use(cost)),
     "instructions per multiply-accumulate": lambda cost: _optional(

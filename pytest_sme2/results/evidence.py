@@ -167,12 +167,7 @@ class Counts:
     """Other work on ZA and on groups of vectors: moves, multiply-adds, conversions, look-ups."""
     streaming_entries: int = 0
     za_transfers: int = 0
-    """Loads and stores of ZA; they are among the loads and stores, too."""
-    loads: int = 0
-    stores: int = 0
-    loaded_bytes: int = 0
-    """As if all lanes of a predicated access were active."""
-    stored_bytes: int = 0
+    """Loads and stores of ZA."""
 
 
 # ``dataclasses.astuple`` copies every number on its way, which took half of a report's time.

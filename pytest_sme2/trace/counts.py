@@ -42,7 +42,7 @@ def read_counts(
     code = CodeMap(libraries)
     for part in log_parts(rest):
         code.take(part)
-    reader = _Reader(code, vector_bits)
+    reader = _Reader(code)
     try:
         with counts.open(encoding="ascii", errors="replace") as lines:
             for text in lines:
@@ -62,9 +62,8 @@ _Owner = tuple[str, str | int]
 
 
 class _Reader:
-    def __init__(self, code: CodeMap, vector_bits: int) -> None:
+    def __init__(self, code: CodeMap) -> None:
         self._code = code
-        self._vector_bytes = vector_bits // 8
         self._blocks: dict[str, tuple[_Owner, _Row, list[int]]] = {}
         """By number: whose code it is, what running it once adds, and what of it is work."""
         self._current: dict[_Owner, _Row] = {}
@@ -105,7 +104,7 @@ class _Reader:
 
     def _block(self, number: str, address: str, *words: str) -> None:
         values = [int(word, 16) for word in words]
-        total = total_of(counts_of(value, self._vector_bytes) for value in values)
+        total = total_of(counts_of(value) for value in values)
         work = [each for each in values if tells(each)]
         owner = self._owner(int(address, 16))
         self._blocks[number] = owner, np.array(numbers_of(total), dtype=np.int64), work

@@ -285,7 +285,7 @@ def _streaming_words(code: np.ndarray) -> Counter[int]:
 
 
 def _instructions(words: Counter[int]) -> Instructions:
-    outer = Counter({w: n for w, n in words.items() if decode.counts_of(w, 64).outer_products})
+    outer = Counter({w: n for w, n in words.items() if decode.counts_of(w).outer_products})
     return Instructions(
         smstart=sum(words[word] for word in decode.STREAMING_ENTRIES),
         # Bit 29 tells integers from floating point.

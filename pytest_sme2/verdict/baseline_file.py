@@ -21,6 +21,7 @@ from pytest_sme2.results import (
     BaselineFigures,
     BaselineSession,
     Category,
+    Counts,
     Estimate,
     Executor,
     Fingerprint,
@@ -168,6 +169,8 @@ _OPTIONAL = {
 }
 # Infinite ones have no number in JSON.
 _ERRORS = ("max_abs", "max_rel")
+# Version 0.1.0 counted these as well.
+_FORMER_COUNTS = ("loads", "stores", "loaded_bytes", "stored_bytes")
 
 
 @functools.cache
@@ -186,6 +189,11 @@ def _converter(*, names_fields: bool = True) -> Any:
 
         return check
 
+    def counts(value: Any, _: Any) -> Any:
+        if isinstance(value, dict):
+            value = {name: number for name, number in value.items() if name not in _FORMER_COUNTS}
+        return read_counts(value, Counts)
+
     def agreement(value: Any, _: Any) -> Any:
         if isinstance(value, dict):
             value = value | {key: math.inf for key in _ERRORS if value.get(key, 0) is None}
@@ -197,10 +205,11 @@ def _converter(*, names_fields: bool = True) -> Any:
 
     converter.register_structure_hook(int, _count)
     converter.register_structure_hook_factory(dataclasses.is_dataclass, table)
-    read_agreement = table(Agreement)
+    read_counts, read_agreement = table(Counts), table(Agreement)
     # What is compared with is not part of the result.
     left_out = dict.fromkeys(("peak", "dead"), gen.override(omit=True))
     write_agreement = gen.make_dict_unstructure_fn(Agreement, converter, **left_out)
+    converter.register_structure_hook(Counts, counts)
     converter.register_structure_hook(Agreement, agreement)
     converter.register_unstructure_hook(Agreement, without_infinity)
     converter.register_structure_hook(Spread, _spread)

@@ -118,11 +118,7 @@ def steady_costs(old: Mapping[Arm, StoredCost], measured: CaseResult) -> dict[Ar
         now = stored(cost, measured.profiles.get(arm))
         before = costs.get(arm, now)
         settled = _with_heap_of(before, now)
-        one, other = before.total, settled.total
-        same = (one.instructions, one.outer_products) == (other.instructions, other.outer_products)
-        # Loads and stores of the C library differ with its instructions.
-        alike = replace(settled, total=one, system=before.system) == before
-        costs[arm] = before if same and alike else now
+        costs[arm] = before if replace(settled, system=before.system) == before else now
     return costs
 
 
