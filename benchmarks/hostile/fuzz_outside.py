@@ -104,23 +104,13 @@ def program(chance: Random, folder: Path) -> None:
     read_within_bounds(lambda: read_outline(path), path.name)
 
 
-HISTORY = """{"schema":1,"case":"toy-fp32","device":"emulated","recorded":"2026-01-01T00:00:00Z",
-"session":"s","commit":null,"instructions":{"on":742},"pte_bytes":10,"latency_ms":{"on":1.5},
-"latency_interval_ms":{"on":[1.4,1.6]},"speedup":2.5,"conditions":{"kernel":"Linux 6"}}"""
-
-
 def history(chance: Random, folder: Path) -> None:
-    line = HISTORY.replace("\n", "")
-    if chance.random() < 0.5:
-        path = folder / "a.jsonl"
-        # So often that change points are looked for.
-        path.write_bytes(f"{line}\n".encode() * 15 + damaged_json(chance, line) + b"\n")
-    else:
-        path = folder / FILE
-        figures: dict[str, Value] = {"instructions (on)": (742, None, None), "speedup": (2.5, 2, 3)}
-        record = HistoryRecord("toy-fp32", "emulated", "2026-01-01", "s", None, figures=figures)
-        add_records(path, [replace(record, session=f"s{number}") for number in range(15)])
-        path.write_bytes(damaged_bytes(chance, path.read_bytes()))
+    path = folder / FILE
+    figures: dict[str, Value] = {"instructions (on)": (742, None, None), "speedup": (2.5, 2, 3)}
+    record = HistoryRecord("toy-fp32", "emulated", "2026-01-01", "s", None, figures=figures)
+    # So often that changes are looked for.
+    add_records(path, [replace(record, session=f"s{number}") for number in range(15)])
+    path.write_bytes(damaged_bytes(chance, path.read_bytes()))
 
     def read() -> None:
         series = all_series(read_history(folder))

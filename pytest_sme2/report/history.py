@@ -2,7 +2,7 @@
 
 They are in an SQLite file: Python brings it, writers wait for each other, a run is there whole or
 not at all, and 120,000 records are read in seconds. To merge histories, all files go into one
-folder. Earlier versions wrote JSON lines, which are still read.
+folder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.files import decode
 from pytest_sme2.system.processes import git
-from pytest_sme2.system.reading import json_value, read_bytes
+from pytest_sme2.system.reading import json_value
 from pytest_sme2.timing.stats import centre_interval
 
 # GitHub Actions, GitLab CI.
@@ -61,7 +61,6 @@ def _git(*words: str) -> str | None:
 
 
 FILE = "history.sqlite"
-# 1: JSON lines. 2: SQLite, and each figure by its name.
 SCHEMA = 2
 _LARGEST = 1e18
 _REMEDY = "Take the file out of the folder, or get it again from where it came."
@@ -274,10 +273,9 @@ def read_history(folder: Path) -> list[HistoryRecord]:
     if not folder.is_dir():
         raise UsageError(f"There is no folder {str(folder)!r}. Make one with --sme2-history.")
     found: dict[tuple[str, str, str], HistoryRecord] = {}
-    for suffix, read in ((".jsonl", _lines_of), (".sqlite", _rows_of)):
-        for path in sorted(folder.rglob(f"*{suffix}")):
-            # Two files may hold the same run.
-            found |= {(each.session, each.case, each.device): each for each in read(path)}
+    for path in sorted(folder.rglob("*.sqlite")):
+        # Two files may hold the same run.
+        found |= {(each.session, each.case, each.device): each for each in _rows_of(path)}
     return sorted(found.values(), key=lambda each: (each.recorded, each.session, each.case))
 
 
@@ -324,46 +322,3 @@ def _rows(database: sqlite3.Connection, path: Path) -> Iterator[HistoryRecord]:
         yield HistoryRecord(
             **facts, commit=commit, threads=threads, figures=figures.get(number, {})
         )
-
-
-_EARLIER = {
-    "latency_ms": ("latency", "latency_interval_ms"),
-    "speedup": ("speedup", "speedup_interval"),
-    "best_speedup": ("best against best", "best_speedup_interval"),
-    "instructions": ("instructions", ""),
-    "sme2_operators": ("operators on SME2", ""),
-    "matrix_operators": ("matrix operators", ""),
-    "peak_bytes": ("peak memory", ""),
-    "pte_bytes": ("program bytes", ""),
-    "yardstick_ms": (YARDSTICK, ""),
-}
-
-
-def _lines_of(path: Path) -> Iterator[HistoryRecord]:
-    for number, line in enumerate(read_bytes(path, remedy=_REMEDY).splitlines(), start=1):
-        where = f"{path}:{number}"
-        document = json_value(line, where, remedy=_REMEDY, finite=True)
-        schema = document.get("schema", 1) if isinstance(document, dict) else 1
-        if schema != 1:
-            raise Sme2Error(f"{where} has schema {schema!r}, this version reads 1.")
-        try:
-            document = {**document, "figures": dict(_earlier_figures(document))}
-        except (AttributeError, TypeError) as error:
-            raise Sme2Error(f"{where} is damaged: {error}. {_REMEDY}") from error
-        made: HistoryRecord = decode(document, HistoryRecord, where, remedy=_REMEDY)
-        values = (each for value in made.figures.values() for each in value if each is not None)
-        if not FIGURES.keys() >= made.figures.keys() or any(
-            not abs(each) < _LARGEST for each in values
-        ):
-            raise Sme2Error(f"{where} is damaged: it has a number that no figure has. {_REMEDY}")
-        yield made
-
-
-def _earlier_figures(document: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
-    for key, (name, interval_key) in _EARLIER.items():
-        value, interval = document.get(key), document.get(interval_key)
-        if isinstance(value, dict):
-            for arm, each in value.items():
-                yield f"{name} ({arm})", [each, *((interval or {}).get(arm) or (None, None))]
-        elif value is not None:
-            yield name, [value, *(interval or (None, None))]

@@ -2,146 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
+import bisect
+import fnmatch
 import itertools
 import math
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pytest_sme2.errors import install
 from pytest_sme2.report.history import FIGURES, YARDSTICK, Figure, HistoryRecord, Interval
+from pytest_sme2.report.history_model import FEWEST, SHORTEST, Model
 from pytest_sme2.system.wording import count
-from pytest_sme2.timing.stats import robust_spread
-from pytest_sme2.verdict.times import unlike_kin
 
-FEWEST = 15
-"""Runs: 7 on one side and 8 on the other are the fewest that can pass the test."""
-SHORTEST = 4
-"""Runs of one level: fewer may be one bad hour."""
-ALPHA = 0.005
-"""How often a figure that never changed may be told as changed, whatever its number of runs."""
-LEAST_CHANGE = 0.0005
-"""A change by less is none, even of a figure without noise."""
-# Times the squared spread and the logarithm of the runs. The test comes after it.
-_PENALTY = 3.0
-# Beyond so many spreads from its neighbours' median, one run counts as one that is so far away.
-_WILDEST, _NEIGHBOURS = 3.0, 5
-_MOST_ALIKE = 0.9
-# Positions whose squares add up to this much more than the best one's, in spreads, may be the true
-# one as well: 95 % for a change of level (Hansen 2000, Econometrica 68, 575).
-_LIKELIHOOD = 7.35
-
-MISSING = (
-    "Change points of latency, speedup and memory were not looked for: that needs ruptures. "
-    f"Install it with `{install('history')}` (Python 3.13 or older)."
-)
-
-
-class ChangePoint(NamedTuple):
-    """A new level, which begins with one run most likely, and at 95 % between two others."""
-
-    at: int
-    earliest: int
-    latest: int
-    old: float
-    new: float
-
-
-def available() -> bool:
-    return importlib.util.find_spec("ruptures") is not None
-
-
-def change_points(values: Sequence[float]) -> list[ChangePoint]:
-    """All changes of level over runs that follow each other. Values are above 0."""
-    if len(values) < FEWEST:
-        return []
-    logarithms = np.array([math.log(value) for value in values])
-    spread = max(robust_spread(np.diff(logarithms)) / math.sqrt(2), LEAST_CHANGE)
-    calm = _clip_outliers(logarithms, spread)
-    proposed = _proposed(calm, spread)
-    alike = _alike(calm, proposed)
-    if alike:
-        # Runs that resemble the ones before them differ less from these than from what is usual.
-        spread *= math.sqrt(1 + alike) / (1 - alike)
-        proposed = _proposed(calm, spread)
-    ends = [0, *_confirmed(calm, proposed, alike), len(values)]
-    return [
-        ChangePoint(
-            ends[index],
-            *_between(calm[ends[index - 1] : ends[index + 1]], spread, ends[index - 1]),
-            old=math.exp(float(np.median(logarithms[ends[index - 1] : ends[index]]))),
-            new=math.exp(float(np.median(logarithms[ends[index] : ends[index + 1]]))),
-        )
-        for index in range(1, len(ends) - 1)
-    ]
-
-
-def _clip_outliers(series: NDArray[np.float64], spread: float) -> NDArray[np.float64]:
-    """One wild run must not weigh like a level of its own."""
-    from scipy.ndimage import median_filter
-
-    usual = median_filter(series, _NEIGHBOURS, mode="nearest")
-    return np.clip(series, usual - _WILDEST * spread, usual + _WILDEST * spread)
-
-
-def _proposed(series: NDArray[np.float64], spread: float) -> list[int]:
-    from ruptures import KernelCPD
-
-    search = KernelCPD(kernel="linear", min_size=SHORTEST)
-    penalty = _PENALTY * spread**2 * math.log(series.size)
-    found = search.fit((series - series.mean()).reshape(-1, 1)).predict(pen=penalty)
-    # The last is the end of the series.
-    return [int(position) for position in found[:-1]]
-
-
-def _alike(series: NDArray[np.float64], changes: Sequence[int]) -> float:
-    """The correlation of each run with the next, about its level, as far as it is beyond chance."""
-    rest = np.concatenate([part - part.mean() for part in np.split(series, changes)])
-    # Without any noise, what is left of rounding must not count.
-    square = max(float(rest @ rest), series.size * LEAST_CHANGE**2)
-    found = float(rest[1:] @ rest[:-1]) / square
-    return min(max(found - 2 / math.sqrt(series.size), 0.0), _MOST_ALIKE)
-
-
-def _confirmed(series: NDArray[np.float64], proposed: Sequence[int], alike: float) -> list[int]:
-    """What stays when the weakest proposal is taken away, again and again, until all are sure."""
-    from scipy.stats import mannwhitneyu, norm
-
-    # The effective sample size is smaller by its square: runs resemble each other.
-    weight = math.sqrt((1 + alike) / (1 - alike))
-
-    @functools.cache
-    def chance(before: int, at: int, after: int) -> float:
-        alone = float(mannwhitneyu(series[before:at], series[at:after]).pvalue)
-        return float(2 * norm.sf(norm.isf(alone / 2) / weight))
-
-    kept = list(proposed)
-    while kept:
-        ends = [0, *kept, series.size]
-        chances = [chance(*around) for around in zip(ends, kept, ends[2:], strict=False)]
-        weakest = max(range(len(kept)), key=chances.__getitem__)
-        if chances[weakest] < ALPHA / series.size:
-            break
-        del kept[weakest]
-    return kept
-
-
-def _between(series: NDArray[np.float64], spread: float, offset: int) -> tuple[int, int]:
-    """The earliest and the latest position at which one change may well have been."""
-    positions = np.arange(1, series.size)
-    left = np.cumsum(series)[:-1]
-    right = series.sum() - left
-    # The squares around the two levels, but for a part that is the same at every position.
-    squares = -(left**2 / positions + right**2 / (series.size - positions))
-    positions, squares = (part[SHORTEST - 1 : 1 - SHORTEST] for part in (positions, squares))
-    likely = positions[squares <= squares.min() + _LIKELIHOOD * spread**2]
-    return offset + int(likely[0]), offset + int(likely[-1])
+# So many spreads from its level, the last run is told.
+_ODD = 4.0
 
 
 class Point(NamedTuple):
@@ -153,32 +27,63 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Step:
-    """A change of a figure, somewhere after the run ``before`` and not after the run ``after``."""
+class Change:
+    """From the level of one run to that of another, and no sooner or later."""
 
-    at: int
-    """The position of the first point of the new level, of a noisy figure most likely."""
+    kind: str
+    """``step`` or ``drift``."""
+    first: int
+    """The place of the last point before it; of a noisy step, before all where it may be."""
+    last: int
     before: HistoryRecord
     after: HistoryRecord
     old: float
     new: float
+    interval: Interval | None
+    """Of the new level at 95 %; None where it is exact."""
+    machine: bool = False
+    """Whether the machine explains it, by its yardstick."""
 
     @property
-    def change(self) -> float | None:
-        """As a share of the old figure; None where that is 0."""
+    def share(self) -> float | None:
+        """Of the old figure; None where that is 0."""
         return self.new / self.old - 1 if self.old else None
 
+    @property
+    def effect(self) -> float:
+        """To sort by: the same for a half and for the double."""
+        return abs(math.log(self.new / self.old)) if self.old > 0 < self.new else math.inf
+
     def format(self) -> str:
-        return f"{self.new - self.old:+,.0f}" if self.change is None else f"{self.change:+.2%}"
+        if self.share is None:
+            return f"{self.new - self.old:+,.0f}"
+        if self.interval is None:
+            return f"{self.share:+.2%}"
+        return f"{self.share:+.2%} [{', '.join(f'{part:+.2%}' for part in self.shares)}]"
+
+    @property
+    def shares(self) -> Interval:
+        """Between which the share lies."""
+        low, high = self.interval or (self.new, self.new)
+        return low / self.old - 1, high / self.old - 1
+
+    @property
+    def label(self) -> str:
+        return self.format().partition(" ")[0]
 
     def tone(self, figure: Figure) -> str:
         """Whether it got worse or better, as a class of the page's style."""
         direction = (self.new > self.old) - (self.new < self.old)
         return {1: "bad", -1: "good", 0: "weak"}[direction * figure.worse]
 
-    def commits(self) -> str:
-        """The range, by days where no commit is known."""
-        return "..".join(run.commit or run.recorded[:10] for run in (self.before, self.after))
+    def where(self) -> str:
+        """Its commits, or days where none is known, and what else changed between them."""
+        runs = (self.before, self.after)
+        text = "..".join(run.commit or run.recorded[:10] for run in runs)
+        drift = f"a drift over {count(self.last - self.first, 'run')}"
+        more = [drift] if self.kind == "drift" else []
+        more += ["the machine, as its yardstick says"] if self.machine else []
+        return "; ".join([text, *more, *version_changes(*runs)])
 
 
 @dataclass(frozen=True)
@@ -187,33 +92,72 @@ class FigureHistory:
 
     figure: Figure
     points: tuple[Point, ...]
-    steps: tuple[Step, ...]
-    skip_reason: str = ""
-    """Why no step was looked for; empty if one was."""
-    drift: Step | None = None
-    """From the first run to the last, where a steady drift explains the runs better than steps."""
-
-    @property
-    def whole(self) -> Step | None:
-        """All steps together, or the drift."""
-        if not self.steps:
-            return self.drift
-        first, last = self.steps[0], self.steps[-1]
-        return Step(last.at, first.before, last.after, first.old, last.new)
+    changes: tuple[Change, ...]
+    model: Model | None = None
+    """None of an exact figure, and of one that has too few runs."""
 
     @property
     def summary(self) -> str:
         """What became of it, in words."""
-        if self.skip_reason:
-            return f"{count(len(self.points), 'run')}: {self.skip_reason}"
-        if self.drift is not None:
-            runs, drift = len(self.points), self.drift
-            each = (drift.new / drift.old) ** (1 / max(1, runs - 1)) - 1
-            return f"{drift.format()} as a drift over {runs} runs ({each:+.2%} per run)"
-        if self.whole is None:
-            return "unchanged" if self.figure.exact else "no step"
-        steps, old = count(len(self.steps), "step"), self.figure.format(self.whole.old)
-        return f"{self.whole.format()} in {steps} from {old}"
+        runs = len(self.points)
+        if not self.figure.exact and self.model is None:
+            return f"{count(runs, 'run')}: too few to look for changes, which {FEWEST} allow"
+        text = "unchanged"
+        if self.changes:
+            whole = self.changes[-1].new / self.changes[0].old - 1 if self.changes[0].old else None
+            told = "" if whole is None else f"{whole:+.2%} "
+            old = self.figure.format(self.changes[0].old)
+            text = f"{told}in {count(len(self.changes), 'change')} from {old}"
+        return "; ".join([text, *self._odd()])
+
+    def _odd(self) -> Iterator[str]:
+        """One run may be a bad hour, but nobody shall miss it."""
+        if self.model is not None:
+            usual = self.model.levels()[-1]
+            part = self.points[-1].value / usual - 1
+            if abs(math.log1p(part)) > _ODD * self.model.spread:
+                yield f"the last run is {part:+.1%} off, which {SHORTEST} such runs would confirm"
+
+    def since(self, moment: str, window: int | None = None) -> int:
+        """The place of the last point recorded no later, or of the first of the last runs."""
+        place = bisect.bisect_right([point.run.recorded for point in self.points], moment) - 1
+        return max(0, place, len(self.points) - (window or len(self.points)))
+
+    def after(self, start: int) -> FigureHistory:
+        """Of its changes, those that reach beyond a point."""
+        return replace(self, changes=tuple(each for each in self.changes if each.last > start))
+
+    @property
+    def now(self) -> str:
+        value, interval = self.points[-1][1:]
+        told = [self.figure.format(end) for end in interval or ()]
+        return self.figure.format(value) + (f" [{', '.join(told)}]" if told else "")
+
+    def worse_by(self, start: int) -> Interval | None:
+        """Between which parts the figure got worse from one run to the last, machines aside.
+
+        None where nobody can tell.
+        """
+        figure, last = self.figure, len(self.points) - 1
+        if not figure.worse or figure.name == YARDSTICK or start >= last:
+            return None
+        if figure.exact:
+            part = _worse(figure, self.points[start].value, self.points[last].value)
+            return part, part
+        if self.model is None:
+            return None
+        machines = [at for at, change in enumerate(self.changes) if change.machine]
+        size = self.model.growth(start, last, machines)
+        low, high = (math.exp(figure.worse * end) - 1 for end in (size.low, size.high))
+        return min(low, high), max(low, high)
+
+
+def _worse(figure: Figure, old: float, new: float) -> float:
+    if old == new:
+        return 0.0
+    if old <= 0 or new <= 0:
+        return math.inf if (new > old) == (figure.worse > 0) else -1.0
+    return (new / old if figure.worse > 0 else old / new) - 1
 
 
 @dataclass(frozen=True)
@@ -232,19 +176,35 @@ class Series:
         return ", ".join((f"{self.case} on {self.device}", *self.conditions))
 
     @property
+    def changes(self) -> list[tuple[FigureHistory, Change]]:
+        return [(track, change) for track in self.tracks for change in track.changes]
+
+    def after(self, moment: str, window: int | None) -> Series:
+        """With the changes of a part alone."""
+        tracks = (track.after(track.since(moment, window)) for track in self.tracks)
+        return replace(self, tracks=tuple(tracks))
+
+    @property
     def span(self) -> str:
         """How many runs, and over which days."""
         days = " to ".join(dict.fromkeys(self.runs[end].recorded[:10] for end in (0, -1)))
         return f"{count(len(self.runs), 'run')}, {days}"
 
 
-def all_series(records: Sequence[HistoryRecord]) -> list[Series]:
+def all_series(records: Sequence[HistoryRecord], figures: str = "*") -> list[Series]:
     """Sorted by name. Only runs on the same device, under the same conditions, are compared."""
+    places: dict[str, dict[str, int]] = {}
     found: dict[tuple[str, str, tuple[str, ...]], list[HistoryRecord]] = {}
     for record in records:
+        # A run that lacks this case may have others.
+        known = places.setdefault(record.device, {})
+        known.setdefault(record.session, len(known))
         key = (record.case, record.device, _conditions(record))
         found.setdefault(key, []).append(record)
-    return [Series(*key, tuple(runs), tuple(_tracks(runs))) for key, runs in sorted(found.items())]
+    return [
+        Series(*key, tuple(runs), tuple(_tracks(runs, places[key[1]], figures)))
+        for key, runs in sorted(found.items())
+    ]
 
 
 def _conditions(record: HistoryRecord) -> tuple[str, ...]:
@@ -258,113 +218,76 @@ def _conditions(record: HistoryRecord) -> tuple[str, ...]:
     return tuple(text for text, apart in known.items() if apart)
 
 
-def _tracks(runs: Sequence[HistoryRecord]) -> Iterator[FigureHistory]:
+def _tracks(
+    runs: Sequence[HistoryRecord], places: Mapping[str, int], figures: str
+) -> Iterator[FigureHistory]:
     points: dict[str, list[Point]] = {}
     for run in runs:
         for name, (value, low, high) in run.figures.items():
-            interval = None if low is None or high is None else (low, high)
-            points.setdefault(name, []).append(Point(run, value, interval))
-    for name, figure in FIGURES.items():
-        # No noisy figure can be 0: there is nothing to compare with.
-        found = [each for each in points.get(name, ()) if figure.exact or each.value > 0]
-        if not found:
-            continue
-        if figure.exact:
-            yield FigureHistory(figure, tuple(found), tuple(_exact_steps(found)))
-        elif len(found) < FEWEST:
-            few = f"too few to look for steps, from {FEWEST} runs on they are"
-            yield FigureHistory(figure, tuple(found), (), few)
-        elif not available():
-            yield FigureHistory(figure, tuple(found), (), "steps were not looked for")
-        else:
-            steps = tuple(_noisy_steps(found))
-            drift = _drift(found, steps) if steps else None
-            yield FigureHistory(figure, tuple(found), () if drift else steps, drift=drift)
+            # No noisy figure can be 0: there is nothing to compare with.
+            if FIGURES[name].exact or value > 0:
+                interval = None if low is None or high is None else (low, high)
+                points.setdefault(name, []).append(Point(run, value, interval))
+    tracks = [
+        _track(figure, points[name], places) for name, figure in FIGURES.items() if name in points
+    ]
+    machine = [
+        change for track in tracks if track.figure.name == YARDSTICK for change in track.changes
+    ]
+    for track in tracks:
+        if fnmatch.fnmatchcase(track.figure.name, figures):
+            yield _explained(track, machine)
 
 
-def _exact_steps(points: Sequence[Point]) -> Iterator[Step]:
-    """A slow drift of changes below ``LEAST_CHANGE`` is one step, when together they reach it.
-
-    Counts are exact, but another C library moves them by a few instructions.
-    """
-    level = points[0].value
-    for at in range(1, len(points)):
-        value = points[at].value
-        if abs(value - level) > LEAST_CHANGE * abs(level):
-            yield Step(at, points[at - 1].run, points[at].run, level, value)
-            level = value
+def _track(figure: Figure, points: Sequence[Point], places: Mapping[str, int]) -> FigureHistory:
+    if figure.exact:
+        return FigureHistory(figure, tuple(points), tuple(_exact(points)))
+    if len(points) < FEWEST:
+        return FigureHistory(figure, tuple(points), ())
+    model = Model([point.value for point in points], [places[each.run.session] for each in points])
+    return FigureHistory(figure, tuple(points), tuple(_noisy(points, model)), model)
 
 
-def _noisy_steps(points: Sequence[Point]) -> Iterator[Step]:
-    for found in change_points([point.value for point in points]):
-        before, after = points[found.earliest - 1].run, points[found.latest].run
-        yield Step(found.at, before, after, found.old, found.new)
+def _exact(points: Sequence[Point]) -> Iterator[Change]:
+    for at, (old, new) in enumerate(itertools.pairwise(points)):
+        if new.value != old.value:
+            yield Change("step", at, at + 1, old.run, new.run, old.value, new.value, None)
 
 
-def _drift(points: Sequence[Point], steps: Sequence[Step]) -> Step | None:
-    """The whole change, where a straight line fits the logarithms better than levels do.
+def _noisy(points: Sequence[Point], model: Model) -> Iterator[Change]:
+    levels = model.levels()
+    for number, ramp in enumerate(model.ramps):
+        first, last = model.range(number)
+        old, size = float(levels[ramp.first]), model.size(number)
+        new, *interval = (old * math.exp(part) for part in size)
+        yield Change(
+            "drift" if ramp.drift else "step", first, last, points[first].run, points[last].run,
+            old, new, (interval[0], interval[1]),
+        )  # fmt: skip
 
-    Many small changes must not be blamed on the one commit in their middle. Levels have more
-    parameters than a line, which Schwarz's criterion counts.
-    """
-    values = np.log([point.value for point in points])
-    places = np.arange(len(values))
-    line = np.polyval(np.polyfit(places, values, 1), places)
-    ends = [0, *(step.at for step in steps), len(values)]
-    levels = np.concatenate(
-        [np.full(b - a, values[a:b].mean()) for a, b in itertools.pairwise(ends)]
+
+def _explained(track: FigureHistory, machine: Sequence[Change]) -> FigureHistory:
+    """Times that changed with the yardstick, in its direction, and by no more than it."""
+    if track.figure.unit != "ms":
+        return track
+    changes = (
+        replace(change, machine=any(_alike(change, other) for other in machine))
+        for change in track.changes
     )
-
-    def misfit(fit: np.ndarray, parameters: int) -> float:
-        error = max(float(np.mean((values - fit) ** 2)), 1e-12)
-        return len(values) * float(np.log(error)) + parameters * float(np.log(len(values)))
-
-    if misfit(line, 2) >= misfit(levels, 2 * len(steps) + 1):
-        return None
-    first, last = (float(np.exp(line[end])) for end in (0, -1))
-    return Step(0, points[0].run, points[-1].run, first, last)
+    return replace(track, changes=tuple(changes))
 
 
-def latest(track: FigureHistory, window: int | None, since: str | None) -> FigureHistory:
-    """Its last runs, or those from a commit's first run on: none if it was not recorded there."""
-    start = max(0, len(track.points) - (window or len(track.points)))
-    if since is not None:
-        ours = [(point.run.commit or "").startswith(since) for point in track.points]
-        start = max(start, [*ours, True].index(True))
-    steps = tuple(step for step in track.steps if step.at > start)
-    return replace(track, points=track.points[start:], steps=steps)
-
-
-def worsened(track: FigureHistory) -> float | None:
-    """By which part the figure got worse from its first run to its last, small changes added up.
-
-    None where that cannot be told. Noisy runs count in groups, so that one of them says nothing.
-    """
-    group = 1 if track.figure.exact else 3
-    if len(track.points) < 2 * group:
-        return None
-    old, new = (
-        statistics.median(point.value for point in part)
-        for part in (track.points[:group], track.points[-group:])
+def _alike(change: Change, machine: Change) -> bool:
+    """The least that one may be is no more than the most that the other may be."""
+    meet = (
+        change.before.recorded < machine.after.recorded
+        and machine.before.recorded < change.after.recorded
     )
-    return worse_by(track.figure, old, new)
-
-
-def worst_step(track: FigureHistory) -> float | None:
-    """By which part the worst of the steps made the figure worse; None where no step did."""
-    changes = (worse_by(track.figure, step.old, step.new) for step in track.steps)
-    return max((change for change in changes if change is not None), default=None)
-
-
-def worse_by(figure: Figure, old: float, new: float) -> float | None:
-    """By which part; negative where it got better, None where that cannot be told."""
-    if not figure.worse or figure.name == YARDSTICK:
-        return None
-    if old == new:
-        return 0.0
-    if old <= 0 or new <= 0:
-        return math.inf if (new > old) == (figure.worse > 0) else -1.0
-    return (new / old if figure.worse > 0 else old / new) - 1
+    up = machine.new > machine.old
+    ours, theirs = (
+        sorted(abs(math.log1p(part)) for part in each.shares) for each in (change, machine)
+    )
+    return meet and up == (change.new > change.old) and ours[0] <= theirs[1]
 
 
 def version_changes(before: HistoryRecord, after: HistoryRecord) -> list[str]:
@@ -380,19 +303,3 @@ def version_changes(before: HistoryRecord, after: HistoryRecord) -> list[str]:
 def _versions(run: HistoryRecord) -> Mapping[str, str]:
     kernel = run.conditions.get("kernel")
     return {**run.versions, "kernel": kernel} if kernel else run.versions
-
-
-def odd_phones(series: Sequence[Series]) -> Iterator[str]:
-    """Which phones differ from the others of their kind, in sentences."""
-    return unlike_kin(
-        (run.device, run.conditions["phone"], run.figures[YARDSTICK][0])
-        for each in series
-        for run in each.runs
-        if "phone" in run.conditions and YARDSTICK in run.figures
-    )
-
-
-def not_looked_for(series: Sequence[Series]) -> bool:
-    """Whether a noisy figure had runs enough, but nothing to look for its steps with."""
-    long = (track for each in series for track in each.tracks if len(track.points) >= FEWEST)
-    return any(track.skip_reason for track in long)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import json
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -22,7 +21,6 @@ from pytest_sme2.report.history import (
 )
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import read_record
-from tests.support import Command
 from tests.support.git import git
 from tests.support.histories import run
 from tests.support.records import toy_run
@@ -65,50 +63,6 @@ def test_writers_wait_for_each_other(tmp_path: Path) -> None:
     assert len(read_history(tmp_path)) == 16 * 20
 
 
-EARLIER = {
-    "schema": 1, "case": "toy-fp32", "device": "linux", "recorded": "2026-01-01T00:00:00Z",
-    "session": "s", "commit": None, "instructions": {"on": 742}, "pte_bytes": 10,
-    "latency_ms": {"on": 1.5, "off": 2}, "latency_interval_ms": {"on": [1.4, 1.6]},
-    "speedup": 2.5, "speedup_interval": None, "best_threads": {"on": 2},
-}  # fmt: skip
-
-
-def test_what_earlier_versions_wrote_is_read(tmp_path: Path) -> None:
-    (tmp_path / "s.jsonl").write_text(f"{json.dumps(EARLIER)}\n")
-    add_records(tmp_path / FILE, [run(5, 800)])
-    earlier, later = read_history(tmp_path)
-    assert (earlier.case, earlier.commit, earlier.threads) == ("toy-fp32", None, 1)
-    assert earlier.figures == {
-        "latency (on)": (1.5, 1.4, 1.6),
-        "latency (off)": (2, None, None),
-        "speedup": (2.5, None, None),
-        "instructions (on)": (742, None, None),
-        "program bytes": (10, None, None),
-    }
-    assert later == run(5, 800)
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("{", "not valid JSON"),
-        ("[]", "is damaged"),
-        ('{"schema": 2}', "has schema 2"),
-        ('{"schema": 1, "case": "a"}', "is damaged"),
-        (json.dumps(EARLIER).replace("742", "1e400"), "a number that no figure has"),
-        (json.dumps(EARLIER | {"peak_bytes": {"on": 10**30}}), "a number that no figure has"),
-        (json.dumps(EARLIER | {"peak_bytes": {"none": 1}}), "a number that no figure has"),
-        (json.dumps(EARLIER | {"latency_interval_ms": [1]}), "is damaged"),
-    ],
-)
-def test_damage_is_named_with_its_line(tmp_path: Path, line: str, message: str) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text(f"{json.dumps(EARLIER)}\n{line}\n")
-    with pytest.raises(Sme2Error, match=message) as caught:
-        read_history(tmp_path)
-    assert f"{path}:2" in str(caught.value)
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -138,20 +92,6 @@ def test_half_a_database_is_named(tmp_path: Path, kept: int) -> None:
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(Sme2Error, match=r"history\.sqlite"):
         read_history(tmp_path)
-
-
-def test_the_command(tmp_path: Path, sme2: Command) -> None:
-    add_records(tmp_path / FILE, [run(number, 1e6 * 1.01**number) for number in range(2)])
-    assert "+1.00%  c0000..c0001" in sme2("history", tmp_path, "--case", "toy*").out
-    page = tmp_path / "history.html"
-    sme2("history", tmp_path, "--html", page)
-    assert "toy-fp32 on emulated" in page.read_text("utf-8")
-    assert "ends in .html" in sme2("history", tmp_path, "--html", "history.pdf", code=2).err
-    (change,) = json.loads(sme2("history", tmp_path, "--json").out)["changes"]
-    assert (change["kind"], change["commits"]) == ("step", ["c0000", "c0001"])
-    assert change["figures"][0]["effect"] == "worse"
-    sme2("history", tmp_path, "--case", "other", code=2)
-    assert "--sme2-history" in sme2("history", tmp_path / "none", code=2).err
 
 
 @pytest.fixture(autouse=True)

@@ -1,25 +1,20 @@
-"""Which runs are compared, and where their figures changed."""
+"""Which runs are compared, how their figures changed, and when that is too much."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_sme2.cli.commands.history import history_lines
-from pytest_sme2.cli.main import main
-from pytest_sme2.report import history_series
 from pytest_sme2.report.history import FILE, HistoryRecord, add_records
-from pytest_sme2.report.history_series import (
-    FEWEST,
-    MISSING,
-    FigureHistory,
-    all_series,
-    change_points,
-)
+from pytest_sme2.report.history_model import FEWEST
+from pytest_sme2.report.history_series import FigureHistory, all_series
+from tests.support import Command
 from tests.support.histories import run, timed
 
 
@@ -28,68 +23,57 @@ def lines(records: Sequence[HistoryRecord]) -> list[str]:
 
 
 def track(records: Sequence[HistoryRecord], name: str) -> FigureHistory:
-    (series,) = all_series(records)
-    (found,) = [each for each in series.tracks if each.figure.name == name]
+    (found,) = [each for each in all_series(records)[0].tracks if each.figure.name == name]
     return found
 
 
-def test_steps_and_slow_drifts_are_found_and_nothing_else() -> None:
-    chance = random.Random(0)
-    planted = {40: 1.01, 90: 0.98, 300: 1.002}
-    runs, level = [], 1e6
-    for number in range(500):
-        level *= planted.get(number, 1.0)
-        if 400 <= number < 450:
-            level *= 1.0001
-        # What the runner's own start adds differs by this much.
-        runs.append(run(number, level * (1 + chance.uniform(-1e-5, 1e-5))))
-    found = track(runs, "instructions (on)").steps
-    exact = [step for step in found if step.at in planted]
-    assert [round(step.change or 0, 3) for step in exact] == [0.01, -0.02, 0.002]
-    assert exact[0].commits() == "c0039..c0040"
-    drift = [step for step in found if step not in exact]
-    assert drift
-    assert all(400 <= step.at < 450 for step in drift)
+def counted(*values: float) -> list[HistoryRecord]:
+    return [run(number, value) for number, value in enumerate(values)]
 
 
-def test_ten_times_one_percent_is_told_as_one_sum() -> None:
-    runs = [run(number, 1e6 * 1.01**number) for number in range(11)]
-    newer = run(5, 1e6 * 1.01**5, versions={"executorch": "1.5.1"})
-    told = lines([*runs[:5], newer])
-    assert told[0] == "toy-fp32 on emulated: 6 runs, 2026-01-01"
-    assert told[-1] == "      +1.00%  c0004..c0005; executorch none → 1.5.1"
-    (total,) = [line for line in lines(runs) if "steps" in line]
-    assert total == "  instructions (on): 1,104,622, +10.46% in 10 steps from 1,000,000"
-
-
-def test_what_did_not_change_says_so_and_few_runs_are_not_judged() -> None:
-    runs = [
-        run(number, 1e6, {"latency (on)": (1.0 + number, 0.5 + number, 1.5 + number)})
-        for number in range(3)
+def test_every_change_of_an_exact_figure_is_told_at_its_commit() -> None:
+    # 0.04 % a commit, then back at once.
+    runs = counted(*(1e6 * 1.0004**number for number in range(20)), 1e6)
+    found = track(runs, "instructions (on)")
+    assert [change.where() for change in found.changes] == [
+        f"c{number:04}..c{number + 1:04}" for number in range(20)
     ]
-    assert lines(runs)[1:] == [
-        "  latency (on): 3.000 ms [2.500 ms, 3.500 ms], 3 runs: too few to look for steps, "
-        "from 15 runs on they are",
-        "  instructions (on): 1,000,000, unchanged",
+    assert {change.format() for change in found.changes[:-1]} == {"+0.04%"}
+    assert found.summary == "+0.00% in 20 changes from 1,000,000"
+
+
+def test_a_change_is_told_with_versions_kernel_and_sum() -> None:
+    old, new = ({"kernel": f"Linux 6.{number}"} for number in range(2))
+    first = run(0, 1e6, conditions=old)
+    last = run(1, 2e6, conditions=new, versions={"executorch": "1.5.1"})
+    assert lines([first, last]) == [
+        "toy-fp32 on emulated: 2 runs, 2026-01-01",
+        "  instructions (on): 2,000,000, +100.00% in 1 change from 1,000,000",
+        "    +100.00%  c0000..c0001; executorch none → 1.5.1; kernel Linux 6.0 → Linux 6.1",
     ]
 
 
-def test_of_many_cases_those_without_a_change_take_one_line() -> None:
-    changed = [run(0, 1e6), run(1, 2e6)]
-    same = [run(number, 1e6, case="other-fp32") for number in range(2)]
-    told = lines([*changed, *same])
-    assert told[:2] == [
-        "2 cases on 1 device, 2 runs, 2026-01-01: 1 change",
-        "  +100.00%  c0000..c0001; instructions (on) of toy-fp32 on emulated",
-    ]
-    assert told[2] == "other-fp32 on emulated: 2 runs, 2026-01-01, nothing changed"
-    assert told[3:] == lines(changed)
-    assert lines(same)[1] == "  instructions (on): 1,000,000, unchanged"
+@pytest.mark.parametrize(
+    ("figures", "summary"),
+    [
+        ([{"latency (on)": (1.0, 0.5, 1.5)}] * 3, "3 runs: too few to look for changes, which 15"),
+        ([{"instructions (on)": 1e6}] * 3, "unchanged"),
+        ([{"operators on SME2": 0}, {"operators on SME2": 6}], "in 1 change from 0"),
+        ([{"latency (on)": 2.0}] * FEWEST, "unchanged"),
+        (
+            [{"latency (on)": 2.0}] * 29 + [{"latency (on)": 2.42}],
+            "unchanged; the last run is +21.0% off, which 4 such runs would confirm",
+        ),
+    ],
+)
+def test_what_became_of_a_figure(figures: list[dict[str, Any]], summary: str) -> None:
+    runs = [run(number, None, each) for number, each in enumerate(figures)]
+    assert all_series(runs)[0].tracks[0].summary.startswith(summary)
 
 
-def test_a_figure_that_was_zero_has_no_percentage() -> None:
-    runs = [run(number, 1, {"operators on SME2": 6 * number}) for number in range(2)]
-    assert "  operators on SME2: 6, +6 in 1 step from 0" in lines(runs)
+def test_a_noisy_figure_of_zero_is_not_compared() -> None:
+    runs = [run(number, 1e6, {"speedup": 0.0}) for number in range(2)]
+    assert [each.figure.name for each in all_series(runs)[0].tracks] == ["instructions (on)"]
 
 
 @pytest.mark.parametrize(
@@ -99,6 +83,7 @@ def test_a_figure_that_was_zero_has_no_percentage() -> None:
         ({"threads": 4}, "toy-fp32 on emulated, 4 threads"),
         ({"runner": "source"}, "toy-fp32 on emulated, source runner"),
         ({"conditions": {"governor": "powersave"}}, "toy-fp32 on emulated, governor powersave"),
+        ({"conditions": {"temperature": "40 C"}}, "toy-fp32 on emulated"),
     ],
 )
 def test_only_runs_of_the_same_device_and_conditions_are_compared(
@@ -106,136 +91,119 @@ def test_only_runs_of_the_same_device_and_conditions_are_compared(
 ) -> None:
     series = all_series([run(0, 1e6), run(1, 2e6, **facts)])
     assert {each.name for each in series} == {"toy-fp32 on emulated", name}
-    assert not any(track.steps for each in series for track in each.tracks)
+    assert sum(len(each.changes) for each in series) == (len(series) == 1)
 
 
-def test_clock_and_temperature_do_not_set_runs_apart() -> None:
-    runs = [run(number, 1e6, conditions={"temperature": f"{number} C"}) for number in range(2)]
-    assert len(all_series(runs)) == 1
+def test_a_drift_is_told_whole_and_blames_no_commit() -> None:
+    planted = dict.fromkeys(range(15, 35), 1.02)
+    found = track(timed(45, planted, 0.005, seed=3), "latency (on)")
+    (change,) = found.changes
+    assert change.format() == "+48.31% [+47.47%, +49.15%]", "the truth is 48.59 %"
+    assert change.where().startswith("c0014..c0034; a drift over 20 runs")
 
 
-def test_a_new_kernel_is_told_with_a_step() -> None:
-    old, new = ({"kernel": f"Linux 6.{number}"} for number in range(2))
-    told = lines([run(0, 1e6, conditions=old), run(1, 2e6, conditions=new)])
-    assert "c0000..c0001; kernel Linux 6.0 → Linux 6.1" in told[-1]
-
-
-def test_ten_times_one_percent_of_latency_are_found() -> None:
-    pytest.importorskip("ruptures")
-    planted = {100 + 20 * number: 1.01 for number in range(10)}
-    runs = timed(400, planted, spread=0.005, seed=1)
-    found = track(runs, "latency (on)")
-    assert found.whole.change == pytest.approx(0.105, abs=0.01)
-    (total,) = [line for line in lines(runs) if "steps" in line]
-    assert total.startswith("  latency (on): ")
-    steps = [(step.before.commit, step.after.commit) for step in found.steps]
-    held = [at for at in planted if any(low < f"c{at:04}" <= high for low, high in steps)]
-    assert len(held) >= 8
-
-
-def test_without_the_library_it_says_what_was_not_looked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(history_series, "available", lambda: False)
-    runs = timed(FEWEST, {}, spread=0.005, seed=1)
-    told = lines(runs)
-    assert told[-2].endswith("15 runs: steps were not looked for")
-    assert told[-1] == MISSING
-    assert "pytest-sme2[history]" in MISSING
-    assert MISSING not in lines(runs[1:])
-
-
-def test_a_noisy_figure_of_zero_is_not_compared() -> None:
-    runs = [run(number, 1e6, {"speedup": 0.0}) for number in range(2)]
-    (series,) = all_series(runs)
-    assert [each.figure.name for each in series.tracks] == ["instructions (on)"]
-
-
-@pytest.mark.parametrize("spread", [0.002, 0.01])
-def test_creep_is_told_as_a_drift_and_blames_no_commit(spread: float) -> None:
-    pytest.importorskip("ruptures")
-    runs = timed(20, dict.fromkeys(range(1, 20), 1.02), spread, seed=3)
-    (track,) = (track for track in all_series(runs)[0].tracks if track.figure.unit == "ms")
-    assert not track.steps
-    assert track.drift.change == pytest.approx(1.02**19 - 1, rel=0.1)
-    told = "\n".join(history_lines(all_series(runs)))
-    assert "as a drift over 20 runs (+2." in told or "as a drift over 20 runs (+1.9" in told
-    # One step is none, whatever the noise.
-    (track,) = all_series(timed(40, {20: 1.2}, spread, seed=3))[0].tracks
-    assert track.drift is None
-    assert len(track.steps) == 1
-
-
-def test_history_fails_on_what_many_small_changes_add_up_to(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runs = [run(number, 1e6 * 1.004**number) for number in range(20)]
-    add_records(tmp_path / FILE, runs)
-    for options, code in (
-        ((), 0),
-        (("--fail-on", "5%"), 1),
-        (("--fail-on", "10%"), 0),
-        (("--fail-on", "5%", "--window", "10"), 0),
-        (("--fail-on", "5%", "--since", "c0004"), 1),
-        (("--fail-on", "5%", "--since", "c0014"), 0),
-        (("--fail-on", "5%", "--since", "nowhere"), 2),
-        (("--fail-on", "step=0.3%"), 1),
-        (("--fail-on", "step=0.5%", "--fail-on", "10%"), 0),
-        (("--since", "c0004"), 0),
-        (("--fail-on", "gate"), 1),
-        (("--fail-on", "gate", "--limit", "max_cost_growth=10%"), 0),
-        (("--fail-on", "gate", "--since", "c0019"), 0),
-        (("--fail-on", "gate", "--window", "10"), 2),
-        (("--fail-on", "a lot"), 2),
-        (("--window", "10"), 2),
-    ):
-        assert main(["history", str(tmp_path), *options]) == code, options
-    assert "instructions (on) got 7.88% worse over 20 runs" in capsys.readouterr().err
-
-
-pytest.importorskip("ruptures")
-
-
-def noisy(levels: list[float], seed: int, spread: float = 0.005) -> list[float]:
-    chance = random.Random(seed)
-    return [level * (1 + chance.gauss(0, spread)) for level in levels]
-
-
-def test_nothing_is_found_where_nothing_is() -> None:
-    found = [
-        change_points(noisy([5.0] * length, seed)) for seed in range(40) for length in (20, 150)
+def with_yardstick(factor: float, latency: float) -> list[HistoryRecord]:
+    """Both change at the same commit."""
+    return [
+        replace(
+            each,
+            figures={**each.figures, "yardstick": (2 * (factor if at >= 20 else 1), None, None)},
+        )
+        for at, each in enumerate(timed(40, {20: latency}, 0.003, seed=1))
     ]
-    assert sum(map(len, found)) <= 1
 
 
-@pytest.mark.parametrize("factor", [1.03, 0.97])
-def test_a_step_is_found_with_its_place_and_size(factor: float) -> None:
-    (found,) = change_points(noisy([5.0] * 60 + [5.0 * factor] * 40, seed=3))
-    assert found.earliest <= found.at <= found.latest
-    assert found.earliest <= 60 <= found.latest
-    assert found.latest - found.earliest <= 6
-    assert found.new / found.old == pytest.approx(factor, abs=0.004)
+@pytest.mark.parametrize(
+    ("latency", "machine", "code"), [(1.06, True, 0), (1.3, False, 1), (0.9, False, 0)]
+)
+def test_a_machine_is_told_by_its_yardstick_and_hides_nothing_else(
+    tmp_path: Path, sme2: Command, latency: float, machine: bool, code: int
+) -> None:
+    records = with_yardstick(1.06, latency)
+    (change,) = track(records, "latency (on)").changes
+    assert change.machine is machine
+    assert ("the machine, as its yardstick says" in change.where()) is machine
+    add_records(tmp_path / FILE, records)
+    sme2("history", tmp_path, "--fail-on", "4%", code=code)
 
 
-def test_one_wild_run_is_no_change() -> None:
-    values = noisy([5.0] * 60, seed=4)
-    values[30] *= 1.5
-    assert change_points(values) == []
+def test_of_many_cases_what_changed_between_two_commits_is_one_line() -> None:
+    levels = {4: 1.1, 7: 1.5}
+    runs = [
+        run(number, 1e6 * (levels[at] if number >= at else 1), case=f"m{case}-fp32")
+        for number in range(10)
+        for case in range(8)
+        for at in ((7,) if case == 2 else (4,))
+    ]
+    assert lines(runs) == [
+        "8 cases: 2 changes",
+        "   +50.00%  c0006..c0007; instructions (on) of m2-fp32 on emulated",
+        "   +10.00%  c0003..c0004; instructions (on) of 7 cases, most of m0-fp32 on emulated",
+    ]
 
 
-def test_a_drift_becomes_steps_that_add_up() -> None:
-    values = noisy([5.0] * 50 + [5.0 * 1.001**number for number in range(100)], seed=5)
-    found = change_points(values)
-    assert found[-1].new / found[0].old == pytest.approx(1.10, abs=0.02)
+CREEP = [run(number, round(1e6 * 1.004**number)) for number in range(20)]
+# 4 % in the middle: its interval reaches from about 3.6 to 4.4 %.
+NOISY = timed(40, {20: 1.04}, 0.004, seed=1)
+ZEROS = {
+    values: [run(at, None, {"operators on SME2": each}) for at, each in enumerate(values)]
+    for values in ((6, 0), (0, 6), (6, 0, 6))
+}
 
 
-def test_the_last_runs_need_to_be_several() -> None:
-    assert change_points(noisy([5.0] * 60 + [6.0] * 2, seed=7)) == []
-    (found,) = change_points(noisy([5.0] * 60 + [6.0] * 4, seed=7))
-    assert found.at == 60
+@pytest.mark.parametrize(
+    ("records", "options", "code"),
+    [
+        (CREEP, (), 0),
+        (CREEP, ("--fail-on", "5%"), 1),
+        (CREEP, ("--fail-on", "10%"), 0),
+        (CREEP, ("--fail-on", "5%", "--window", "10"), 0),
+        (CREEP, ("--fail-on", "5%", "--since", "c0004"), 1),
+        (CREEP, ("--fail-on", "5%", "--since", "c0014"), 0),
+        (CREEP, ("--fail-on", "5%", "--figure", "latency*"), 0),
+        (CREEP, ("--fail-on", "5%", "--since", "nowhere"), 2),
+        (CREEP, ("--fail-on", "a lot"), 2),
+        (CREEP, ("--window", "1"), 2),
+        (CREEP, ("--case", "other"), 2),
+        (NOISY, ("--fail-on", "3%"), 1),
+        # The interval holds the limit: nobody can tell.
+        (NOISY, ("--fail-on", "4%"), 0),
+        (NOISY, ("--fail-on", "2%", "--since", "c0025"), 0),
+        (NOISY, ("--fail-on", "2%", "--since", "c0010"), 1),
+        (NOISY, ("--fail-on", "2%", "--window", "15"), 0),
+        (timed(40, {}, 0.05, seed=1), ("--fail-on", "1%"), 0),
+        (timed(40, {20: 0.9}, 0.004, seed=1), ("--fail-on", "1%"), 0),
+        (ZEROS[6, 0], ("--fail-on", "5%"), 1),
+        (ZEROS[0, 6], ("--fail-on", "5%"), 0),
+        (ZEROS[6, 0, 6], ("--fail-on", "5%"), 0),
+    ],
+)
+def test_it_fails_only_where_all_of_the_interval_is_beyond_the_limit(
+    tmp_path: Path,
+    sme2: Command,
+    records: Sequence[HistoryRecord],
+    options: tuple[str, ...],
+    code: int,
+) -> None:
+    add_records(tmp_path / FILE, records)
+    told = sme2("history", tmp_path, *options, code=code).err
+    assert (" worse over " in told) == (code == 1)
 
 
-def test_a_figure_without_noise_is_no_matter() -> None:
-    assert change_points([7.0] * 30) == []
-    (found,) = change_points([7.0] * 15 + [7.1] * 15)
-    assert (found.at, found.earliest, found.latest) == (15, 15, 15)
+def test_the_command_writes_a_page_and_json(tmp_path: Path, sme2: Command) -> None:
+    add_records(tmp_path / FILE, CREEP[:2])
+    page = tmp_path / "history.html"
+    sme2("history", tmp_path, "--case", "toy*", "--html", page)
+    assert "toy-fp32 on emulated" in page.read_text("utf-8")
+    assert "ends in .html" in sme2("history", tmp_path, "--html", "history.pdf", code=2).err
+    found: Mapping[str, Any] = json.loads(
+        sme2("history", tmp_path, "--json", "--fail-on", "0.1%", code=1).out
+    )
+    (change,) = found["changes"]
+    assert change["commits"] == ["c0000", "c0001"]
+    assert (change["kind"], change["effect"], change["old"]) == ("step", "worse", 1e6)
+    assert found["failed"] == [
+        "toy-fp32 on emulated: instructions (on) got 0.40% worse over 2 runs; 0.10% is allowed "
+        "(--fail-on)."
+    ]
+    assert "--sme2-history" in sme2("history", tmp_path / "none", code=2).err
