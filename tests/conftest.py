@@ -24,6 +24,15 @@ def no_other_plugins(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PYTEST_ADDOPTS", without_other_plugins())
 
 
+@pytest.fixture(autouse=True)
+def no_adb_server_is_left(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's own server would outlive the tests, and whoever looks for phones starts it.
+    Tests with phones have servers of their own; at another address none is ours to start.
+    """
+    if "sme2_model" not in request.fixturenames:
+        monkeypatch.setenv("ANDROID_ADB_SERVER_ADDRESS", "127.0.0.2")
+
+
 @pytest.fixture
 def sme2(capsys: pytest.CaptureFixture[str]) -> Command:
     def run(*words: object, code: int = 0) -> Any:

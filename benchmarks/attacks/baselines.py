@@ -88,8 +88,6 @@ EDITED = of(
     Attack("latencies of zero", UNREADABLE, _sessions(0)),
     Attack("negative latencies", UNREADABLE, _sessions(-1)),
     Attack("no latencies", "", edit(lambda found: found.update(sessions=[]))),
-    Attack("latencies three times as long, and the program twice as slow", "", _sessions(3),
-           device={"on": 2.0, "off": 2.0}),
     Attack("one is no JSON", UNREADABLE, text("{ this is not JSON")),
     Attack("one is empty", UNREADABLE, text("")),
     Attack("one is of the future", "was written with schema 999", text('{"schema": 999}')),

@@ -37,7 +37,7 @@ class Model:
     def get_example_inputs(self): ...
 """
 INI = "[pytest]\nsme2_models = models\nsme2_device = linux\n"
-SECONDS = 600
+SECONDS = 900
 _SME2 = "import sys; from pytest_sme2.cli.main import main; sys.exit(main())"
 
 
@@ -56,6 +56,7 @@ class Project:
     path: Path
     options: tuple[str, ...] = ()
     variables: dict[str, str] = field(default_factory=dict)
+    last: Ending | None = None
 
     def run(self, *words: str) -> Ending:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), **self.variables}
@@ -84,7 +85,8 @@ class Project:
         self.variables[VARIABLE] = json.dumps(device)
         others = shlex.split(without_other_plugins())
         cache = [] if "cacheprovider" in words else ["-p", "no:cacheprovider"]
-        return self.run("-m", "pytest", *others, *cache, *self.options, *shlex.split(words))
+        self.last = self.run("-m", "pytest", *others, *cache, *self.options, *shlex.split(words))
+        return self.last
 
     def sme2(self, words: str) -> Ending:
         return self.run("-c", _SME2, *shlex.split(words))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 
 from benchmarks.attacks.__main__ import FEWEST
 from benchmarks.attacks.rows import ATTACKS
 from benchmarks.attacks.stage import Attack, last_lines, tried
+from benchmarks.harness import ROOT
 
 DAILY = 8
 """So many of each group, the first ones, run every day."""
@@ -34,3 +36,15 @@ def test_it_ends_as_it_must(attack: Attack) -> None:
 def test_each_attack_is_one_of_its_own() -> None:
     assert len({name(attack) for attack in ATTACKS}) == len(ATTACKS)
     assert sum(attack.code != 0 for attack in ATTACKS) >= FEWEST
+
+
+def test_the_tests_that_the_page_about_security_names_exist() -> None:
+    page = (ROOT / "SECURITY.md").read_text("utf-8")
+    named = re.findall(r"`(tests/[a-z_/0-9]+\.py)::(test_\w+)`", page)
+    assert len(named) >= 13
+    for path, test in named:
+        assert f"\ndef {test}(" in (ROOT / path).read_text("utf-8"), test
+    told = re.findall(r"attacks: ((?:`[^`]+`(?:, )?)+)", page)
+    groups = {group for row in told for group in re.findall("`([^`]+)`", row)}
+    assert groups
+    assert groups <= {attack.group for attack in ATTACKS}

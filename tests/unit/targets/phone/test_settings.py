@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import MissingExtraError, UsageError
+from pytest_sme2.errors import ConnectionLostError, MissingExtraError, UsageError
 from pytest_sme2.targets.labgrid import Lab
+from pytest_sme2.targets.phone.pool import open_server
 from pytest_sme2.targets.settings import (
     adb_server_from,
     is_network_serial,
@@ -119,3 +122,16 @@ def test_a_lab_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "grpc", None)
     with pytest.raises(MissingExtraError, match=r"--sme2-lab needs.*pytest-sme2\[labgrid\]"):
         Lab("lab.example.org", {}, print).size()
+
+
+def test_no_test_starts_an_adb_server_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What looks for phones starts one that outlives it, unless the address is another one."""
+    started, adb = tmp_path / "started", tmp_path / "adb"
+    adb.write_text(f"#!/bin/sh\ntouch {started}\n", "utf-8")
+    adb.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(ConnectionLostError, match=r"No adb server answers at 127\.0\.0\.2"):
+        open_server()
+    assert not started.exists()
