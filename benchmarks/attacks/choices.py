@@ -23,7 +23,7 @@ NOT_JUDGED = "nothing was judged: an ini file, a plugin or a conftest.py took th
 NOTHING = "nothing was compared"
 NO_LATENCY = "latency (off), latency (on): no test compared it; test_latency did."
 UNKNOWN = "no model of this run has this variant."
-LOOSER = "limit max_regression: 0.02 was accepted, and it is 1.5."
+LOOSER = "limit max_regression: 2 % was accepted, and it is 150 %."
 SLOWER = {"on": 1.2, "off": 1.2}
 MARKED = f"import pytest\npytestmark = pytest.mark.{{}}\n{SUITE}"
 

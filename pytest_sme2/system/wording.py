@@ -60,4 +60,4 @@ def _words(parts: Iterable[str]) -> tuple[str, ...]:
 
 def as_given(limit: float) -> str:
     """A limit in percent with all its digits: ``0.01`` must not become ``0.0``."""
-    return f"{limit * 100:.6g}"
+    return f"{limit * 100:.12g}"

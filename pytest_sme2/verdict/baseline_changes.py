@@ -22,6 +22,12 @@ from pytest_sme2.verdict.stored_latency import PROVISIONAL_SESSIONS
 def changes(old: Baseline | None, new: Baseline) -> tuple[BaselineChange, ...]:
     """What differs between two baselines, one entry per value, in words."""
     before, after = {} if old is None else dict(_facts(old)), dict(_facts(new))
+    if old is None or old.schema == new.schema:
+        before |= {} if old is None else dict(_conditions(old))
+        after |= dict(_conditions(new))
+    else:
+        # An older file says nothing of them, so none of them has changed.
+        after["conditions"] = "stored from now on"
     return tuple(
         BaselineChange(name, before.get(name, "none"), after.get(name, "none"))
         for name in dict.fromkeys((*before, *after))
@@ -54,12 +60,17 @@ def _facts(baseline: Baseline) -> Iterator[tuple[str, str]]:
     if baseline.pte_bytes is not None:
         yield "program size", f"{baseline.pte_bytes} bytes"
     yield "weights", baseline.weights
+    yield from ((f"version of {name}", version) for name, version in baseline.versions.items())
+
+
+def _conditions(baseline: Baseline) -> Iterator[tuple[str, str]]:
+    """Under which its figures were accepted."""
     yield from sorted(baseline.settings.items())
     for name, sample in baseline.samples.items():
-        yield name, f"{sample.sha256}: {' '.join(f'{number:.6g}' for number in sample.numbers)}"
+        size = f"{sample.kind}, root mean square {sample.scale:.4g}"
+        yield name, f"{sample.sha256} ({size})"
     if baseline.limits is not None:
         yield from (("limit " + name, said) for name, said in limit_facts(baseline.limits))
-    yield from ((f"version of {name}", version) for name, version in baseline.versions.items())
 
 
 def _structure_facts(structure: Structure, arm: Arm) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ import functools
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -318,6 +319,9 @@ def _refuse_impossible(file: _File) -> None:
         low, speedup, high = (1, 1, 1) if figures.speedup is None else _ends(figures.speedup)
         if not 0 <= low <= speedup <= high or speedup == 0:
             raise ValueError(f"threads.{key}: holds a speedup that is not in its interval above 0")
+        for arm, shares in figures.shares.items():
+            if not all(0 <= each.low <= each.value <= each.high <= 1 for each in shares.values()):
+                raise ValueError(f"threads.{key}.shares.{arm}: a share is not in its interval")
     for session in file.sessions:
         taken = [("medians_ns", session.medians_ns), ("loads_ns", session.loads_ns)]
         taken += session.phases_ns.items()
@@ -328,6 +332,8 @@ def _refuse_impossible(file: _File) -> None:
             if any(time <= 0 for time in times):
                 of = f"{name} of {session.session!r}"
                 raise ValueError(f"sessions: {of} holds a time of 0 or less")
+    for arm, found in file.structure.items():
+        _refuse_other_program(file, arm, found)
     if (frontier := file.frontier) is not None:
         ends = [time for of in frontier.times_ns.values() for time in of.values()]
         if min((*_ends(frontier.speedup), *ends)) <= 0:
@@ -341,6 +347,19 @@ def _refuse_impossible(file: _File) -> None:
         ends = [end for speedup in generation.speedups.values() for end in _ends(speedup)]
         if min((generation.prompt_tokens, generation.new_tokens, *ends)) <= 0:
             raise ValueError("generation: holds a speedup or a number of tokens of 0 or less")
+
+
+def _refuse_other_program(file: _File, arm: Arm, found: _Structure) -> None:
+    """ValueError where the counts are not those of the operators in the order in which they run."""
+    counted = file.cost.get(arm)
+    program = file.program.operators.get(arm, ()) if counted is None else counted.operators
+    counts: Counter[str] = Counter()
+    for operators in found.operators.values():
+        counts.update({name: entry.count for name, entry in operators.items()})
+    if program and counts != Counter(entry.name for entry in program):
+        raise ValueError(
+            f"the counts of structure.{arm} are not those of its program (edited by hand?)"
+        )
 
 
 def _ends(estimate: Estimate) -> tuple[float, float, float]:

@@ -191,8 +191,8 @@ def update(
         fingerprint=measured.fingerprint,
         structures={**old.structures, **measured.structures},
         kernels={**old.kernels, **kernels},
-        costs=steady_costs(old.costs, measured),
-        operators={**old.operators, **_programs(measured)},
+        costs=steady_costs(_of_same_program(old.costs, old, measured), measured),
+        operators={**_of_same_program(old.operators, old, measured), **_programs(measured)},
         sessions=_with_session(old, measured),
         figures=_with_figures(old, measured),
         frontier=stored_frontier(old.frontier, measured.frontier),
@@ -208,6 +208,17 @@ def update(
         **({} if accepted is None else _accepted(old, measured, accepted)),
     )
     return new, changes(baseline, new)
+
+
+_Part = TypeVar("_Part")
+
+
+def _of_same_program(
+    parts: Mapping[Arm, _Part], old: Baseline, measured: CaseResult
+) -> dict[Arm, _Part]:
+    """Those of arms whose operators are still the old ones."""
+    same = {**old.structures, **measured.structures}
+    return {arm: part for arm, part in parts.items() if same.get(arm) == old.structures.get(arm)}
 
 
 def _programs(measured: CaseResult) -> dict[Arm, tuple[StoredOperator, ...]]:

@@ -7,6 +7,8 @@ from dataclasses import fields, replace
 
 from pytest_sme2.export.variant import precision_of
 from pytest_sme2.results import Baseline, CaseResult, Limits, Sample, Tolerance
+from pytest_sme2.system.wording import as_given
+from pytest_sme2.verdict.limits import SCALARS, parse_fraction, parse_loss, parse_share
 from pytest_sme2.verdict.samples import changed
 
 SHARES = "share of "
@@ -52,16 +54,22 @@ def limit_facts(limits: Limits) -> Iterator[tuple[str, str]]:
     for entry in fields(limits):
         value = getattr(limits, entry.name)
         if not isinstance(value, Mapping):
-            yield from () if value is None else [(entry.name, f"{value:g}")]
+            yield from () if value is None else [(entry.name, limit_text(entry.name, value))]
             continue
         for name, of in value.items():
             if isinstance(of, float):
-                yield f"{entry.name}.{name}", f"{of:g}"
+                yield f"{entry.name}.{name}", limit_text(entry.name, of)
                 continue
             for part in fields(of):
                 number = getattr(of, part.name)
                 if number is not None:
-                    yield f"{entry.name}.{name}.{part.name}", f"{number:g}"
+                    yield f"{entry.name}.{name}.{part.name}", limit_text(entry.name, number)
+
+
+def limit_text(name: str, value: float) -> str:
+    """With all its digits, as ``limits.toml`` has it: ``0.01 %``, ``300000000``."""
+    percent = name == "shares" or SCALARS.get(name) in (parse_fraction, parse_loss, parse_share)
+    return f"{as_given(value)} %" if percent else f"{value:.12g}"
 
 
 def tolerance_of_sample(name: str, variant: str) -> float:

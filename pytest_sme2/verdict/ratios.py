@@ -375,6 +375,6 @@ def _share_growth(new: Spread, old: Spread, limit: float) -> tuple[Outcome, str]
         verdict = Outcome.REGRESSED if apart else Outcome.INVALID
     told = (
         f"{abs(growth) * 100:.1f} points {'more' if growth > 0 else 'less'} of the time than "
-        f"in the baseline; at most {limit * 100:.1f} more are allowed."
+        f"in the baseline; at most {as_given(limit)} more are allowed."
     )
     return verdict, f"{told} {CLOSE}" if verdict is Outcome.INVALID else told

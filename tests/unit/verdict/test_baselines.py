@@ -127,7 +127,7 @@ COST = StoredCost(
 
 
 def test_an_operator_is_one_line_with_its_place() -> None:
-    counted = baseline(costs={Arm.ON: COST})
+    counted = baseline(structures={}, costs={Arm.ON: COST})
     text = render(counted)
     assert parse(text, PATH).costs == counted.costs
     assert parse(text, PATH).program(Arm.ON) == COST.operators
@@ -137,7 +137,7 @@ def test_an_operator_is_one_line_with_its_place() -> None:
     assert sum('"shapes"' in line for line in text.splitlines()) == 1
     # On a device nothing is counted; the program is known all the same.
     timed = (StoredOperator("Conv", Category.CONV, place="model.py:28"),)
-    known = parse(render(baseline(operators={Arm.ON: timed})), PATH)
+    known = parse(render(baseline(structures={}, operators={Arm.ON: timed})), PATH)
     assert known.program(Arm.ON) == timed
     assert known.program(Arm.OFF) == ()
 
@@ -155,11 +155,11 @@ def test_an_operator_is_one_line_with_its_place() -> None:
 )
 def test_a_cost_that_is_not_the_sum_of_its_parts_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(BaselineError, match=r"cost\.on"):
-        parse(render(baseline(costs={Arm.ON: replace(COST, **changes)})), PATH)
+        parse(render(baseline(structures={}, costs={Arm.ON: replace(COST, **changes)})), PATH)
 
 
 def test_a_file_of_the_schema_before_is_read_and_promises_nothing(tmp_path: Path) -> None:
-    document = json.loads(render(baseline(costs={Arm.ON: COST})))
+    document = json.loads(render(baseline(structures={}, costs={Arm.ON: COST})))
     del document["cost"]["on"]["runtime"]
     document["schema"] = 2
     old = parse(json.dumps(document), PATH)
@@ -171,7 +171,9 @@ def test_a_file_of_the_schema_before_is_read_and_promises_nothing(tmp_path: Path
     assert new.promised == {1: {"latency (on)": "test_it"}}
     assert new.limits is not None
     assert {*new.limits.tolerances} == {"fp16"}
-    assert "limit max_regression" in {change.what for change in changed}
+    told = {change.what: change.new for change in changed}
+    assert told["conditions"] == "stored from now on"
+    assert "limit max_regression" not in told
     # What another run compares is added; the categories of a changed program replace the old ones.
     for figures, promised in (
         ({"share of FC (on)": "test_it"}, {"latency (on)", "share of FC (on)"}),
@@ -206,7 +208,9 @@ names, numbers, truths = st.text(max_size=12), st.integers(0, 2**60), st.boolean
 reals = st.floats(1e-6, 1e12)
 tables = partial(st.dictionaries, max_size=3)
 times = tables(arms, st.lists(reals, max_size=4).map(tuple))
-spreads = st.builds(Spread, reals, reals, reals)
+spreads = st.lists(st.floats(0, 1), min_size=3, max_size=3).map(
+    lambda ends: Spread(sorted(ends)[1], min(ends), max(ends))
+)
 structures = st.lists(
     st.builds(
         OperatorCount, names, categories, names, st.sampled_from(Executor), truths, truths, numbers
@@ -271,9 +275,26 @@ any_baselines = st.builds(
 )  # fmt: skip
 
 
+def test_a_structure_that_is_not_that_of_its_program_is_refused() -> None:
+    program = tuple(
+        StoredOperator(entry.name, entry.category)
+        for entry in baseline().structures[Arm.ON].operators
+        for _ in range(entry.count)
+    )
+    known = baseline(operators={Arm.ON: program})
+    assert parse(render(known), PATH).structures == known.structures
+    with pytest.raises(BaselineError, match=r"structure\.on are not those of its program"):
+        parse(render(baseline(operators={Arm.ON: program[1:]})), PATH)
+
+
 @pytest.mark.slow
 @given(any_baselines)
 def test_any_baseline_survives_the_file(known: Baseline) -> None:
+    # What a program has and what is counted of it belong together.
+    known = replace(
+        known,
+        structures={arm: of for arm, of in known.structures.items() if arm not in known.operators},
+    )
     text = render(known)
     assert parse(text, PATH) == known
     assert render(parse(text, PATH)) == text
