@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from pytest_sme2.profile.categories import classify
 from pytest_sme2.results import (
     Attribution,
@@ -46,6 +48,20 @@ _NODES: Mapping[str, frozenset[str]] = {
 }
 _NORM = "aten._native_batch_norm_legit_no_training"
 _MATRIX = frozenset().union(*_RUNS_AS.values())
+
+# The same of all nodes, by their place in the schema's union, from 1 on.
+_NODE_RUNS_AS = tuple(frozenset(names.split("/")) for names in (
+    "Add", "Fully Connected/Dynamic Fully Connected", "Softmax", "Sigmoid", "Transpose", "Clamp",
+    "Convolution/Fully Connected", "Divide", "Resize Bilinear", "Constant Pad", "Average Pooling",
+    "Minimum", "Convolution", "Max Pooling", "Multiply/Square", "Subtract", "Floor", "Convert",
+    "Mean", "Static Reshape", "ArgMax Pooling", "Square Root", "Ceiling",
+    "HardSwish/Invalid Unary Op", "LeakyReLU", "Maximum", "Negate", "Square", "ELU", "Abs",
+    "PReLU", "Copy", "Copy", "Copy", "Slice", "Softmax", "Batch Matrix Multiply", "Copy",
+    "Deconvolution", "Reciprocal Square Root", "Log", "GELU", "TanH", "Exp", "Sine", "Copy",
+    "Cosine",
+))  # fmt: skip
+# It leaves these out where it can: the operator before a Clamp, or the next one, does it as well.
+_CLAMP, _LEFT_OUT = 6, frozenset({6, 10, 18, 20})
 
 Traced = Sequence[tuple[Operator, int]]
 """The operators of a run, each with its instruction."""
@@ -122,6 +138,44 @@ def kernel_size(shapes: OperatorShapes | None) -> tuple[int, int] | None:
     if shapes is None or "convolution" not in shapes.operation or len(shapes.inputs[-1]) != 4:
         return None
     return shapes.inputs[-1][1], shapes.inputs[-1][2]
+
+
+def match_nodes(
+    operators: Sequence[str], nodes: Sequence[int]
+) -> tuple[list[int | None], dict[int, int]]:
+    """For each operation of a call the node it runs, and the operations that nodes are part of.
+
+    Both have the order of the graph: the longest common one is taken, in which nodes that
+    XNNPACK cannot leave out weigh more. An operator without a node serves the one before it.
+    """
+    # Of a node of a later version nothing is known: any operator may be it.
+    known = [_NODE_RUNS_AS[each - 1] if each <= len(_NODE_RUNS_AS) else None for each in nodes]
+    best = np.zeros((len(nodes) + 1, len(operators) + 1), dtype=np.int32)
+    for row, names in enumerate(known):
+        weight = 1 if nodes[row] in _LEFT_OUT else 2
+        fits = np.array([weight * (names is None or each in names) for each in operators], np.int32)
+        best[row + 1, 1:] = np.maximum(best[row, 1:], best[row, :-1] + fits)
+        best[row + 1] = np.maximum.accumulate(best[row + 1])
+    ran: list[int | None] = [None] * len(operators)
+    row, place = len(nodes), len(operators)
+    while row and place:
+        if best[row, place] == best[row, place - 1]:
+            place -= 1
+        elif best[row, place] == best[row - 1, place]:
+            row -= 1
+        else:
+            row, place = row - 1, place - 1
+            ran[place] = row
+    own = {node: place for place, node in enumerate(ran) if node is not None}
+    for place, node in enumerate(ran):
+        if node is None:
+            ran[place] = ran[place - 1] if place else min(own, default=None)
+    parts = {}
+    for node in set(range(len(nodes))) - own.keys() if own else ():
+        before = own[max((each for each in own if each < node), default=min(own))]
+        after = own[min((each for each in own if each > node), default=max(own))]
+        parts[node] = before if nodes[node] == _CLAMP else after
+    return ran, parts
 
 
 def match_origins(traced: Traced, attribution: Attribution) -> tuple[Origin | None, ...]:

@@ -9,8 +9,9 @@ schema.fbs``. Which operator of a trace is which is decided in ``profile/matchin
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 from pytest_sme2.errors import ProgramError
 from pytest_sme2.results import MethodOutline, MethodShapes, OperatorShapes, Shape, TensorSpec
 from pytest_sme2.trace.flatbuffer import Buffer, Positions, Tables
+
+_T = TypeVar("_T")
 
 IDENTIFIER = b"ET12"
 HEADER = b"eh00"
@@ -91,6 +94,15 @@ def read_program(path: Path) -> tuple[MethodShapes, ...]:
     """
     buffer, blobs, plans = _open(path)
     return tuple(_method(buffer, plan, name, blobs) for name, plan in plans)
+
+
+def read_nodes(path: Path) -> dict[str, dict[int, tuple[int, ...]]]:
+    """By method and instruction, the nodes of each graph for XNNPACK: their places in its union.
+
+    Raises ProgramError as ``read_program`` does.
+    """
+    buffer, blobs, plans = _open(path)
+    return {name: _graphs(buffer, plan, blobs, _xnnpack_nodes) for name, plan in plans}
 
 
 def read_outline(path: Path) -> tuple[MethodOutline, ...]:
@@ -220,27 +232,36 @@ def _instructions(buffer: _ProgramBuffer, plan: Tables) -> Tables:
     return buffer.tables(chains.reference(_CHAIN_INSTRUCTIONS)[:1], "the instructions")
 
 
-def _method(buffer: _ProgramBuffer, plan: Tables, name: str, blobs: _Blobs) -> MethodShapes:
+def _graphs(
+    buffer: _ProgramBuffer,
+    plan: Tables,
+    blobs: _Blobs,
+    read: Callable[[bytes, str], tuple[_T, ...]],
+) -> dict[int, tuple[_T, ...]]:
+    """What ``read`` finds in the graph of each call of a delegate, by instruction."""
     instructions = _instructions(buffer, plan)
-    kinds = instructions.uint8(_UNION_TYPE)
-    calls_at = instructions.reference(_UNION_VALUE)
-    calls: dict[int, tuple[OperatorShapes, ...]] = {}
-
-    delegate_rows = np.flatnonzero(kinds == _DELEGATE_CALL)
+    rows = np.flatnonzero(instructions.uint8(_UNION_TYPE) == _DELEGATE_CALL)
+    calls = Tables(buffer, instructions.reference(_UNION_VALUE)[rows], "a delegate call")
     delegates = _delegates(buffer, plan)
-    called = Tables(buffer, calls_at[delegate_rows], "a delegate call").int32(_CALL_INDEX, 0)
-    graphs: dict[int, tuple[OperatorShapes, ...]] = {}
-    for row, index in zip(delegate_rows.tolist(), called.tolist(), strict=True):
+    found: dict[int, tuple[_T, ...]] = {}
+    graphs: dict[int, tuple[_T, ...]] = {}
+    for row, index in zip(rows.tolist(), calls.int32(_CALL_INDEX, 0).tolist(), strict=True):
         if not 0 <= index < len(delegates):
             raise buffer.error("a call names a delegate that is not there")
         if index not in graphs:
             backend, in_segment, place = delegates[index]
             graphs[index] = (
-                _xnnpack_operators(blobs(in_segment, place), buffer.source)
-                if backend == "XnnpackBackend"
-                else ()
+                read(blobs(in_segment, place), buffer.source) if backend == "XnnpackBackend" else ()
             )
-        calls[row] = graphs[index]
+        found[row] = graphs[index]
+    return found
+
+
+def _method(buffer: _ProgramBuffer, plan: Tables, name: str, blobs: _Blobs) -> MethodShapes:
+    instructions = _instructions(buffer, plan)
+    kinds = instructions.uint8(_UNION_TYPE)
+    calls_at = instructions.reference(_UNION_VALUE)
+    calls = _graphs(buffer, plan, blobs, _xnnpack_operators)
 
     kernel_rows = np.flatnonzero(kinds == _KERNEL_CALL)
     kernels = Tables(buffer, calls_at[kernel_rows], "a kernel call")
@@ -276,15 +297,25 @@ def _kernels(buffer: _ProgramBuffer, plan: Tables, calls: Tables) -> Iterator[Op
         yield OperatorShapes(name, tuple(shapes[:-1]), shapes[-1] if shapes else ())
 
 
+def _xnnpack_graph(graph: bytes, source: str) -> tuple[_ProgramBuffer, Tables, Tables]:
+    data = np.frombuffer(graph, dtype=np.uint8)
+    buffer = _ProgramBuffer(data, f"{source}, an XNNPACK graph in it")
+    root = buffer.root()
+    return buffer, root, buffer.tables(root.reference(_GRAPH_NODES), "the graph's nodes")
+
+
+def _xnnpack_nodes(graph: bytes, source: str) -> tuple[int, ...]:
+    if graph[4:7] != b"XN0":
+        return ()
+    return tuple(_xnnpack_graph(graph, source)[2].uint8(_UNION_TYPE).tolist())
+
+
 def _xnnpack_operators(graph: bytes, source: str) -> tuple[OperatorShapes, ...]:
     """The matrix operators of an XNNPACK graph, in its order."""
     if graph[4:7] != b"XN0":
         return ()
-    data = np.frombuffer(graph, dtype=np.uint8)
-    buffer = _ProgramBuffer(data, f"{source}, an XNNPACK graph in it")
-    root = buffer.root()
+    buffer, root, nodes = _xnnpack_graph(graph, source)
     shape_of = _xnnpack_shapes(buffer, root)
-    nodes = buffer.tables(root.reference(_GRAPH_NODES), "the graph's nodes")
     kinds = nodes.uint8(_UNION_TYPE)
     node_at = nodes.reference(_UNION_VALUE)
     found: dict[int, OperatorShapes] = {}

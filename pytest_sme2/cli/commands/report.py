@@ -6,17 +6,21 @@ from __future__ import annotations
 
 import argparse
 import errno
+import importlib.util
 import json
+import shlex
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pytest_sme2.cli.experiments import rewrite_experiments
 from pytest_sme2.cli.options import RULES, Arguments, show
-from pytest_sme2.errors import StorageError, UsageError
+from pytest_sme2.errors import MissingExtraError, StorageError, UsageError
 from pytest_sme2.profile.categories import Rule, parse_rules
 from pytest_sme2.report.comment import FORMATS
 from pytest_sme2.report.markdown import REPORT, run_report
+from pytest_sme2.report.model_explorer import program_of, write_node_data
 from pytest_sme2.report.perfetto import Track, trace_document
 from pytest_sme2.report.text import printable
 from pytest_sme2.report.validation import validate_run
@@ -28,7 +32,7 @@ from pytest_sme2.system.files import write_text
 from pytest_sme2.system.wording import count
 from pytest_sme2.trace.etdump import read_etdump
 
-PERFETTO = "perfetto"
+PERFETTO, MODEL_EXPLORER = "perfetto", "model-explorer"
 EXAMPLE = "sme2 report sme2-out --html report.html"
 ARGUMENTS: Arguments = {
     "run_dir RUN_DIR+": (
@@ -37,10 +41,13 @@ ARGUMENTS: Arguments = {
     "--html FILE": "write the HTML report to this file",
     "--markdown FILE": f"write the Markdown report to it; one run directory also gets {REPORT}",
     **RULES,
-    f"--format {{{','.join((*FORMATS, PERFETTO))}}}": (
+    f"--format {{{','.join((*FORMATS, PERFETTO, MODEL_EXPLORER))}}}": (
         "only print the results: for a pull request, github-action-benchmark, Bencher, PyTorch's "
-        "benchmark database, or Perfetto and chrome://tracing"
+        f"benchmark database, or Perfetto and chrome://tracing. {MODEL_EXPLORER}: write files that "
+        "colour the program's graph, and print the command that shows it; of two run directories "
+        "the first is what the second is compared with"
     ),
+    "--open": f"with --format {MODEL_EXPLORER}: show it, on this machine only",
     "--check": "only say which files are missing or broken; exit code 1 if any is",
 }
 
@@ -65,6 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
         runs[str(root)] = [(folder, read_record(folder, rules=rules)) for folder in folders]
     pairs = [pair for found in runs.values() for pair in found]
     records = [record for _, record in pairs]
+    if arguments.format == MODEL_EXPLORER:
+        return _show_graphs(arguments, runs)
     if arguments.format is not None:
         print(FORMATS[arguments.format](records), end="")
         return 0
@@ -95,6 +104,30 @@ def run(arguments: argparse.Namespace) -> int:
         )
     files = [str(path) for path in written]
     return show(arguments, {"cases": [record.id for record in records], "files": files}, files)
+
+
+def _show_graphs(
+    arguments: argparse.Namespace, runs: Mapping[str, Sequence[tuple[Path, CaseRecord]]]
+) -> int:
+    *earlier, last = runs.values()
+    before = {record.id: record for found in earlier for _, record in found}
+    commands = [
+        [
+            *(sys.executable, "-m", "model_explorer", str(program_of(folder, record))),
+            *("--host=127.0.0.1", "--extensions=pte_adapter_model_explorer"),
+            f"--node_data_paths={','.join(map(str, files))}",
+        ]
+        for folder, record in last
+        for files in [write_node_data(folder, record, before.get(record.id))]
+    ]
+    if not arguments.open:
+        lines = [shlex.join(["model-explorer", *command[3:]]) for command in commands]
+        return show(arguments, {"commands": lines}, lines)
+    if len(commands) > 1:
+        raise UsageError(f"There are {len(commands)} cases. Name the folder of one to --open it.")
+    if importlib.util.find_spec("pte_adapter_model_explorer") is None:
+        raise MissingExtraError("pte_adapter_model_explorer", "see", "Showing a graph")
+    return subprocess.run(commands[0], check=False).returncode
 
 
 def _rewrite(

@@ -12,7 +12,7 @@ from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.categories import classify
 from pytest_sme2.profile.findings import find
 from pytest_sme2.profile.frames import profile_frames
-from pytest_sme2.profile.matching import match_origins, shapes_text, source_text
+from pytest_sme2.profile.matching import match_nodes, match_origins, shapes_text, source_text
 from pytest_sme2.report.findings import profile_findings
 from pytest_sme2.results import (
     Attribution,
@@ -237,3 +237,23 @@ def test_the_modules_of_a_real_model_are_found() -> None:
     matrix = [origin for name, origin in nodes if name.startswith("aten.convolution.")]
     assert matrix
     assert all(origin.module and origin.line and origin.code for origin in matrix)
+
+
+@pytest.mark.parametrize(
+    ("operations", "nodes", "ran", "parts"),
+    [
+        # In XNNPACK's union: 1 Add, 2 Linear, 6 Clamp, 7 Convolution, 18 Convert, 20 Reshape.
+        (["Convolution", "Add", "Clamp"], [7, 6, 1, 6], [0, 2, 3], {1: 0}),
+        (["Add", "Clamp", "Fully Connected"], [1, 2, 7, 6], [0, 0, 1], {2: 2, 3: 2}),
+        (["Clamp", "Add"], [1, 18], [0, 0], {1: 1}),
+        (["Fully Connected", "Fully Connected"], [18, 2, 20, 2], [1, 3], {0: 0, 2: 1}),
+        # Of a later version: anything may be what it runs.
+        (["Add", "Erf", "Softmax"], [1, 99, 3], [0, 1, 2], {}),
+        (["Add"], [], [None], {}),
+        ([], [1], [], {}),
+    ],
+)
+def test_operators_are_laid_on_the_nodes_that_they_run(
+    operations: list[str], nodes: list[int], ran: list[int | None], parts: dict[int, int]
+) -> None:
+    assert match_nodes(operations, nodes) == (ran, parts)
