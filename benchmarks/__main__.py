@@ -86,9 +86,9 @@ BENCHMARKS = (
         "history",
         "what is told of histories whose truth is known (a simulation)",
         5,
-        headline="Of {histories} simulated histories with 0.3 to 5 % noise, intervals hold the true "
-        "size of **{sizes}** of the changes told; {as steps} of the drifts are told as steps, and "
-        "`--fail-on 5%` is red on {red 5%} of 1,000 equal ones.",
+        headline="Of {histories} simulated histories with 0.3 to 5 % noise, intervals hold the "
+        "true size of **{sizes}** of the changes told; {as steps} of the drifts are told as "
+        "steps, and `--fail-on 5%` is red on {red 5%} of 1,000 equal ones.",
     ),
     Benchmark(
         "generation",

@@ -142,7 +142,7 @@ def told(made: Truth, chance: np.random.Generator) -> Counter[str]:
     """What was right and wrong about one history."""
     given = list(records(made, chance))
     series = all_series(given)
-    (ours,) = [each for each in series if each.case == "toy-fp32"]
+    (ours,) = [each for each in series if each.runs[0].case == "toy-fp32"]
     counts: Counter[str] = Counter({f"{made.kind}: histories": 1})
     middle = ours.runs[len(ours.runs) // 2].recorded
     for form, (limit, since, window) in FORMS.items():
@@ -154,7 +154,7 @@ def told(made: Truth, chance: np.random.Generator) -> Counter[str]:
         for change in track.changes:
             counts["told"] += 1
             size = true[min(change.last + NEAR, true.size - 1)] - true[max(change.first - NEAR, 0)]
-            low, high = (math.log1p(share) for share in change.shares)
+            low, high = (math.log1p(share) for share in change.shares[1:])
             held = low <= size <= high
             counts["held"] += held
             counts[f"{made.kind}: {'held' if held else 'missed'}"] += 1

@@ -15,7 +15,6 @@ from pytest_sme2.cli.experiment_file import Experiment, ExperimentPlan, Key
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.profile.beside import SHAPES, beside, keep_shapes
 from pytest_sme2.report.csv_files import write_summary
-from pytest_sme2.report.history import project_commit
 from pytest_sme2.report.markdown import run_report
 from pytest_sme2.report.writing import model_stem, pipeline_summary, write_case
 from pytest_sme2.results import FORWARD, PAIR, Arm, KernelCensus, Run, RunRequest
@@ -36,6 +35,7 @@ from pytest_sme2.session.run_directory import (
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import encode, inside, write_json, write_text
+from pytest_sme2.system.processes import project_commit
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.wording import count

@@ -18,7 +18,6 @@ from pytest_sme2.cli.options import chosen, opened, progress, show
 from pytest_sme2.errors import EvidenceError, RunError, UsageError
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.report.case_summary import summarize
-from pytest_sme2.report.history import project_commit
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.text import aligned
 from pytest_sme2.report.writing import write_case
@@ -43,6 +42,7 @@ from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.cache import untold
 from pytest_sme2.system.files import encode, is_program, safe_name
+from pytest_sme2.system.processes import project_commit
 from pytest_sme2.system.qemu import EVERY_CPU
 from pytest_sme2.system.terminal import clear_line
 from pytest_sme2.verdict.budgets import check_sustained

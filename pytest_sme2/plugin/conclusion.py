@@ -11,7 +11,7 @@ from pytest_sme2.errors import BaselineError, Sme2Error
 from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.report.baseline_update import Update, unaccepted, update_lines
 from pytest_sme2.report.comment import FORMATS
-from pytest_sme2.report.history import project_commit, write_history
+from pytest_sme2.report.history import write_history
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.text import WIDTH
 from pytest_sme2.report.writing import write_case, write_run
@@ -20,6 +20,7 @@ from pytest_sme2.session.run_directory import CaseRecord, read_record, write_rec
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.cache import untold
 from pytest_sme2.system.files import decode, write_text
+from pytest_sme2.system.processes import project_commit
 from pytest_sme2.verdict import baselines
 
 Promised = Callable[[Path, CaseRecord], Mapping[str, str]]

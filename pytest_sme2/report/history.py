@@ -11,8 +11,6 @@ import contextlib
 import functools
 import json
 import math
-import os
-import re
 import sqlite3
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,45 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.errors import RunError, Sme2Error, StorageError, UsageError
+from pytest_sme2.errors import Sme2Error, StorageError, UsageError
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.files import decode
-from pytest_sme2.system.processes import git
 from pytest_sme2.system.reading import json_value
 from pytest_sme2.timing.stats import centre_interval
-
-# GitHub Actions, GitLab CI.
-_VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA")
-DIGITS = 12
-# A report does not wait for long.
-_SECONDS = 10.0
-
-
-@functools.cache
-def project_commit() -> str | None:
-    """Its first digits, with a ``+`` where files are changed; None where there is no commit.
-
-    Only for what measures: git runs programs that the configuration of its folder names, and a
-    folder that is merely read may be somebody else's.
-    """
-    for name in _VARIABLES:
-        value = os.environ.get(name, "")
-        if re.fullmatch("[0-9a-f]{40,64}", value):
-            return value[:DIGITS]
-    commit = _git("rev-parse", "HEAD")
-    if commit is None or not re.fullmatch("[0-9a-f]{40,64}", commit):
-        return None
-    changed = _git("status", "--porcelain", "--untracked-files=no")
-    return commit[:DIGITS] + ("+" if changed else "")
-
-
-def _git(*words: str) -> str | None:
-    try:
-        return git(Path(), *words, seconds=_SECONDS).strip()
-    except RunError:
-        return None
-
 
 FILE = "history.sqlite"
 SCHEMA = 2

@@ -51,12 +51,12 @@ def _section(series: Series) -> str:
     """Drawn is the latency on hardware, else the first figure with SME2 that there is."""
     track = max(series.tracks, key=lambda track: track.figure.name.endswith("(on)"))
     rows = "".join(
-        f'<li><b class="{change.tone(each.figure)}">{escape(change.format())}</b> '
+        f'<li><b class="{change.tone}">{escape(change.format())}</b> '
         f"{escape(each.figure.name)}: <code>{escape(change.where())}</code></li>"
         for each, change in series.changes
     )
     return (
-        f"<section><h2>{escape(series.name)}</h2><p>{escape(series.span)}</p>{chart(track)}"
+        f"<section><h2>{escape(series.title)}</h2>{chart(track)}"
         f"<ul>{rows or '<li>Nothing changed.</li>'}</ul></section>\n"
     )
 
@@ -67,8 +67,8 @@ def chart(track: FigureHistory) -> str:
     parts = [*plot.frame(), *plot.changes(), *plot.course()]
     told = f"{name}, {count(len(track.points), 'run')}, {count(len(track.changes), 'change')}"
     return (
-        f"<figure><figcaption>{name}: {escape(track.now)}<small>{escape(track.summary)}</small>"
-        f'</figcaption><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{told}">'
+        f"<figure><figcaption>{name}: {escape(track.summary)}</figcaption>"
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{told}">'
         f"{''.join(parts)}</svg></figure>"
     )
 
@@ -118,29 +118,25 @@ class _Plot:
             yield self.path(f"interval {arm}", upper + lower[::-1], "Z")
         yield self.path(f"line {arm}", ((at, each.value) for at, each in enumerate(self.points)))
         if self.track.model is not None:
-            yield self.path("level", enumerate(self.track.model.levels().tolist()))
+            yield self.path("level", enumerate(self.track.model.levels()))
 
     def changes(self) -> Iterator[str]:
         """The largest first; a label that would cover another is left out."""
         taken: tuple[list[float], list[float]] = ([], [])
         for change in sorted(self.track.changes, key=lambda change: -change.effect):
-            start = min(self.x(change.first), _WIDTH - _LABEL)
-            free = [row for row, others in enumerate(taken)
-                    if all(abs(start - other) >= _LABEL for other in others)]  # fmt: skip
-            for row in free[:1]:
-                taken[row].append(start)
-            yield self._change(change, [_text(start, _TOP - 22 + 12 * row, change.label)
-                                        for row in free[:1]])  # fmt: skip
+            start, label = min(self.x(change.first), _WIDTH - _LABEL), ""
+            for row, others in enumerate(taken):
+                if not label and all(abs(start - other) >= _LABEL for other in others):
+                    others.append(start)
+                    label = _text(start, _TOP - 22 + 12 * row, change.format().split()[0])
+            yield self._change(change, label)
 
-    def _change(self, change: Change, label: Sequence[str]) -> str:
-        figure, sides = self.track.figure, (change.first, change.last)
-        told = " → ".join(figure.format(level) for level in (change.old, change.new))
-        area = [(at, end) for at, ends in zip(sides, ((self.low, self.high), (self.high, self.low)),
-                                              strict=True) for end in ends]  # fmt: skip
-        return (
-            f'<g class="change {change.tone(figure)}"><title>{escape(change.where())}: '
-            f"{escape(told)}</title>{self.path('', area, 'Z')}{''.join(label)}</g>"
-        )
+    def _change(self, change: Change, label: str) -> str:
+        levels = (self.track.figure.format(level) for level in (change.old, change.new))
+        about = escape(f"{change.where()}: {' → '.join(levels)}")
+        ends = ((change.first, self.low), (change.first, self.high))
+        area = self.path("", (*ends, *((change.last, end) for _, end in ends[::-1])), "Z")
+        return f'<g class="change {change.tone}"><title>{about}</title>{area}{label}</g>'
 
 
 def _text(at: float, height: float, words: str, anchor: str = "start") -> str:

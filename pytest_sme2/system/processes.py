@@ -5,7 +5,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import functools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -267,3 +269,35 @@ def git(
         said = done.stderr.strip().splitlines()
         raise RunError(f"`git {words[0]}` failed: {said[-1] if said else 'it said nothing'}")
     return done.stdout
+
+
+# GitHub Actions, GitLab CI.
+_COMMIT_VARIABLES = ("GITHUB_SHA", "CI_COMMIT_SHA")
+COMMIT_DIGITS = 12
+# A report does not wait for long.
+_COMMIT_SECONDS = 10.0
+
+
+@functools.cache
+def project_commit() -> str | None:
+    """Its first digits, with a ``+`` where files are changed; None where there is no commit.
+
+    Only for what measures: git runs programs that the configuration of its folder names, and a
+    folder that is merely read may be somebody else's.
+    """
+    for name in _COMMIT_VARIABLES:
+        value = os.environ.get(name, "")
+        if re.fullmatch("[0-9a-f]{40,64}", value):
+            return value[:COMMIT_DIGITS]
+    commit = _answer("rev-parse", "HEAD")
+    if commit is None or not re.fullmatch("[0-9a-f]{40,64}", commit):
+        return None
+    changed = _answer("status", "--porcelain", "--untracked-files=no")
+    return commit[:COMMIT_DIGITS] + ("+" if changed else "")
+
+
+def _answer(*words: str) -> str | None:
+    try:
+        return git(Path(), *words, seconds=_COMMIT_SECONDS).strip()
+    except RunError:
+        return None

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 
 from pytest_sme2.cli.options import Arguments, show
 from pytest_sme2.errors import UsageError
-from pytest_sme2.report.history import DIGITS, HistoryRecord, read_history
+from pytest_sme2.report.history import HistoryRecord, read_history
 from pytest_sme2.report.history_page import history_page
 from pytest_sme2.report.history_series import Change, FigureHistory, Series, all_series
 from pytest_sme2.session.settings import parse_report
 from pytest_sme2.system.files import write_text
+from pytest_sme2.system.processes import COMMIT_DIGITS
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.limits import parse_fraction
 
@@ -38,7 +39,8 @@ _MOST_ROWS = 40
 def run(arguments: argparse.Namespace) -> int:
     limit = None if arguments.fail_on is None else _fraction(arguments.fail_on)
     html = None if arguments.html is None else parse_report(str(arguments.html))
-    if arguments.window is not None and arguments.window < 2:
+    window = arguments.window
+    if window is not None and window < 2:
         raise UsageError("--window takes a number of runs from 2 on.")
     records = [
         record
@@ -50,12 +52,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{arguments.folder} has no record of such a case.")
     moment = "" if arguments.since is None else _moment(records, arguments.since)
     every = all_series(records, arguments.figure or "*")
-    series = [each.after(moment, arguments.window) for each in every]
-    worse = [] if limit is None else list(worsened(every, limit, moment, arguments.window))
+    worse = [] if limit is None else list(worsened(every, limit, moment, window))
+    series = [each.after(moment, window) for each in every if each.tracks]
     if html is not None:
         write_text(html, history_page(series))
-    document = {"changes": [_document(*each) for each in _changes(series)], "failed": worse}
-    show(arguments, document, history_lines(series))
+    changes = [_document(*each) for each in _changes(series)]
+    show(arguments, {"changes": changes, "failed": worse}, history_lines(series))
     for line in worse:
         print(f"sme2: {line}", file=sys.stderr)
     return 1 if worse else 0
@@ -66,6 +68,18 @@ def _fraction(text: str) -> float:
         return parse_fraction(text)
     except ValueError as error:
         raise UsageError(f"--fail-on: {error}.") from error
+
+
+def _moment(records: Sequence[HistoryRecord], text: str) -> str:
+    """When the commit was first measured, which git knows by other names as well."""
+    name = text[:COMMIT_DIGITS] if re.fullmatch("[0-9a-f]{40,64}", text) else text
+    for record in records:
+        if (record.commit or "").startswith(name):
+            return record.recorded
+    raise UsageError(
+        f"--since: no run is of the commit {text}. git knows what a tag or a branch is: "
+        '--since "$(git rev-parse TAG)".'
+    )
 
 
 def worsened(
@@ -85,18 +99,6 @@ def worsened(
                 )
 
 
-def _moment(records: Sequence[HistoryRecord], text: str) -> str:
-    """When the commit was first measured, which git knows by other names as well."""
-    name = text[:DIGITS] if re.fullmatch("[0-9a-f]{40,64}", text) else text
-    for record in records:
-        if (record.commit or "").startswith(name):
-            return record.recorded
-    raise UsageError(
-        f"--since: no run is of the commit {text}. git knows what a tag or a branch is: "
-        '--since "$(git rev-parse TAG)".'
-    )
-
-
 Found = tuple[Series, FigureHistory, Change]
 
 
@@ -108,9 +110,9 @@ def _changes(series: Sequence[Series]) -> list[Found]:
 
 def _document(series: Series, track: FigureHistory, change: Change) -> dict[str, object]:
     return {
-        "case": series.case,
-        "device": series.device,
-        "conditions": series.conditions,
+        "series": series.name,
+        "case": series.runs[0].case,
+        "device": series.runs[0].device,
         "figure": track.figure.name,
         "kind": change.kind,
         "machine": change.machine,
@@ -118,8 +120,7 @@ def _document(series: Series, track: FigureHistory, change: Change) -> dict[str,
         "old": change.old,
         "new": change.new,
         "interval": change.interval,
-        "change": change.share,
-        "effect": {"bad": "worse", "good": "better"}.get(change.tone(track.figure), "other"),
+        "effect": {"bad": "worse", "good": "better", "weak": "other"}[change.tone],
     }
 
 
@@ -127,12 +128,11 @@ def history_lines(series: Sequence[Series]) -> Iterator[str]:
     """Few cases figure by figure; of many, what changed between the same commits in one line."""
     if len(series) <= _FEW:
         for each in series:
-            yield f"{each.name}: {each.span}"
+            yield each.title
             for track in each.tracks:
-                yield f"  {track.figure.name}: {track.now}, {track.summary}"
-                yield from (
-                    f"    {change.format():>8}  {change.where()}" for change in track.changes
-                )
+                yield f"  {track.figure.name}: {track.summary}"
+                for change in track.changes:
+                    yield f"    {change.format():>8}  {change.where()}"
         return
     rows: dict[str, list[Found]] = {}
     for found in _changes(series):

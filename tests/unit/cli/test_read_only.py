@@ -10,9 +10,9 @@ import pytest
 
 from pytest_sme2.cli.commands import report
 from pytest_sme2.cli.main import main
-from pytest_sme2.report.history import project_commit
 from pytest_sme2.session.shard import SCHEMA, Shard, write_shard
 from pytest_sme2.system.files import unwritable
+from pytest_sme2.system.processes import project_commit
 from tests.support import Command, records
 from tests.support.git import git
 

@@ -15,12 +15,12 @@ from pytest_sme2.errors import Sme2Error
 from pytest_sme2.report.history import (
     FILE,
     add_records,
-    project_commit,
     read_history,
     write_history,
 )
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import read_record
+from pytest_sme2.system.processes import project_commit
 from tests.support.git import git
 from tests.support.histories import run
 from tests.support.records import toy_run

@@ -39,7 +39,7 @@ def test_every_change_of_an_exact_figure_is_told_at_its_commit() -> None:
         f"c{number:04}..c{number + 1:04}" for number in range(20)
     ]
     assert {change.format() for change in found.changes[:-1]} == {"+0.04%"}
-    assert found.summary == "+0.00% in 20 changes from 1,000,000"
+    assert found.summary == "1,000,000, +0.00% in 20 changes from 1,000,000"
 
 
 def test_a_change_is_told_with_versions_kernel_and_sum() -> None:
@@ -62,13 +62,13 @@ def test_a_change_is_told_with_versions_kernel_and_sum() -> None:
         ([{"latency (on)": 2.0}] * FEWEST, "unchanged"),
         (
             [{"latency (on)": 2.0}] * 29 + [{"latency (on)": 2.42}],
-            "unchanged; the last run is +21.0% off, which 4 such runs would confirm",
+            "unchanged; the last run is +21.0% off, which 4 such runs confirm",
         ),
     ],
 )
 def test_what_became_of_a_figure(figures: list[dict[str, Any]], summary: str) -> None:
     runs = [run(number, None, each) for number, each in enumerate(figures)]
-    assert all_series(runs)[0].tracks[0].summary.startswith(summary)
+    assert summary in all_series(runs)[0].tracks[0].summary
 
 
 def test_a_noisy_figure_of_zero_is_not_compared() -> None:
