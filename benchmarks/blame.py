@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import ROOT, Claim, append_record, finish, parser_of, read_records
+from pytest_sme2.errors import Sme2Error
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.report.versus_baseline import cause_text, failure_text
 from pytest_sme2.results import Check, Limits
@@ -201,7 +202,12 @@ def collect(path: Path, minutes: float, only: Sequence[str]) -> None:
             if model not in begun:
                 begun.add(model)
                 begin(model)
-            for row in tried(model, edit, variant):
+            try:
+                rows = [*tried(model, edit, variant)]
+            except Sme2Error as error:
+                print("FAILED", *key, error, flush=True)
+                continue
+            for row in rows:
                 append_record(path, row)
                 judged = edit.judged(row["said"])
                 mark = "right" if judged["right"] and not judged["innocent"] else "WRONG"

@@ -96,7 +96,7 @@ REWRITES: tuple[Rewrite, ...] = (
         frozenset({"aten.pow"}),
         "a power",
         "XNNPACK takes squares alone, and ExecuTorch's own kernel is slow",
-        "write the product: `x * x * x`",
+        "write the product, `x * x * x`, and `torch.sqrt(x)` for an exponent of 0.5",
     ),
     Rewrite(
         "select",
@@ -167,6 +167,13 @@ NEAREST = Rewrite(
     "leave it where a bilinear resize will not do: repeating each pixel by a product with ones "
     "took more instructions",
 )
+COMPUTED = Rewrite(
+    "",
+    frozenset({"aten.conv2d", "aten.convolution"}),
+    "a convolution",
+    "XNNPACK takes those alone whose weights are constant",
+    "keep the weights constant: what scales them in `forward` can scale the input or the output",
+)
 MOST_TAPS = 25
 """XNNPACK's largest kernel for depthwise convolutions takes as many weights a channel."""
 LARGE_DEPTHWISE = Rewrite(
@@ -181,7 +188,7 @@ LARGE_DEPTHWISE = Rewrite(
 
 def rewrite_for(written: str, *, constant: bool) -> Rewrite | None:
     """The rewrite that removes an operator of the model; None where none is known."""
-    for rewrite in (*REWRITES, RECURRENT, NEAREST):
+    for rewrite in (*REWRITES, RECURRENT, NEAREST, COMPUTED):
         if rewrite.name == FOLDING if constant else written in rewrite.written:
             return rewrite
     return None

@@ -295,6 +295,8 @@ def _transposed(
 
 
 def _pow(value: Any, exponent: Any) -> Any:
+    if exponent == 0.5:
+        return torch.sqrt(value)
     if not isinstance(exponent, int | float) or exponent not in (2, 3, 4):
         return None
     square = value * value

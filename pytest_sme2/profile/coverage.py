@@ -116,7 +116,7 @@ def settled(
         matrix = operator.matrix or (ran and operator.kind == "depthwise")
         sme1 = family is KernelFamily.SME
         operator = replace(operator, sme2=ran, sme1=sme1, unproven=False, matrix=matrix)
-    if shapes is not None and shapes.operation == DEPTHWISE_NODE and not operator.sme2:
+    if shapes is not None and _is_depthwise(shapes) and not operator.sme2:
         # XNNPACK has DWConv kernels for few sizes; a 7x7 depthwise convolution runs as IGEMM.
         return replace(operator, kind="depthwise", matrix=False, unproven=False)
     census = proof.census
@@ -126,6 +126,14 @@ def settled(
     if found is not None:
         operator = replace(operator, sme2=found, unproven=False)
     return replace(operator, sme1=True) if operator.sme2 and _sme1(operator, census) else operator
+
+
+def _is_depthwise(shapes: OperatorShapes) -> bool:
+    """XNNPACK's node says so; of ExecuTorch's kernel the weights do, which have one channel."""
+    if not shapes.operation.startswith("aten::convolution") or len(shapes.inputs) < 2:
+        return shapes.operation == DEPTHWISE_NODE
+    image, weights = shapes.inputs[:2]
+    return weights[1:2] == (1,) and image[1] == weights[0] > 1
 
 
 def _sme1(operator: Operator, census: KernelCensus) -> bool:

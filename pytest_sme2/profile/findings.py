@@ -271,6 +271,8 @@ def _missed(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
     """One finding for all operators of the same name and reason."""
     groups: dict[tuple[str, str], list[OperatorProfile]] = {}
     for member, reason in () if _is_off(profile) else profile.coverage.missed:
+        if member.operator.executor is Executor.PORTABLE:
+            continue  # it is told with what else is outside of the delegate
         groups.setdefault((member.operator.name, reason), []).append(member)
     for (what, reason), found in groups.items():
         shapes = shapes_text((member.shapes, cost_of([member]).share) for member in found)
@@ -307,7 +309,8 @@ def _depthwise(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
     """By what can be done about them, which their kernels' sizes tell."""
     groups: dict[tuple[str, str], list[OperatorProfile]] = {}
     for member in profile.operators:
-        if member.operator.kind != "depthwise":
+        operator = member.operator
+        if operator.kind != "depthwise" or operator.executor is Executor.PORTABLE:
             continue
         key = ("", _DEPTHWISE)
         height, width = kernel_size(member.shapes) or (0, 0)

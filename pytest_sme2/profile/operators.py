@@ -196,10 +196,11 @@ def structure_of(profile: Profile) -> Structure:
 
 
 def _name(operator: Operator) -> str:
-    """XNNPACK has one name for convolutions that run as IGEMM, depthwise or not: two are counted
-    apart, since one of them is matrix work.
+    """XNNPACK has one name for convolutions that run as IGEMM, depthwise or not, and ExecuTorch for
+    all: two are counted apart, since one of them is matrix work.
     """
-    by_shape = operator.kind == "depthwise" and operator.algorithm == "IGEMM"
+    one_name = operator.algorithm == "IGEMM" or operator.executor is Executor.PORTABLE
+    by_shape = operator.kind == "depthwise" and one_name
     return f"{operator.name}, depthwise" if by_shape else operator.name
 
 

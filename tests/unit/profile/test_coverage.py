@@ -8,11 +8,13 @@ import pytest
 from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.categories import classify
 from pytest_sme2.profile.coverage import (
+    Proof,
     check_pair,
     could_run_on_sme2,
     missed_reason,
     named_by_chip,
     precision,
+    settled,
     sme2_states,
 )
 from pytest_sme2.profile.operators import structure_of
@@ -97,7 +99,7 @@ def test_without_any_sme2_no_kernel_is_blamed() -> None:
     assert "portable fallback" in found[1]
 
 
-def settled(*kernels: tuple[str, KernelFamily]) -> Coverage:
+def settled_by(*kernels: tuple[str, KernelFamily]) -> Coverage:
     return profile_of([(QP8, 5)], census=census(*kernels)).coverage
 
 
@@ -116,12 +118,12 @@ def test_a_census_settles_qp8() -> None:
     neon = ("xnn_qp8_f32_qc4w_gemm_minmax_ukernel_8x8c16s2__aarch64_neoni8mm", KernelFamily.NEON)
     other_weights = ("kai_run_matmul_clamp_f32_qai8dxp1x8_qsi8cxp4x8_1x4_neon_dotprod",
                      KernelFamily.NEON)  # fmt: skip
-    assert settled(sme2).sme2_operators == 1
-    assert settled(sme2, other_weights).sme2_operators == 1
-    assert len(settled(neon).missed) == 1
-    assert len(settled(sme2, neon).unproven) == 1
-    assert len(settled().unproven) == 1
-    assert settled(sme2).source == "operator names and kernel census"
+    assert settled_by(sme2).sme2_operators == 1
+    assert settled_by(sme2, other_weights).sme2_operators == 1
+    assert len(settled_by(neon).missed) == 1
+    assert len(settled_by(sme2, neon).unproven) == 1
+    assert len(settled_by().unproven) == 1
+    assert settled_by(sme2).source == "operator names and kernel census"
 
 
 @pytest.mark.parametrize(
@@ -213,7 +215,7 @@ def test_what_was_executed_speaks_before_names_and_kernels(
 
 def test_asking_a_kernel_for_its_tile_size_is_not_running_it() -> None:
     asked = ("xnn_qp8_f32_qc4w_gemm_minmax_ukernel_16x64c4__neonsme2_get_mr", KernelFamily.SME2)
-    assert len(settled(asked).unproven) == 1
+    assert len(settled_by(asked).unproven) == 1
 
 
 def test_a_linear_layer_is_not_taken_for_a_1x1_convolution_where_its_shapes_are_known() -> None:
@@ -284,6 +286,19 @@ def test_a_depthwise_convolution_is_told_by_its_shapes() -> None:
         "convolution",
     ]
     assert structure_of(found).operators[0].name == "Convolution (NHWC, F32) IGEMM, depthwise"
+
+
+@pytest.mark.parametrize(
+    ("image", "weights", "kind"),
+    [(96, (96, 1, 3, 3), "depthwise"), (96, (96, 2, 3, 3), "convolution"),
+     (1, (1, 1, 3, 3), "convolution")],
+)  # fmt: skip
+def test_so_is_one_that_is_outside_of_the_delegate(
+    image: int, weights: tuple[int, ...], kind: str
+) -> None:
+    shapes = OperatorShapes("aten::convolution.out", ((1, image, 8, 8), weights), ())
+    found = settled(classify("native_call_convolution.out"), shapes, Proof())
+    assert (found.kind, found.matrix) == (kind, kind != "depthwise")
 
 
 PACKED: Call = [("Convolution (NHWC, PF16) IGEMM #1", 5)]
