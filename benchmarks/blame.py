@@ -77,9 +77,15 @@ class Edit:
             for row in (*range(ends[0], ends[1]), *range(ends[2], ends[3]))
             if tag != "equal"
         }
-        lines = (each for side in sides for each in enumerate(side))
-        rows |= {row for row, line in lines if any(call in line for call in self.callers)}
-        return {(self.file, row + 1) for row in rows}
+        found = {(self.file, row + 1) for row in rows}
+        texts = [(self.file, side) for side in sides]
+        for other in (PLANTED / self.model).glob("*.py"):
+            if other.name != self.file:
+                texts.append((other.name, other.read_text("utf-8").splitlines()))
+        for file, lines in texts:
+            for row, line in enumerate(lines, start=1):
+                found |= {(file, row) for call in self.callers if call in line}
+        return found
 
     def judged(self, said: str) -> dict[str, bool]:
         """Whether the headline is right, and whether it names an innocent line."""

@@ -193,7 +193,8 @@ def trial_text(trial: Trial, share: float = 0.0) -> str:
     unit = "in traced runs" if timed else "instructions"
     if -LEAST_SAVING < trial.saving < share / 2:
         left = [e for e in trial.after.findings if e.topic in (Topic.PORTABLE, Topic.LAYOUT)]
-        most = max(left, key=lambda entry: entry.cost.share, default=None)
+        # What it was made for, where that is still there, stopped it.
+        most = max(left, key=lambda e: (e.rewrite in trial.rewrites, e.cost.share), default=None)
         where = "" if most is None else f"; most is {most.what}"
         place = f" ({most.place})" if most is not None and most.place else ""
         stays = percent(share - max(0.0, trial.saving))
