@@ -11,13 +11,14 @@ import gzip
 import io
 import json
 import os
+import re
 import shlex
 import shutil
 import tarfile
 from pathlib import Path
 from random import Random
 
-from benchmarks.hostile.stage import NotPossibleError, Stage, Subject, expect, make_stage
+from benchmarks.hostile.stage import ROOT, NotPossibleError, Stage, Subject, expect, make_stage
 
 PRECIOUS = "keep me\n"
 MEMORY_BYTES = 3 << 30
@@ -228,12 +229,117 @@ def workers(chance: Random, folder: Path) -> None:
         json.loads(path.read_text())
 
 
+def repository(chance: Random, folder: Path) -> None:
+    """A run directory that is also a repository, whose configuration names programs."""
+    stage = make_stage(folder)
+    commands = _readers(stage)[:3]
+    stage.run(stage.measure()).expect_success("a measurement")
+    mark = folder / "executed"
+    way = chance.choice(("fsmonitor", "filter", "hook"))
+    filters = f'[filter "x"]\n\tclean = "touch {mark}"\n' if way == "filter" else ""
+    (stage.out / "config").write_text(
+        "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = .\n"
+        + (f'\tfsmonitor = "touch {mark}"\n' if way == "fsmonitor" else "")
+        + (f"\thooksPath = {stage.out / 'hooks'}\n{filters}")
+    )
+    for name in ("objects", "refs/heads", "hooks"):
+        (stage.out / name).mkdir(parents=True)
+    (stage.out / "HEAD").write_text("ref: refs/heads/main\n")
+    (stage.out / ".gitattributes").write_text("* filter=x\n")
+    for name in ("post-checkout", "fsmonitor-watchman", "post-index-change"):
+        hook = stage.out / "hooks" / name
+        hook.write_text(f"#!/bin/sh\ntouch {shlex.quote(str(mark))}\n")
+        hook.chmod(0o755)
+    stage.checkout = stage.out
+    for words in commands:
+        stage.run(words).expect_plain()
+    expect(not mark.exists(), f"a program that the run directory names was executed ({way})")
+
+
+_ALIVE = (
+    *("@you", "&commat;you", "https://x.example", "[a](b)", "<img src=x>", "#12", "`@you`", "|"),
+    *("\n/merge\n", "\n~~~\n", "\n```\n@you", "\n\n# T\n\n", "\u2028/merge", "\x1b[31m"),
+)
+_CODE_SPAN = re.compile("`[^`\n]*`")
+
+
+def comment(chance: Random, folder: Path) -> None:
+    """A comment.json full of live Markdown: the trusted job's comment has none of it."""
+    stage = make_stage(folder)
+    path = folder / "comment.json"
+    stage.run(stage.pytest(f"--sme2-report={path}")).expect_success("a run with a comment")
+    path.write_text(json.dumps(_with_words(json.loads(path.read_text()), chance)))
+    ending = stage.run([stage.python, str(ROOT / "docs" / "ci" / "post_comment.py"), str(path)])
+    ending.expect_plain()
+    shown = _CODE_SPAN.sub("", ending.said)
+    alive = [word for word in ("@you", "commat", "x.example", "](", "<img", "#12") if word in shown]
+    alive += re.findall(r"(?m)^\s*(?:/\w+|~~~|# T)", ending.said)
+    expect(not alive, f"alive in the comment: {alive}\n{ending.said[-2000:]}")
+
+
+def _with_words(value: object, chance: Random) -> object:
+    """The document with half of its texts replaced; which fields it has stays."""
+    if isinstance(value, dict):
+        return {key: _with_words(each, chance) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_with_words(each, chance) for each in value]
+    return f"a {chance.choice(_ALIVE)} b" if isinstance(value, str) else value
+
+
+_LEFT = """
+import os
+import subprocess
+
+os.mkdir("left")
+os.mkfifo("left/pipe")
+os.mkfifo("pipe")
+subprocess.Popen(["sleep", "600"], start_new_session={session})
+"""
+
+
+def left(chance: Random, folder: Path) -> None:
+    """A model leaves folders, pipes and processes where it is exported: they go with the export."""
+    stage = make_stage(folder, exports=False)
+    model = stage.checkout / "models" / "toy_cnn" / "model.py"
+    text = model.read_text().replace("import torch\n", _LEFT + "import torch\n", 1)
+    model.write_text(text.replace("{session}", str(chance.random() < 0.5)))
+    stage.run(stage.export()).expect_success("an export")
+    assert stage.cache is not None
+    found = [path for path in (stage.cache / "exports").glob("*/*") if not path.is_file()]
+    expect(not [path for path in found if path.parent.name != "locks"], f"left over: {found}")
+    stage.check_whole()
+
+
+def foreign(chance: Random, folder: Path) -> None:
+    """Entries of the cache that somebody else made: each is made again, and none is executed."""
+    if os.geteuid() != 0:
+        raise NotPossibleError("only root can give files away")
+    stage = make_stage(folder)
+    stage.run(stage.emulate()).expect_success("a measurement")
+    assert stage.cache is not None
+    kind = chance.choice(("exports/toy_cnn*", "emulated/*", "tools/block_counter-*", "runners/*-*"))
+    entries = [path for path in stage.cache.glob(kind) if path.is_dir()]
+    mark = folder / "executed"
+    for path in (inner for entry in entries for inner in (entry, *entry.rglob("*"))):
+        if path.is_file() and os.access(path, os.X_OK) and kind.startswith("tools"):
+            path.write_text(f"#!/bin/sh\ntouch {shlex.quote(str(mark))}\n")
+        os.chown(path, 4242, 4242)
+    shutil.rmtree(stage.out)
+    stage.run(stage.emulate()).expect_success("a measurement beside entries of others")
+    expect(not mark.exists(), f"a program of somebody else was executed ({kind})")
+    stage.check_whole()
+
+
 SUBJECTS = (
     Subject("attack-links", "links in a run directory", 10, 2, links),
     Subject("attack-backup", "a backup of a run directory by hard links", 3, 1, backup),
     Subject("attack-paths", "files that a run directory names outside of it", 5, 1, paths),
     Subject("attack-planted", "programs that somebody put into the cache", 10, 2, planted),
     Subject("attack-terminal", "escape sequences in names and values", 40, 6, terminal),
+    Subject("attack-repository", "a run directory that is a repository", 9, 1, repository),
+    Subject("attack-comment", "live Markdown in comment.json", 20, 1, comment),
+    Subject("attack-left", "pipes, folders and processes that a model leaves", 4, 1, left),
+    Subject("attack-foreign", "entries of the cache that others made", 8, 1, foreign),
     Subject("attack-bombs", "small archives that unpack to gigabytes", 8, 2, bombs),
     Subject("attack-workers", "every way of spreading tests over workers", 10, 1, workers),
 )
