@@ -100,6 +100,7 @@ def test_a_drift_is_told_whole_and_blames_no_commit() -> None:
     (change,) = found.changes
     assert change.format() == "+48.31% [+47.47%, +49.15%]", "the truth is 48.59 %"
     assert change.where().startswith("c0014..c0034; a drift over 20 runs")
+    assert found.summary.endswith("+48.31% in 1 change from 9.997 ms")
 
 
 def with_yardstick(factor: float, latency: float) -> list[HistoryRecord]:
