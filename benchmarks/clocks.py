@@ -19,8 +19,8 @@ from typing import Any
 
 from benchmarks.harness import Claim, finish, parser_of
 from pytest_sme2.results import Run, Turn
-from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.pairs import measure_pairs
+from pytest_sme2.timing.processes import Starter
 from pytest_sme2.timing.sampling import SamplingPlan
 from tests.support.pretended_machine import make_run
 

@@ -39,9 +39,8 @@ from pytest_sme2.session.settings import Settings
 from pytest_sme2.targets.base import Job, Target
 from pytest_sme2.targets.settings import parse_device
 from pytest_sme2.timing import stats
-from pytest_sme2.timing.arms import starter_on
 from pytest_sme2.timing.pairs import measure_pairs
-from pytest_sme2.timing.processes import rounds_log_ratio
+from pytest_sme2.timing.processes import rounds_log_ratio, starter_on
 from pytest_sme2.timing.sampling import SamplingPlan
 
 Process = Sequence[int]

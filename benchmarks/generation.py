@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.harness import ROOT, Claim, append_record, finish, parser_of, read_records
 from pytest_sme2.export.artifacts import export_model
-from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.registry import discover
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import DECODE, PREFILL, Arm, Artifact, Outcome
 from pytest_sme2.runners.base import LOADER, started

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pytest_sme2.errors import Sme2Error, Sme2Warning
     from pytest_sme2.export.imports import import_torchvision
-    from pytest_sme2.export.random_weights import settle_batch_norms
     from pytest_sme2.export.registry import register_model
     from pytest_sme2.export.sequences import Generation
     from pytest_sme2.export.variant import Variant
+    from pytest_sme2.export.weights import settle_batch_norms
     from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
     from pytest_sme2.profile.categories import Rule
     from pytest_sme2.profile.compare import compare
@@ -72,7 +72,7 @@ __all__ = [
 _MODULES = {
     "errors": "Sme2Error Sme2Warning",
     "export.imports": "import_torchvision",
-    "export.random_weights": "settle_batch_norms",
+    "export.weights": "settle_batch_norms",
     "export.registry": "register_model",
     "export.sequences": "Generation",
     "export.variant": "Variant",

@@ -29,10 +29,10 @@ from pytest_sme2.cli.experiment_file import read_plan, template
 from pytest_sme2.errors import EtdumpError, Sme2Error
 from pytest_sme2.export.store import load_artifact
 from pytest_sme2.plugin.conclusion import update_baseline
-from pytest_sme2.report.baseline_update import update_lines
 from pytest_sme2.report.html import write_html
 from pytest_sme2.report.markdown import run_report
 from pytest_sme2.report.validation import validate_run
+from pytest_sme2.report.versus_baseline import update_lines
 from pytest_sme2.report.writing import write_case
 from pytest_sme2.results import PAIR, Arm, Artifact, RunRequest
 from pytest_sme2.runners.base import LeftFiles

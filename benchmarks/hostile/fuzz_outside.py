@@ -15,7 +15,7 @@ from benchmarks.hostile.damage import damaged_bytes, damaged_json, damaged_text
 from benchmarks.hostile.fuzz import damaged_file, read_within_bounds
 from benchmarks.hostile.stage import Subject, expect
 from pytest_sme2.cli.commands.history import history_lines
-from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.registry import discover
 from pytest_sme2.export.weights import upstream_of
 from pytest_sme2.profile.beside import (
     ORIGINS,
@@ -31,7 +31,8 @@ from pytest_sme2.report.history import FILE, HistoryRecord, Value, add_records, 
 from pytest_sme2.report.history_page import history_page
 from pytest_sme2.report.history_series import all_series
 from pytest_sme2.results import Arm, Cell, CellAnswer, KernelMatrix
-from pytest_sme2.session import shard
+from pytest_sme2.runners.observed import read_observed
+from pytest_sme2.session import run_directory
 from pytest_sme2.system.debian_packages import (
     Archive,
     parse_deb822,
@@ -53,7 +54,6 @@ from pytest_sme2.targets.phone.power import NOTE, SETTINGS, Heat, parse_note
 from pytest_sme2.targets.phone.silicon import vector_program
 from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.library import read_package
-from pytest_sme2.trace.observer import read_observed
 from pytest_sme2.trace.program import read_outline
 from tests.support.library_writer import KERNEL, SME2_KERNEL, macho
 from tests.support.phones import answering
@@ -124,7 +124,9 @@ TESTS = """{"schema":2,"exit_code":0,"tests":{"test_it.py::test_it":{"outcome":"
 "seconds":1.5}},"found":["test_it.py::test_it"],"number":1,"of":2}"""
 
 
-tests_of_shard = damaged_file(shard.TESTS, TESTS, lambda path: shard.read_shard(path.parent))
+tests_of_shard = damaged_file(
+    run_directory.TESTS, TESTS, lambda path: run_directory.read_shard(path.parent)
+)
 
 
 SHAPES_TEXT = """{"schema":1,"methods":[{"name":"forward","calls":{"0":[{"operation":"convolution",
@@ -386,7 +388,6 @@ READERS = {
     "session/analysis": "fuzz-run-directory",
     "session/bundle": "fuzz-bundle",
     "session/run_directory": "fuzz-metrics",
-    "session/shard": "fuzz-tests",
     "system/debian_packages": "fuzz-package",
     "system/elf": "fuzz-qemu-log",
     "targets/phone/adb": "fuzz-adb",
@@ -395,7 +396,7 @@ READERS = {
     "trace/etdump": "fuzz-etdump",
     "trace/etrecord": "fuzz-etrecord",
     "trace/library": "fuzz-library",
-    "trace/observer": "fuzz-observer",
+    "runners/observed": "fuzz-observer",
     "verdict/baseline_file": "fuzz-baseline",
     "verdict/baselines": "fuzz-baseline",
     "verdict/limits": "fuzz-limits",
@@ -411,7 +412,7 @@ _REASONS = {
         "fake_phone/supervisor", "plugin/hooks", "system/confine",
     ),
     "reads the user's own Python files or sources, which are run as well": (
-        "export/discovery", "export/editing", "runners/source_build", "session/trials",
+        "export/registry", "session/trials", "runners/source_build", "session/trials",
     ),
     "reads the kernel's own files": ("targets/labgrid", "targets/local", "timing/selfcheck"),
     "nonsense there is tested in tests/unit/system": (

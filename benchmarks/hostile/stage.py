@@ -23,7 +23,7 @@ import filelock
 
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.export.artifacts import export_model
-from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.registry import discover
 from pytest_sme2.export.store import load_artifact
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.runners.sme2 import wheel_runner

@@ -22,7 +22,7 @@ from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.stock import single_runner
 from pytest_sme2.session.analysis import SUFFIX, analyze_file
 from pytest_sme2.session.bench import Bench
-from pytest_sme2.session.case_timing import Timing
+from pytest_sme2.session.case_result import Timing
 from pytest_sme2.session.case_trace import Traced
 from pytest_sme2.session.cases import Case, program_case
 from pytest_sme2.session.run_directory import (

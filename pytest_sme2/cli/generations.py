@@ -13,11 +13,11 @@ from pytest_sme2.cli.options import chosen, opened, show
 from pytest_sme2.errors import RunError, UsageError
 from pytest_sme2.report.text import printable
 from pytest_sme2.results import DECODE, PHASES, PREFILL, Arm, Estimate, PhaseRatio, Run
+from pytest_sme2.runners.observed import UNTOLD, ObservedGeneration
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.wording import count
-from pytest_sme2.timing.phases import estimate_of, judge_phase
+from pytest_sme2.timing.processes import estimate_of, judge_phase
 from pytest_sme2.timing.stats import FALSE_ALARM_RATE
-from pytest_sme2.trace.observer import UNTOLD, ObservedGeneration
 from pytest_sme2.verdict.generation import check_against
 from pytest_sme2.verdict.judging import FAILING
 from pytest_sme2.verdict.limits import default_limits

@@ -45,8 +45,8 @@ from pytest_sme2.system.files import encode, is_program, safe_name
 from pytest_sme2.system.processes import project_commit
 from pytest_sme2.system.qemu import EVERY_CPU
 from pytest_sme2.system.terminal import clear_line
-from pytest_sme2.verdict.budgets import check_sustained
 from pytest_sme2.verdict.numerics import agreement_text, check_outputs, tolerance_of
+from pytest_sme2.verdict.times import check_sustained
 
 
 def run_config(arguments: argparse.Namespace) -> int:

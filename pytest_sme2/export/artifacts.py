@@ -65,8 +65,8 @@ _MOST_NAMED = 3
 
 # Our own files that decide the content of an artifact.
 _CODE = (
-    *("artifacts.py", "imports.py", "lowering.py", "quantize.py", "quicker.py"),
-    *("random_weights.py", "registry.py", "sequences.py", "server.py", "store.py", "weights.py"),
+    *("artifacts.py", "imports.py", "lowering.py", "quicker.py", "registry.py"),
+    *("sequences.py", "server.py", "store.py", "weights.py"),
 )
 _REWRITING = ("rewriting.py",)
 # Of torch, which is some ten times larger, the version has to do.

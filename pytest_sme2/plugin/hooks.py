@@ -239,7 +239,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Generator[No
     other = yield
     if not options.anything_chosen(config):
         return other
-    from pytest_sme2.plugin.scheduling import CaseScheduling
+    from pytest_sme2.plugin.progress import CaseScheduling
 
     if config.getvalue("dist") == "each":
         raise pytest.UsageError(
@@ -260,7 +260,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int,
     chosen = options.read_settings(config)
     try:
         if chosen.device != "android":
-            from pytest_sme2.plugin.scheduling import useful_workers
+            from pytest_sme2.plugin.progress import useful_workers
             from pytest_sme2.session.session import Session
 
             # Not the run's own: pytest has no terminal yet.
@@ -379,7 +379,7 @@ class Collector:
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str) -> None:
         """A case whose test ended its worker has not passed, whatever its other tests found."""
-        from pytest_sme2.plugin.scheduling import case_in
+        from pytest_sme2.plugin.progress import case_in
         from pytest_sme2.results import Check, Outcome
         from pytest_sme2.system.files import encode
 

@@ -3,10 +3,17 @@
 On a terminal it is one line below pytest's, which is taken away before pytest writes again. In a
 log it is a line of its own now and then. A worker of pytest-xdist has no terminal: it writes such
 lines to the standard error that it shares with the process that started it.
+
+How pytest-xdist deals out tests: all tests of one case are one group, whatever ``--dist`` is.
+
+Its runs are then made once, and never compete with each other for a folder or for the machine.
 """
 
 from __future__ import annotations
 
+import functools
+import os
+import re
 import sys
 import threading
 import time
@@ -14,13 +21,77 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TextIO
+from typing import Any, TextIO
 
 import pytest
+from xdist.scheduler import LoadGroupScheduling, LoadScopeScheduling
 
 from pytest_sme2.errors import plain
-from pytest_sme2.plugin.scheduling import case_in
+from pytest_sme2.session.session import Session
 from pytest_sme2.system.wording import count
+
+
+def case_in(nodeid: str, cases: Iterable[str]) -> str | None:
+    """The case a test is about, by the id in its brackets; None if it is of no case."""
+    _, bracket, parameters = nodeid.partition("[")
+    found = bracket and _pattern(tuple(cases)).search(parameters[: parameters.rfind("]") + 1])
+    return found[1] if found else None
+
+
+@functools.lru_cache(maxsize=1)
+def _pattern(cases: tuple[str, ...]) -> re.Pattern[str]:
+    # The longest first: toy-fp16-t2 is not toy-fp16.
+    names = "|".join(map(re.escape, sorted(cases, key=len, reverse=True)))
+    return re.compile(rf"(?:^|-)({names})(?:-|\]$)")
+
+
+def useful_workers(session: Session, most: int) -> int:
+    """How many workers end sooner than one process; 0 for none.
+
+    Each starts for itself, so that they pay for exports, and else only for several cases on a
+    machine that has nothing else to do.
+    """
+    if session.bench.chosen.capabilities().timing:
+        return 0
+    cases = [case for case in session.cases() if case.problem is None]
+    missing = {case.id for case in cases if not session.is_exported(case)}
+    if not missing and os.getloadavg()[0] >= (os.cpu_count() or 1):
+        return 0
+    workers = min(most, len(missing or cases))
+    return workers if workers > 1 else 0
+
+
+class CaseScheduling(LoadGroupScheduling):  # type: ignore[misc]
+    """``--dist loadgroup`` with a group for each case; other tests stay as the mode says."""
+
+    def __init__(self, config: Any, log: Any, cases: Iterable[str], other: object) -> None:
+        """``other`` deals out tests where this plugin is not."""
+        super().__init__(config, log)
+        self._cases = tuple(cases)
+        self._others: Any = other if isinstance(other, LoadScopeScheduling) else super()
+
+    def _split_scope(self, nodeid: str) -> str:
+        return case_in(nodeid, self._cases) or str(self._others._split_scope(nodeid))
+
+    def remove_node(self, node: Any) -> str | None:
+        """A test that ended its worker is not run again: it would end the next one, too."""
+        units = self.assigned_work[node]
+        left = (nodeid for unit in units.values() for nodeid, done in unit.items() if not done)
+        crashed: str | None = next(left, None)
+        for name, unit in list(units.items()):
+            if crashed in unit:
+                unit[crashed] = True
+            # Whoever were given what is done would wait for ever for its next test.
+            if all(unit.values()):
+                del units[name]
+        super().remove_node(node)
+        return crashed
+
+    def _reschedule(self, node: Any) -> None:
+        # One that replaces a lost worker has not collected yet; it asks again when it has.
+        if node in self.registered_collections:
+            super()._reschedule(node)
+
 
 EVERY_SECONDS = 15.0
 """How often a log is told."""

@@ -261,12 +261,14 @@ class RunWatch:
         said: Sequence[str],
     ) -> None:
         """For ``sme2 merge``: also of a shard for which no test was left."""
-        from pytest_sme2.session.shard import SCHEMA, RanTest, Shard, write_shard
+        from pytest_sme2.session.run_directory import SHARD_SCHEMA, RanTest, Shard, write_shard
 
         tests = {name: RanTest(**facts) for name, facts in sorted(self.ran.items())}
         cases = tuple(sorted(os.path.relpath(folder, out) for folder in folders))
         found, place = tuple(sorted(self.nodeids)), _place(self.config.option)
-        write_shard(out, Shard(SCHEMA, exit_code, tests, found, *place, asked, cases, tuple(said)))
+        write_shard(
+            out, Shard(SHARD_SCHEMA, exit_code, tests, found, *place, asked, cases, tuple(said))
+        )
 
 
 def _place(options: object) -> tuple[int | None, int | None]:

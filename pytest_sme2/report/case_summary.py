@@ -17,8 +17,8 @@ from pytest_sme2.results import PAIR, Arm, CaseResult, Check, OperatorProfile, O
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count, fewer
 from pytest_sme2.timing.stats import centre_interval, robust_spread
-from pytest_sme2.verdict.budgets import load_text
 from pytest_sme2.verdict.judging import estimate_text, mean_clock
+from pytest_sme2.verdict.times import load_text
 
 # As many as the statistics of a pair ask for.
 _FEWEST_PROCESSES = 3

@@ -55,9 +55,9 @@ from pytest_sme2.session.reproduce import reproduce_command
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.files import encode, write_text
 from pytest_sme2.timing.stats import centre_interval
-from pytest_sme2.verdict.budgets import load_text
 from pytest_sme2.verdict.generation import sentence
 from pytest_sme2.verdict.ratios import arm_word, decision_text
+from pytest_sme2.verdict.times import load_text
 
 Case = tuple[Path, CaseRecord]
 """With its folder."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pytest_sme2.report.case_summary import facts, made_of, noise_of, notes, summarize
 from pytest_sme2.report.cost import cost_lines, tokens_per_second
 from pytest_sme2.report.findings import case_sentences, compared, run_findings
-from pytest_sme2.report.tables import frontier_notes, frontier_rows
+from pytest_sme2.report.terminal import frontier_notes, frontier_rows
 from pytest_sme2.report.text import (
     NOTHING,
     TOP,

@@ -32,6 +32,7 @@ from pytest_sme2.runners.sdk import (
     LIBRARIES,
     SDK_FOLDERS,
     executorch_sdk,
+    find_pip,
     find_sdk,
     sdk_libraries,
     sdk_version,
@@ -48,7 +49,6 @@ from pytest_sme2.system.cache import (
     working_folder,
 )
 from pytest_sme2.system.files import file_sha256, make_folders
-from pytest_sme2.system.pip import find_pip
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
 from pytest_sme2.system.processes import answer_of, run_process, whitelisted_environment
 from pytest_sme2.system.provision import Compiler, find_cmake, find_compiler, find_ninja

@@ -28,8 +28,8 @@ from pytest_sme2.system import platforms
 from pytest_sme2.system.locks import machine_lock, shared_lock
 from pytest_sme2.targets.local import MacTarget
 from pytest_sme2.targets.phone.silicon import check_threads
-from pytest_sme2.timing.arms import Starter, starter_on
 from pytest_sme2.timing.pairs import StillOpen, measure_pairs
+from pytest_sme2.timing.processes import Starter, starter_on
 from pytest_sme2.timing.sampling import BLOCK_PAIRS, SamplingPlan
 
 if TYPE_CHECKING:

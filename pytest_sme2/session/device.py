@@ -298,7 +298,7 @@ def _adb(progress: Say | None) -> Path | None:
     found = find_adb()
     if found is not None or progress is None or sys.platform != "linux":
         return found
-    from pytest_sme2.fake_phone.parts import find_parts
+    from pytest_sme2.fake_phone.lab import find_parts
 
     try:
         return find_parts(progress=progress).adb

@@ -21,7 +21,6 @@ from pytest_sme2.session.reference import OpenReference
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.versus import Versus
 from pytest_sme2.verdict import (
-    budgets,
     cost,
     generation,
     judging,
@@ -178,8 +177,8 @@ class Gate:
         limits, asked = self.limits, self.session.settings.sustain_seconds is not None
         if asked or limits.max_latency or limits.max_p95 or limits.max_sustained_loss is not None:
             measured = self.timed if self.session.bench.timed else self.measured
-            yield from budgets.check_budgets(measured, limits)
-            yield from budgets.check_sustained(measured, limits, asked)
+            yield from times.check_budgets(measured, limits)
+            yield from times.check_sustained(measured, limits, asked)
 
     @_reported("latency")
     def _check_stored_latency(self) -> Iterator[Check]:

@@ -28,10 +28,10 @@ from pytest_sme2.results import (
     StepCosts,
     Toolchain,
 )
-from pytest_sme2.session.case_timing import measure_alone
+from pytest_sme2.session.case_result import measure_alone
 from pytest_sme2.session.case_trace import trace_case, why_not_counted
 from pytest_sme2.targets.base import Job
-from pytest_sme2.timing.phases import log_ratios, step_times, whole_phases
+from pytest_sme2.timing.processes import log_ratios, step_times, whole_phases
 from pytest_sme2.timing.stats import FALSE_ALARM_RATE
 from pytest_sme2.trace.counts import BEGIN
 from pytest_sme2.verdict.generation import worst_parts

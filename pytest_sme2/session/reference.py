@@ -15,10 +15,10 @@ from pytest_sme2.export.store import artifact_stem, find_artifact
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import AS_EXPORTED, Artifact, Baseline, Fingerprint
 from pytest_sme2.runners.base import Runner
+from pytest_sme2.runners.sdk import parse_pin
 from pytest_sme2.runners.sme2 import find_runner, wheel_runner
 from pytest_sme2.session.bundle import SUFFIXES, open_bundle
 from pytest_sme2.system.files import file_sha256, safe_name
-from pytest_sme2.system.pip import parse_pin
 from pytest_sme2.system.terminal import Say
 
 CHOICES = (

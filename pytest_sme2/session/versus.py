@@ -28,7 +28,7 @@ from pytest_sme2.session.generation import measure_generations
 from pytest_sme2.session.reference import CANDIDATE, OpenReference
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.base import Job
-from pytest_sme2.timing.phases import beginning, compare_phases, log_ratios
+from pytest_sme2.timing.processes import beginning, compare_phases, log_ratios
 from pytest_sme2.verdict import generation
 from pytest_sme2.verdict.cost import compare_costs
 from pytest_sme2.verdict.judging import metric_against

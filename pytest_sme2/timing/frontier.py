@@ -33,9 +33,7 @@ from pytest_sme2.results import (
     Turn,
 )
 from pytest_sme2.timing import stats
-from pytest_sme2.timing.arms import Starter
-from pytest_sme2.timing.phases import estimate_of
-from pytest_sme2.timing.processes import process_median, why_spoiled
+from pytest_sme2.timing.processes import Starter, estimate_of, process_median, why_spoiled
 from pytest_sme2.timing.sampling import Sampling, SamplingPlan, choose_sampling
 
 TURN_SECONDS = 0.005

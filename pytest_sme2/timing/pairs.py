@@ -25,8 +25,8 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.system.wording import count
 from pytest_sme2.timing import stats
-from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.processes import (
+    Starter,
     drifting,
     energy_per_run,
     interference,

@@ -1,15 +1,35 @@
-"""What single processes and the two of a pair say: medians, ratios, interference, drift."""
+"""What single processes and the two of a pair say: medians, ratios, interference, drift.
+
+Processes of named arms, for pairs.py and frontier.py to start: alone on the target, or in turns.
+
+What an arm is, only the caller knows: it gives the job for a label.
+
+The steps of whole generations: what each takes, and how two sides compare phase by phase. Pure.
+
+A slowdown that begins at a long context is little in the whole decode, so a decode is judged in
+stretches of its context, each on its own.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
 
 from pytest_sme2.errors import RunError, TargetError
-from pytest_sme2.results import Run
+from pytest_sme2.results import DECODE, PREFILL, Estimate, Look, PhaseRatio, Run, Turn
+from pytest_sme2.targets.base import Job, TakesTurns
 from pytest_sme2.timing import stats
+from pytest_sme2.timing.sampling import PILOT_RUNS, PILOT_WARMUP, Sampling
+from pytest_sme2.timing.stats import Floats
+
+if TYPE_CHECKING:
+    from pytest_sme2.targets.base import Target
 
 DRIFT_LIMIT = 0.01
 
@@ -171,3 +191,217 @@ def drifting(by_arm: Mapping[str, Sequence[float]]) -> tuple[tuple[str, float], 
         if abs(centre) > DRIFT_LIMIT and (lower > 0 or upper < 0):
             found.append((arm, centre))
     return tuple(found)
+
+
+STRETCHES = 4
+"""Of a decode; fewer where it has fewer tokens."""
+
+
+def step_times(run: Run, steps: int) -> Floats:
+    """What each step took, a row for each of the process's generations."""
+    times: Floats = np.asarray(run.step_wall_ns, dtype=float).reshape(-1, steps)
+    return times
+
+
+def log_ratios(reference: Sequence[Run], candidate: Sequence[Run], steps: int) -> Floats:
+    """Of each pair and step, the logarithm of the candidate's time over the reference's."""
+    pairs = []
+    for old, new in zip(reference, candidate, strict=True):
+        turn_runs = turn_runs_of(old, new)
+        times = zip(step_times(old, steps).T, step_times(new, steps).T, strict=True)
+        pairs.append([rounds_log_ratio(before, after, turn_runs) for before, after in times])
+    return np.array(pairs)
+
+
+def compare_phases(
+    ratios: Floats, prompt_tokens: int, threshold: float, family: int
+) -> list[PhaseRatio]:
+    """The prompt, then the stretches of the decode; ``family`` verdicts on wholes are given."""
+    steps = ratios.shape[1]
+    parts = np.array_split(np.arange(1, steps), min(STRETCHES, steps - 1))
+    tokens, few = prompt_tokens, 1 + len(parts)
+    found = [judge_phase(PREFILL, tokens, tokens, ratios[:, 0], threshold, few, family)]
+    for part in parts:
+        series = np.median(ratios[:, part], axis=1)
+        first, last = (tokens + int(part[end]) for end in (0, -1))
+        found.append(judge_phase(DECODE, first, last, series, threshold, few, family))
+    return found
+
+
+def judge_phase(
+    phase: str,
+    context: int,
+    last: int,
+    series: Sequence[float] | Floats,
+    threshold: float,
+    parts: int,
+    family: int = 1,
+) -> PhaseRatio:
+    """One of so many ``parts`` of a generation, which share the error of one verdict."""
+    alpha = stats.FALSE_ALARM_RATE / parts
+    decision = stats.decide_ratio(series, threshold, alpha, family=family)
+    return PhaseRatio(phase, context, last, _estimate(decision.looks[-1]), decision.outcome)
+
+
+def whole_phases(ratios: Floats, alpha: float) -> dict[str, Estimate]:
+    """Each phase as a whole, reference over candidate: how many times faster the candidate is."""
+    series = {PREFILL: -ratios[:, 0], DECODE: -np.median(ratios[:, 1:], axis=1)}
+    return {phase: estimate_of(values, alpha) for phase, values in series.items()}
+
+
+def estimate_of(
+    series: Sequence[float] | Floats, alpha: float = stats.FALSE_ALARM_RATE / 2
+) -> Estimate:
+    """The ratio whose logarithms these are."""
+    return _estimate(stats.take_look(series, 0.0, alpha))
+
+
+def _estimate(look: Look) -> Estimate:
+    low, high = look.interval or (0.0, math.inf)
+    return Estimate(look.estimate, low, high, 1 - 2 * look.alpha, look.pairs)
+
+
+def beginning(ratios: Floats, prompt_tokens: int) -> int:
+    """The context from which on a decode is slower: where one step up explains most of it."""
+    centres = np.median(ratios[:, 1:], axis=0)
+    # From each place on: the sum of squares that a constant from there on explains.
+    sums = np.cumsum(centres[::-1])[::-1]
+    explained = np.where(sums > 0, sums**2 / np.arange(len(centres), 0, -1), -1.0)
+    return prompt_tokens + 1 + int(np.argmax(explained))
+
+
+class RunArm(Protocol):
+    """Starts one fresh process of an arm and waits for it."""
+
+    def __call__(self, arm: str, /, *, warmup: int, runs: int) -> Run: ...
+
+
+class RunInTurns(Protocol):
+    """Starts one fresh process of each arm, which take turns, and waits for all."""
+
+    def __call__(
+        self, arms: Sequence[str], /, *, warmup: int, runs: int, turn: Turn
+    ) -> dict[str, Run]: ...
+
+
+class Beside(Protocol):
+    """A program that is run now and then beside the arms."""
+
+    @property
+    def due(self) -> bool: ...
+
+    def take(self) -> None:
+        """Run it alone."""
+        ...
+
+    def job(self, how: Mapping[str, Any]) -> Job:
+        """For a process that takes turns with those of the arms."""
+        ...
+
+    def took(self, run: Run) -> None:
+        """What that process said."""
+        ...
+
+
+Redo = Callable[[Callable[[], dict[str, Run]]], dict[str, Run]]
+
+
+@dataclass(frozen=True)
+class Starter:
+    """Starts one fresh process of each of several arms."""
+
+    run_arm: RunArm
+    in_turns: RunInTurns | None = None
+    clock: Callable[[], float] = time.monotonic
+    redo: Redo = lambda measure: measure()
+    """For targets whose connection can be lost: it may measure again from the start."""
+    runs: dict[str, list[Run]] = field(default_factory=dict)
+    """By arm, those that were made so far; what was lost, or has no counterpart, is not there."""
+
+    def start(self, order: Sequence[str], sampling: Sampling) -> dict[str, Run]:
+        """In this order; all of them again where one was lost."""
+        turn, in_turns = sampling.turn, self.in_turns
+
+        def measure() -> dict[str, Run]:
+            if in_turns is not None and turn is not None:
+                return in_turns(order, turn=turn, warmup=sampling.warmup, runs=sampling.runs)
+            return {arm: self.run_arm(arm, **sampling.of(arm)) for arm in order}
+
+        found = self.redo(measure)
+        for arm, run in found.items():
+            self.runs.setdefault(arm, []).append(run)
+        return found
+
+    def pilot(self, arms: Sequence[str]) -> tuple[dict[str, Run], float, float]:
+        """A short process of each arm, the seconds of a usual run, and those that a start costs.
+
+        It also brings files into memory, so it never counts.
+        """
+        found: dict[str, Run] = {}
+        singles, overheads = [], []
+        for arm in arms:
+            begun = self.clock()
+            found |= self.start([arm], Sampling(PILOT_WARMUP, PILOT_RUNS))
+            process_median(found[arm])  # refuses what is not a time
+            singles.append(min(found[arm].wall_ns) / 1e9)
+            spent = self.clock() - begun
+            overheads.append(max(0.0, spent - singles[-1] * (PILOT_WARMUP + PILOT_RUNS)))
+        return found, statistics.fmean(singles), max(overheads)
+
+
+def starter_on(
+    target: Target,
+    jobs: Mapping[str, Job],
+    *,
+    beside: Beside | None = None,
+    turns: bool = True,
+    clock: Callable[[], float] = time.monotonic,
+    redo: Redo = lambda measure: measure(),
+) -> Starter:
+    """Starts processes of these jobs: in turns, where the target and all runners can do that and
+    ``turns`` does not forbid it. Where one core does for all, ``beside`` takes turns with them, so
+    that it feels what they feel; else it is run alone between them.
+
+    A process has a folder of its own in its job's. Outputs are kept of an arm's first one alone.
+    """
+    runs: dict[str, list[Run]] = {arm: [] for arm in jobs}
+
+    def measuring() -> float:
+        return clock() - target.waited_seconds
+
+    def next_job(arm: str, **how: Any) -> Job:
+        job, number = jobs[arm], len(runs[arm])
+        first = job.request.keep_outputs and not number
+        request = replace(job.request, keep_outputs=first, **how)
+        return replace(job, request=request, folder=job.folder / f"process_{number:03}")
+
+    def alone(arm: str, /, **how: Any) -> Run:
+        job = next_job(arm, **how)
+        run = target.run(job.runner, job.request, job.folder)
+        # Where it takes turns, these are the short processes of the pilot.
+        if beside is not None and beside.due and not (able and joins):
+            beside.take()
+        return run
+
+    # One core does for one thread each; a generation's turns are steps, which no other has.
+    requests = [job.request for job in jobs.values()]
+    joins = len(jobs) > 1 and all(each.threads == 1 and not each.generate for each in requests)
+    able = turns and all(job.runner.takes_turns for job in jobs.values())
+    able = able and isinstance(target, TakesTurns)
+    if not able or not isinstance(target, TakesTurns):
+        return Starter(alone, None, measuring, redo, runs)
+    run_in_turns = target.run_in_turns
+
+    def together(arms: Sequence[str], /, **how: Any) -> dict[str, Run]:
+        ours = [next_job(arm, **how) for arm in arms]
+        if beside is None or not beside.due:
+            return dict(zip(arms, run_in_turns(ours), strict=True))
+        if joins:
+            *made, other = run_in_turns([*ours, beside.job(how)])
+            beside.took(other)
+        else:
+            made = run_in_turns(ours)
+            beside.take()
+        return dict(zip(arms, made, strict=True))
+
+    return Starter(alone, together, measuring, redo, runs)

@@ -20,9 +20,8 @@ from pytest_sme2.results import Arm, Artifact, Outcome, PairedTiming, Run, RunRe
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.targets.base import Job
 from pytest_sme2.timing import stats
-from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.pairs import INTERFERENCE_MARGIN, measure_pairs
-from pytest_sme2.timing.processes import process_median
+from pytest_sme2.timing.processes import Starter, process_median
 from pytest_sme2.timing.sampling import SamplingPlan
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pytest_sme2.export.variant import precision_of
 from pytest_sme2.results import Baseline, CaseResult, Limits, Sample, Tolerance
 from pytest_sme2.system.wording import as_given
 from pytest_sme2.verdict.limits import SCALARS, parse_fraction, parse_loss, parse_share
-from pytest_sme2.verdict.samples import changed
+from pytest_sme2.verdict.numerics import changed
 
 SHARES = "share of "
 # How far a tensor may lie from the accepted one, as a share of its root mean square. Another host

@@ -12,14 +12,13 @@ import pytest
 
 from pytest_sme2.errors import BuildError, TargetError
 from pytest_sme2.export.artifacts import export_model
-from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.registry import discover
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sdk import executorch_sdk
 from pytest_sme2.runners.sme2 import wheel_runner
-from pytest_sme2.runners.source_build import build, check
-from pytest_sme2.runners.source_plan import SourceBuild, find_tools
+from pytest_sme2.runners.source_build import SourceBuild, build, check, find_tools
 from pytest_sme2.system.platforms import LINUX_AARCH64, host_platform
 from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.targets.emulated import EmulatedTarget

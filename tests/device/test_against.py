@@ -17,8 +17,8 @@ from pytest_sme2.session.reference import OpenReference, Reference, open_referen
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.session.versus import Versus
 from pytest_sme2.targets.local import LocalTarget
-from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.pairs import measure_pairs
+from pytest_sme2.timing.processes import Starter
 from pytest_sme2.timing.sampling import SamplingPlan
 from pytest_sme2.verdict import times
 from pytest_sme2.verdict.limits import default_limits

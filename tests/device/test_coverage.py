@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.registry import discover
 from pytest_sme2.export.variant import parse_variants
 from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.results import PAIR, Arm, Fingerprint, InferenceCost, Profile

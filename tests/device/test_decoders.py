@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pytest_sme2.export.artifacts import export_model
-from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.registry import discover
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Arm, RunRequest
 from pytest_sme2.runners.sme2 import wheel_runner

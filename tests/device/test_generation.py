@@ -10,7 +10,7 @@ import pytest
 
 from pytest_sme2.errors import RunError
 from pytest_sme2.export.artifacts import export_model
-from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.registry import discover
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Arm, Artifact, Run, RunRequest, Turn
 from pytest_sme2.runners.sme2 import wheel_runner

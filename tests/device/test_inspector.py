@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.export.artifacts import export_model
-from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.registry import discover
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import PAIR, Arm, Artifact, RunRequest
 from pytest_sme2.runners.sme2 import Sme2Runner

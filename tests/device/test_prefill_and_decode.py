@@ -10,7 +10,7 @@ import pytest
 
 from pytest_sme2.cli.main import main
 from pytest_sme2.export.artifacts import export_model
-from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.registry import discover
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.fake_phone.lab import fake_target
 from pytest_sme2.report.cost import instructions_per_token

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.cli.commands.merge import merge
-from pytest_sme2.session.shard import read_shard
+from pytest_sme2.session.run_directory import read_shard
 
 CONFTEST = """
 import pytest

@@ -32,7 +32,7 @@ ORDER = (
     "plugin",
     "cli",
 )
-LONGEST_MODULE = 500
+LONGEST_MODULE = 700
 
 
 def modules() -> dict[str, Path]:

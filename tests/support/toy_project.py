@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from pytest_sme2.export.artifacts import export_model
-from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.registry import discover
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.system.cache import cache_folder
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from pytest_sme2.errors import TargetError
-from pytest_sme2.fake_phone.parts import find_parts
+from pytest_sme2.fake_phone.lab import find_parts
 from pytest_sme2.fake_phone.root import LIBRARIES, LINKER, Phone, Userland, lay_out, own_loader
 from pytest_sme2.results import Arm
 from pytest_sme2.system.cache import cache_folder

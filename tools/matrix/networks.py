@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_sme2.export.quantize import INT4_GROUP, quantize_with
+from pytest_sme2.export.lowering import INT4_GROUP, quantize_with
 from pytest_sme2.export.sequences import raw_values, tensor_spec
 from pytest_sme2.results import Cell
 from tools.many_exports import problem, serve

@@ -13,7 +13,7 @@ from pytest_sme2.profile.categories import parse_rules
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.coverage import check_pair
 from pytest_sme2.report.csv_files import run_summary, write_experiment, write_summary
-from pytest_sme2.report.tables import comparison_text, profile_text, sme2_move_lines
+from pytest_sme2.report.terminal import comparison_text, profile_text, sme2_move_lines
 from pytest_sme2.report.text import WIDTH, bullet, json_text
 from pytest_sme2.session.analysis import Analysis, analyze_file, analyze_folder, on_off_pairs
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from pytest_sme2.cli.options import Arguments, show
 from pytest_sme2.errors import BuildError
-from pytest_sme2.runners import source_build, source_plan
+from pytest_sme2.runners import source_build
 from pytest_sme2.system.terminal import say
 
 EXAMPLE = "sme2 build --executorch ~/executorch --platform android --ndk ~/android-ndk --dry-run"
 ARGUMENTS: Arguments = {
     "--executorch DIR!": "the ExecuTorch checkout; it is not changed",
-    "--platform PLATFORM!": "where the runner runs: " + ", ".join(source_plan.PLATFORMS),
+    "--platform PLATFORM!": "where the runner runs: " + ", ".join(source_build.PLATFORMS),
     "--sme2 on|off|both": ("which runners to build (default: both)", "both"),
     "--variant timing|xnnlog": (
         "xnnlog prints which operators ran; do not use it for timing",
@@ -33,23 +33,23 @@ ARGUMENTS: Arguments = {
 
 
 def run(arguments: argparse.Namespace) -> int:
-    request = source_plan.SourceBuild(
+    request = source_build.SourceBuild(
         # Made absolute, not resolved: a link named 'executorch' is a good way to get the name.
         tree=_absolute(arguments.executorch),
         platform=arguments.platform,
-        sides=source_plan.parse_sides(arguments.sme2),
+        sides=source_build.parse_sides(arguments.sme2),
         variant=arguments.variant,
         ndk=_absolute(ndk) if (ndk := arguments.ndk or os.environ.get("ANDROID_NDK")) else None,
         kleidiai=arguments.kleidiai and _absolute(arguments.kleidiai),
         python=_absolute(arguments.python),
         out=arguments.out and _absolute(arguments.out),
         jobs=arguments.jobs,
-        options=tuple(source_plan.parse_option(option) for option in arguments.cmake_option),
+        options=tuple(source_build.parse_option(option) for option in arguments.cmake_option),
     )
-    tools = source_plan.find_tools()
+    tools = source_build.find_tools()
     problems = source_build.check(request, tools)
     if arguments.dry_run:
-        print(source_plan.dry_run(request, tools), end="")
+        print(source_build.dry_run(request, tools), end="")
     for note in source_build.notes(request):
         print(f"note: {note}", file=sys.stderr)
     for problem in problems:
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         known = "not to be seen in the binary" if families is None else ", ".join(families)
         lines.append(f"SME2 {runner.arm}: {runner.binary} (kernels: {known})")
         document.append({"sme2": runner.arm, "binary": str(runner.binary), "kernels": families})
-    lines.append(source_plan.usage_line(request, tuple(built)))
+    lines.append(source_build.usage_line(request, tuple(built)))
     return show(arguments, document, lines)
 
 

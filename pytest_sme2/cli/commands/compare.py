@@ -11,11 +11,11 @@ from pytest_sme2.cli.options import RULES, Arguments, show
 from pytest_sme2.profile.categories import parse_rules
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.report.csv_files import comparison_summary
-from pytest_sme2.report.tables import comparison_text, sme2_move_lines, sme2_moves
+from pytest_sme2.report.terminal import comparison_text, sme2_move_lines, sme2_moves
 from pytest_sme2.report.text import json_text, printable
+from pytest_sme2.runners.observed import UNTOLD, read_observed
 from pytest_sme2.session.analysis import analyze_file, the_etdump
 from pytest_sme2.system.wording import count
-from pytest_sme2.trace.observer import UNTOLD, read_observed
 from pytest_sme2.verdict.judging import estimate_text
 
 EXAMPLE = "sme2 report compare toy_sme2_off.etdump toy_sme2_on.etdump"

@@ -20,9 +20,18 @@ from pytest_sme2.report.history import write_history
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.writing import measured_commit, write_case, write_run
 from pytest_sme2.results import CaseResult, Check
-from pytest_sme2.session.run_directory import CaseRecord, find_records, read_record, write_record
+from pytest_sme2.session.run_directory import (
+    SHARD_SCHEMA,
+    CaseRecord,
+    RanTest,
+    Shard,
+    find_records,
+    read_record,
+    read_shard,
+    write_record,
+    write_shard,
+)
 from pytest_sme2.session.settings import parse_report
-from pytest_sme2.session.shard import SCHEMA, RanTest, Shard, read_shard, write_shard
 from pytest_sme2.system.files import new_folder, write_text
 from pytest_sme2.system.wording import count, some_of
 from pytest_sme2.verdict import contract
@@ -194,7 +203,7 @@ def _fill(out: Path, shards: Mapping[Path, Shard], baselines: Path) -> Merged:
     names = tuple(str(place.relative_to(out)) for place in cases)
     whole = contract.join(asked) if asked else None
     write_shard(
-        out, Shard(SCHEMA, int(merged.failed), merged.tests, found, asked=whole, cases=names)
+        out, Shard(SHARD_SCHEMA, int(merged.failed), merged.tests, found, asked=whole, cases=names)
     )
     return merged
 

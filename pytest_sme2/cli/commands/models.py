@@ -10,8 +10,7 @@ from typing import Any
 
 from pytest_sme2.cli.options import FOLDERS, Arguments, show
 from pytest_sme2.errors import UsageError
-from pytest_sme2.export.discovery import discover
-from pytest_sme2.export.registry import EXECUTORCH_PREFIX, Registry, executorch_models
+from pytest_sme2.export.registry import EXECUTORCH_PREFIX, Registry, discover, executorch_models
 from pytest_sme2.report.text import aligned
 
 EXAMPLE = "sme2 models --models-folder models --json"

@@ -20,9 +20,9 @@ from pytest_sme2.cli.options import (
 )
 from pytest_sme2.cli.running import named_case, require_valid
 from pytest_sme2.errors import UsageError
-from pytest_sme2.report.tables import frontier_lines
+from pytest_sme2.report.terminal import frontier_lines
 from pytest_sme2.report.writing import write_case
-from pytest_sme2.session.case_timing import device_counts
+from pytest_sme2.session.case_result import device_counts
 from pytest_sme2.session.options import DEVICE
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.settings import Settings

@@ -1,6 +1,6 @@
 """A phone over adb as a target: prepared, measured on, and restored.
 
-The protocol is in ``adb.py``, the phone's folder in ``storage.py``, its settings and heat in
+The protocol is in ``adb.py``, the phone's folder in ``processes.py``, its settings and heat in
 ``power.py``. A lost connection raises ConnectionLostError; then the caller uses
 ``recover`` and measures the pair again from the start (``leases.py``).
 """
@@ -42,7 +42,7 @@ from pytest_sme2.targets.phone.answers import (
 from pytest_sme2.targets.phone.choice import make_ready
 from pytest_sme2.targets.phone.leases import Claim, Lease
 from pytest_sme2.targets.phone.power import CRITICAL, PhonePower, Thermometer
-from pytest_sme2.targets.phone.processes import PhoneProcesses
+from pytest_sme2.targets.phone.processes import ROOT, PhoneProcesses, PhoneStorage
 from pytest_sme2.targets.phone.silicon import (
     READ_CORES,
     READ_SILICON,
@@ -56,7 +56,6 @@ from pytest_sme2.targets.phone.silicon import (
     read_cores_under_load,
     vector_program,
 )
-from pytest_sme2.targets.phone.storage import ROOT, PhoneStorage
 
 FAKE_PROPERTY = "ro.pytest_sme2.fake"
 """The property that marks a fake phone, however it is reached."""

@@ -15,8 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_sme2.errors import ConnectionLostError, TargetError
-from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
-from pytest_sme2.fake_phone.parts import find_parts
+from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, find_parts
 from pytest_sme2.targets.phone.adb import AdbDevice
 from pytest_sme2.targets.phone.answers import ShellResult, parse_temperature
 from pytest_sme2.targets.phone.choice import make_ready

@@ -17,8 +17,8 @@ from pytest_sme2.runners.stock import PairRunner, pair_runner
 from pytest_sme2.targets.base import Job, TakesTurns
 from pytest_sme2.targets.phone.adb import AdbDevice
 from pytest_sme2.targets.phone.target import AndroidTarget
-from pytest_sme2.timing.arms import starter_on
 from pytest_sme2.timing.pairs import measure_pairs
+from pytest_sme2.timing.processes import starter_on
 from pytest_sme2.timing.sampling import SamplingPlan
 from pytest_sme2.trace.etdump import read_etdump
 from tests.device import provision

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from pytest_sme2.cli.commands import doctor as machine_check
 from pytest_sme2.cli.main import main
-from pytest_sme2.session import machine_check
 from tests.device.mac.rig import mac, other_answers
 from tests.support.pretended_mac import M4, PretendedMac
 

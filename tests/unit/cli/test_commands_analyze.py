@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_sme2.report.findings import profile_findings
-from pytest_sme2.report.tables import comparison_text, profile_text
+from pytest_sme2.report.terminal import comparison_text, profile_text
 from pytest_sme2.report.text import WIDTH
 from pytest_sme2.session.analysis import analyze_file
 from tests.support import ETDUMPS, Command

@@ -15,8 +15,7 @@ import pytest
 
 from pytest_sme2.runners.base import ProcessFiles
 from pytest_sme2.targets.phone.adb import quote
-from pytest_sme2.targets.phone.processes import PhoneRun
-from pytest_sme2.targets.phone.storage import RUN_MARK, _kill
+from pytest_sme2.targets.phone.processes import RUN_MARK, PhoneRun, _kill
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = sorted((ROOT / "pytest_sme2").rglob("*.py"))

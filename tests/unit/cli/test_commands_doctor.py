@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.cli.commands import doctor
+from pytest_sme2.cli.commands.doctor import ArmCheck, MachineCheck
 from pytest_sme2.errors import BuildError
-from pytest_sme2.session import machine_check
-from pytest_sme2.session.machine_check import ArmCheck, MachineCheck
 from tests.support import Command
 from tests.support.pretended_mac import PretendedMac
 
@@ -83,7 +82,7 @@ def test_a_machine_on_which_it_fails_leaves_its_file(
         raise BuildError("The runner could not be compiled.")
 
     PretendedMac(tmp_path, monkeypatch)
-    monkeypatch.setattr(machine_check, "wheel_runner", fail)
+    monkeypatch.setattr(doctor, "wheel_runner", fail)
     monkeypatch.chdir(tmp_path)
     printed = sme2("doctor", "--device", "mac", code=1).out
     assert "  no  The runner could not be compiled." in printed

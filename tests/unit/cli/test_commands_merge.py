@@ -16,8 +16,16 @@ import pytest
 
 from pytest_sme2.report.history import read_history
 from pytest_sme2.results import PAIR, Check, Outcome
-from pytest_sme2.session.run_directory import read_record, write_record
-from pytest_sme2.session.shard import SCHEMA, TESTS, RanTest, Shard, read_shard, write_shard
+from pytest_sme2.session.run_directory import (
+    SHARD_SCHEMA,
+    TESTS,
+    RanTest,
+    Shard,
+    read_record,
+    read_shard,
+    write_record,
+    write_shard,
+)
 from tests.support import Command
 from tests.support.records import stored_dumps, write_case
 
@@ -35,7 +43,7 @@ def shard(root: Path, variant: str, *, test: RanTest = PASSED, **facts: object) 
     checks = (check("operators (on)"),)
     write_case(root, "toy", variant, stored_dumps("toy_fp16"), checks=checks)
     ran = {f"test_it.py::test_it[toy-{variant}]": test}
-    made = Shard(SCHEMA, int(test.outcome == "failed"), ran, ALL)
+    made = Shard(SHARD_SCHEMA, int(test.outcome == "failed"), ran, ALL)
     write_shard(root, replace(made, **facts))  # type: ignore[arg-type]
     return root
 
@@ -200,7 +208,7 @@ def test_the_checks_of_one_case_come_together(tmp_path: Path, merged: Command) -
     second = tmp_path / "2"
     checks = (check("operators (on)"), check("cost (on)"))
     folder = write_case(second, "toy", "fp16", stored_dumps("toy_fp16"), checks=checks)
-    write_shard(second, Shard(SCHEMA, 0, {"test_it.py::test_cost[toy-fp16]": PASSED}))
+    write_shard(second, Shard(SHARD_SCHEMA, 0, {"test_it.py::test_cost[toy-fp16]": PASSED}))
     merged(first, second, "--out", tmp_path / "out")
     record = read_record(tmp_path / "out" / folder.relative_to(second))
     assert [entry.metric for entry in record.checks] == ["operators (on)", "cost (on)"]
@@ -210,7 +218,7 @@ def test_another_program_under_the_same_name_is_noticed(tmp_path: Path, merged: 
     roots = [tmp_path / "1", tmp_path / "2"]
     for root in roots:
         write_case(root, "toy", "fp16", stored_dumps("toy_fp16"), pte_sha256=root.name * 64)
-        write_shard(root, Shard(SCHEMA, 0, {f"test_it.py::test_{root.name}": PASSED}))
+        write_shard(root, Shard(SHARD_SCHEMA, 0, {f"test_it.py::test_{root.name}": PASSED}))
     told = merged(*roots, "--out", tmp_path / "out", code=1).err
     assert "toy-fp16 is another program in" in told
 

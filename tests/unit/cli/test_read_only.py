@@ -10,7 +10,7 @@ import pytest
 
 from pytest_sme2.cli.commands import report
 from pytest_sme2.cli.main import main
-from pytest_sme2.session.shard import SCHEMA, Shard, write_shard
+from pytest_sme2.session.run_directory import SHARD_SCHEMA, Shard, write_shard
 from pytest_sme2.system.files import unwritable
 from pytest_sme2.system.processes import project_commit
 from tests.support import Command, records
@@ -46,7 +46,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run directory that is a git directory, too, whose configuration names programs to run."""
     folder = tmp_path / "run"
     records.toy_run(folder)
-    write_shard(folder, Shard(SCHEMA, 0, {}, ()))
+    write_shard(folder, Shard(SHARD_SCHEMA, 0, {}, ()))
     git(tmp_path, "init", "-q", "made")
     git(tmp_path / "made", "commit", "-q", "--allow-empty", "-m", "First")
     for part in ("HEAD", "objects", "refs"):

@@ -29,8 +29,7 @@ from pytest_sme2.cli.main import main
 from pytest_sme2.errors import ExportError, ModelError, StorageError, UsageError, install
 from pytest_sme2.export import artifacts
 from pytest_sme2.export.artifacts import cache_key, export_model, is_exported
-from pytest_sme2.export.discovery import discover
-from pytest_sme2.export.registry import ModelEntry
+from pytest_sme2.export.registry import ModelEntry, discover
 from pytest_sme2.export.store import is_current, load_artifact, read_meta
 from pytest_sme2.export.variant import Variant, parse_variant
 from pytest_sme2.results import Artifact, TensorSpec

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.export.editing import edited, unified_diff
+from pytest_sme2.session.trials import edited, unified_diff
 
 torch = pytest.importorskip("torch")
 

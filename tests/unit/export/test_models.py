@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.export.discovery import discover
-from pytest_sme2.export.registry import ModelEntry, Registry
+from pytest_sme2.export.registry import ModelEntry, Registry, discover
 from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.export.weights import upstream_of
 
@@ -32,7 +31,7 @@ import json, sys
 from pathlib import Path
 import torch
 from torch.utils._pytree import tree_leaves
-from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.registry import discover
 from pytest_sme2.export.imports import import_torchvision
 from pytest_sme2.export.weights import misfit, select_state, upstream_of
 

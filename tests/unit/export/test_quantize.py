@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pytest_sme2 import import_torchvision
-from pytest_sme2.export.discovery import discover
-from pytest_sme2.export.quantize import quantize
+from pytest_sme2.export.lowering import quantize
+from pytest_sme2.export.registry import discover
 from tests.support.recorded_runs import ARCHITECTURES
 
 torch: Any = pytest.importorskip("torch")

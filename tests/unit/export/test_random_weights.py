@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.export.random_weights import fill_zero_weights, lifeless, settle_batch_norms
+from pytest_sme2.export.weights import fill_zero_weights, lifeless, settle_batch_norms
 
 torch: Any = pytest.importorskip("torch")
 

@@ -14,8 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_sme2.errors import ModelError, UsageError
-from pytest_sme2.export.discovery import discover
-from pytest_sme2.export.registry import ModelEntry, executorch_models
+from pytest_sme2.export.registry import ModelEntry, discover, executorch_models
 from pytest_sme2.export.variant import Variant, parse_variant
 from pytest_sme2.system.files import safe_name
 from tests.support import Command
@@ -52,7 +51,7 @@ def only(folder: Path, text: str) -> ModelEntry:
 
 def test_this_repository_s_models_are_found_without_torch() -> None:
     script = (
-        "import sys; from pathlib import Path; from pytest_sme2.export.discovery import discover;"
+        "import sys; from pathlib import Path; from pytest_sme2.export.registry import discover;"
         f"registry = discover([Path({str(ROOT / 'models')!r})]);"
         "assert not registry.problems, registry.problems;"
         "print(','.join(registry.names)); print({'torch', 'numpy'} & set(sys.modules))"

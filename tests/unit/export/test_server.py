@@ -15,7 +15,7 @@ import pytest
 from pytest_sme2.errors import ExportError, ModelError
 from pytest_sme2.export import artifacts, server
 from pytest_sme2.export.artifacts import export_model
-from pytest_sme2.export.discovery import discover
+from pytest_sme2.export.registry import discover
 from pytest_sme2.export.server import ProcessEnvironment, Servers
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Artifact

@@ -15,8 +15,7 @@ import pytest
 from pytest_sme2.cli.main import main
 from pytest_sme2.errors import EvidenceError, ExportError, ModelError, Sme2Error, UsageError
 from pytest_sme2.export import weights
-from pytest_sme2.export.discovery import discover
-from pytest_sme2.export.registry import ModelEntry
+from pytest_sme2.export.registry import ModelEntry, discover
 from pytest_sme2.export.weights import Upstream, fetch_weights, misfit, select_state, upstream_of
 
 MODEL = "from pytest_sme2 import register_model\n@register_model('net; x')\nclass M: pass\n"

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import TargetError
-from pytest_sme2.fake_phone import parts
+from pytest_sme2.fake_phone import lab
 
 
 def test_other_systems_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
     with pytest.raises(TargetError, match=r"A fake phone needs Linux.*Use a real phone"):
-        parts.find_parts()
+        lab.find_parts()
 
 
 def test_unpacked_parts_are_found(tmp_path: Path) -> None:
@@ -26,17 +26,17 @@ def test_unpacked_parts_are_found(tmp_path: Path) -> None:
     for path in (*programs, *shells, libraries / "android/l", tmp_path / "lib/x-linux-gnu/l"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    found = parts.unpacked_parts(tmp_path)
+    found = lab.unpacked_parts(tmp_path)
     assert (found.adb, found.mksh, found.toybox) == (programs[0], *shells)
     folders = f"{libraries}/android:{libraries}:{tmp_path}/lib/x-linux-gnu"
     assert found.environment == {"LD_LIBRARY_PATH": folders}
     programs[1].unlink()
     with pytest.raises(TargetError, match=r"adbd is missing in .*\. Delete that folder and try"):
-        parts.unpacked_parts(tmp_path)
+        lab.unpacked_parts(tmp_path)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="this machine's programs are not ELF files")
 def test_a_programs_loader_and_libraries() -> None:
-    loader, libraries = parts.shared_libraries(Path("/bin/sh").resolve(), {})
+    loader, libraries = lab.shared_libraries(Path("/bin/sh").resolve(), {})
     assert loader.name.startswith("ld-linux")
     assert "libc.so.6" in {path.name for path in libraries}

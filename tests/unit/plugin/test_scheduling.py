@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling, LoadScheduling, LoadScopeScheduling
 
-from pytest_sme2.plugin.scheduling import CaseScheduling, case_in, useful_workers
+from pytest_sme2.plugin.progress import CaseScheduling, case_in, useful_workers
 
 CASES = ["toy-fp16", "toy-fp16-t2", "a[b]-fp32@256", "toy"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_sme2.report.baseline_update import Update, unaccepted, update_lines
+from pytest_sme2.report.versus_baseline import Update, unaccepted, update_lines
 from pytest_sme2.results import BaselineChange
 
 NEW = tuple(

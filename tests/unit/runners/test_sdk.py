@@ -11,7 +11,6 @@ import pytest
 
 from pytest_sme2.errors import BuildError, StorageError
 from pytest_sme2.runners import sdk, sme2
-from pytest_sme2.system import pip as pip_module
 from pytest_sme2.system.platforms import LINUX_AARCH64, host_platform
 from pytest_sme2.system.processes import Finished
 from pytest_sme2.system.provision import Compiler
@@ -140,7 +139,7 @@ def pip(monkeypatch):
             return Finished(tuple(arguments), self.returncode, "", self.stderr, self.timed_out)
 
     fake = Pip()
-    monkeypatch.setattr(pip_module, "run_process", fake)
+    monkeypatch.setattr(sdk, "run_process", fake)
     return fake
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from pytest_sme2.errors import BuildError, UsageError
 from pytest_sme2.results import PAIR, Arm, KernelFamily
-from pytest_sme2.runners import source_build, source_plan
-from pytest_sme2.runners.source_plan import SourceBuild, Tools
+from pytest_sme2.runners import source_build
+from pytest_sme2.runners.source_build import SourceBuild, Tools
 from pytest_sme2.system import provision
 from tests.support import Command
 from tests.support.elf_writer import write_elf
@@ -64,17 +64,17 @@ def test_the_dry_run_is_the_same_everywhere() -> None:
         out=Path("/out"),
         jobs=2,
     )
-    assert source_plan.dry_run(request, TOOLS) == ANDROID_DRY_RUN
+    assert source_build.dry_run(request, TOOLS) == ANDROID_DRY_RUN
 
 
-def variables(step: source_plan.BuildStep) -> dict[str, str]:
+def variables(step: source_build.BuildStep) -> dict[str, str]:
     set_words = (word[2:].partition("=") for word in step.configure if word.startswith("-D"))
     return {name: value for name, _, value in set_words}
 
 
 def test_off_switches_both_extensions_off() -> None:
     request = SourceBuild(tree=Path("/executorch"), platform="linux", out=Path("/out"))
-    on, off = source_plan.plan(request, TOOLS)
+    on, off = source_build.plan(request, TOOLS)
     for step, switch in ((on, "ON"), (off, "OFF")):
         assert variables(step)["XNNPACK_ENABLE_ARM_SME"] == switch
         assert variables(step)["XNNPACK_ENABLE_ARM_SME2"] == switch
@@ -86,7 +86,7 @@ def test_a_users_option_wins() -> None:
     request = SourceBuild(
         tree=Path("/executorch"), platform="mac", options=(("CMAKE_BUILD_TYPE", "Debug"),)
     )
-    assert variables(source_plan.plan(request, TOOLS)[0])["CMAKE_BUILD_TYPE"] == "Debug"
+    assert variables(source_build.plan(request, TOOLS)[0])["CMAKE_BUILD_TYPE"] == "Debug"
 
 
 def test_builds_stay_out_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,13 +111,13 @@ def test_bad_requests_name_the_choices(words: dict[str, object], message: str) -
 
 
 def test_sides_and_options_are_parsed() -> None:
-    assert source_plan.parse_sides("both") == (Arm.ON, Arm.OFF)
-    assert source_plan.parse_sides("off") == (Arm.OFF,)
+    assert source_build.parse_sides("both") == (Arm.ON, Arm.OFF)
+    assert source_build.parse_sides("off") == (Arm.OFF,)
     with pytest.raises(UsageError, match="Choose one of: on, off, both"):
-        source_plan.parse_sides("maybe")
-    assert source_plan.parse_option("A=b=c") == ("A", "b=c")
+        source_build.parse_sides("maybe")
+    assert source_build.parse_option("A=b=c") == ("A", "b=c")
     with pytest.raises(UsageError, match="NAME=VALUE"):
-        source_plan.parse_option("A")
+        source_build.parse_option("A")
 
 
 def make_tree(folder: Path, name: str = "executorch") -> Path:
@@ -238,7 +238,7 @@ def test_an_old_cmake_and_a_missing_ninja_are_told(
 ) -> None:
     monkeypatch.setattr(provision, "_from_package", lambda *names: None)
     monkeypatch.setenv("PATH", str(program(tmp_path / "cmake", "cmake version 3.25.1").parent))
-    found = source_plan.find_tools()
+    found = source_build.find_tools()
     assert (found.cmake, found.ninja) == (None, None)
     assert "cmake is 3.25.1" in found.problems[0]
     assert "needs Ninja" in found.problems[1]
@@ -334,7 +334,7 @@ add_executable(executor_runner ${CMAKE_BINARY_DIR}/main.c)
 @pytest.fixture
 def miniature(fit: Machine) -> Machine:
     """The fit machine's tree with something to build, and real tools."""
-    found = source_plan.find_tools()
+    found = source_build.find_tools()
     tools = Tools(found.cmake, found.ninja, compiler=fit.tools.compiler)
     (fit.request.tree / "CMakeLists.txt").write_text(MINIATURE % "")
     options = (("CMAKE_C_COMPILER", shutil.which("gcc") or ""),)
@@ -352,9 +352,9 @@ def miniature(fit: Machine) -> Machine:
         ((Arm.ON,), (MINIATURE % "").replace("if(XNNPACK_ENABLE_ARM_SME2)", "if(OFF)"),
          "has no SME2 kernel"),
         (PAIR, MINIATURE % 'message(FATAL_ERROR "no flatcc here")',
-         f"configuring .* no flatcc here.*{source_plan.LOG}"),
+         f"configuring .* no flatcc here.*{source_build.LOG}"),
         (PAIR, MINIATURE % 'file(APPEND ${CMAKE_BINARY_DIR}/main.c "int x = y;")',
-         f"compiling .* error.*{source_plan.LOG}"),
+         f"compiling .* error.*{source_build.LOG}"),
     ],
     ids=["SME2 is never off", "SME2 is never on", "cannot be configured", "cannot be compiled"],
 )  # fmt: skip
@@ -424,6 +424,6 @@ def test_the_command_prints_how_to_use_what_it_built(
     assert "kernels: neon)" in off
     assert re.fullmatch(r"pytest --device=linux --sme2-runner /\S+-on/\S+,/\S+-off/\S+", use)
     assert [progress.count(word) for word in ("configuring /", "compiling /")] == [2, 2]
-    binary = request.folder / "linux-timing-sme2-off" / source_plan.RUNNER
+    binary = request.folder / "linux-timing-sme2-off" / source_build.RUNNER
     assert os.access(binary, os.X_OK)
     assert sorted((path, path.stat().st_mtime_ns) for path in request.tree.rglob("*")) == before

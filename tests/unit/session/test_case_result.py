@@ -26,8 +26,7 @@ from pytest_sme2.results import (
     Run,
     RunRequest,
 )
-from pytest_sme2.session.case_result import assemble, new_session, shares_of, speedup_of
-from pytest_sme2.session.case_timing import Timing
+from pytest_sme2.session.case_result import Timing, assemble, new_session, shares_of, speedup_of
 from pytest_sme2.verdict import baselines
 from pytest_sme2.verdict.limits import default_limits
 from tests.support.artifacts import make_artifact, make_output

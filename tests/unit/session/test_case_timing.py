@@ -9,7 +9,7 @@ import pytest
 
 from pytest_sme2.results import PAIR, Arm, Run, RunRequest
 from pytest_sme2.session.bench import Bench, header_lines
-from pytest_sme2.session.case_timing import Timing, measure_case
+from pytest_sme2.session.case_result import Timing, measure_case
 from pytest_sme2.session.cases import program_case
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.targets.base import Job

@@ -15,7 +15,7 @@ from pytest_sme2.errors import (
     NotMeasurableError,
     TargetError,
 )
-from pytest_sme2.fake_phone.parts import Parts
+from pytest_sme2.fake_phone.lab import Parts
 from pytest_sme2.results import FarmDevice, Fingerprint
 from pytest_sme2.session import device
 from pytest_sme2.session.session import Session
@@ -285,7 +285,7 @@ def test_a_machine_without_adb_takes_the_fake_phones(
     told: list[str] = []
     monkeypatch.setattr("pytest_sme2.targets.phone.adb.find_adb", lambda: None)
     parts = Parts(*(tmp_path / name for name in ("adb", "d", "sh", "t", "p")), libraries=())
-    monkeypatch.setattr("pytest_sme2.fake_phone.parts.find_parts", lambda progress: parts)
+    monkeypatch.setattr("pytest_sme2.fake_phone.lab.find_parts", lambda progress: parts)
     assert device._adb(told.append) == tmp_path / "adb"
     # Where nobody can be told, nothing is fetched.
     assert device._adb(None) is None
@@ -293,6 +293,6 @@ def test_a_machine_without_adb_takes_the_fake_phones(
     def fail(progress: object) -> Parts:
         raise TargetError("The network is down.")
 
-    monkeypatch.setattr("pytest_sme2.fake_phone.parts.find_parts", fail)
+    monkeypatch.setattr("pytest_sme2.fake_phone.lab.find_parts", fail)
     assert device._adb(told.append) is None
     assert told == ["no adb was found, and none could be fetched: The network is down."]

@@ -14,7 +14,7 @@ from typing import IO, Any
 import pytest
 
 from pytest_sme2.system.processes import Finished
-from pytest_sme2.targets.turns import Participant, run_in_turns
+from pytest_sme2.targets.base import Participant, run_in_turns
 
 PARTICIPANT = """
 import os, sys

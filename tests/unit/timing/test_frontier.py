@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from pytest_sme2.results import TIME_LIMIT, Arm, CoreUse, Ship, Turn
-from pytest_sme2.timing.arms import Starter
 from pytest_sme2.timing.frontier import MeasuredRounds, choose, choose_turn, round_times
+from pytest_sme2.timing.processes import Starter
 from pytest_sme2.timing.sampling import SamplingPlan
 from tests.support.pretended_machine import make_run
 

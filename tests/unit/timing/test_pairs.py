@@ -16,8 +16,8 @@ from pytest_sme2.targets.base import Job
 from pytest_sme2.targets.phone.leases import redo_when_lost
 from pytest_sme2.timing import pairs as measure
 from pytest_sme2.timing import processes, sampling, stats
-from pytest_sme2.timing.arms import Starter, starter_on
 from pytest_sme2.timing.pairs import measure_pairs
+from pytest_sme2.timing.processes import Starter, starter_on
 from pytest_sme2.timing.sampling import Sampling, SamplingPlan
 from tests.support.pretended_machine import Machine, make_run
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pytest_sme2.results import DECODE, PREFILL, Arm, Artifact, Outcome, Run, RunRequest, Turn
-from pytest_sme2.timing.phases import (
+from pytest_sme2.timing.processes import (
     beginning,
     compare_phases,
     log_ratios,

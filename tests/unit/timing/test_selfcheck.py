@@ -15,7 +15,7 @@ from pytest_sme2.errors import TargetError, UsageError
 from pytest_sme2.results import Capabilities, Outcome
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.timing import selfcheck
-from pytest_sme2.timing.arms import Starter
+from pytest_sme2.timing.processes import Starter
 from tests.support.pretended_machine import Machine, make_run
 
 

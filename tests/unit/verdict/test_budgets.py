@@ -11,8 +11,8 @@ import pytest
 
 from pytest_sme2.results import Arm, CaseResult, Check, Limits, Outcome
 from pytest_sme2.timing import stats
-from pytest_sme2.verdict.budgets import ACQUITTAL, ALARM, bounds, check_budgets
 from pytest_sme2.verdict.judging import MOVED_CAP
+from pytest_sme2.verdict.times import ACQUITTAL, ALARM, bounds, check_budgets
 from tests.support.gate_examples import emulated, measured, medians, with_limits
 
 AT_MOST = with_limits(max_latency={"any": 0.011}, max_p95={"any": 0.012})

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pytest_sme2.results import AS_EXPORTED, Sample
+from pytest_sme2.verdict.numerics import sample
 from pytest_sme2.verdict.promises import same_sample
-from pytest_sme2.verdict.samples import sample
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_sme2.errors import EvidenceError
 from pytest_sme2.results import Sample
-from pytest_sme2.verdict.samples import changed, sample
+from pytest_sme2.verdict.numerics import changed, sample
 
 Sampled = Callable[..., Sample]
 LONG = 3 * 65521 + 17

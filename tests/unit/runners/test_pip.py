@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import BuildError
-from pytest_sme2.system import pip
-from pytest_sme2.system.pip import Pin, parse_pin
+from pytest_sme2.runners import sdk
+from pytest_sme2.runners.sdk import Pin, parse_pin
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_an_environment_without_pip_uses_uv_or_says_so(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BuildError, match="torchao must be downloaded, but this Python has no pip"):
-        pip.find_pip("torchao")
+        sdk.find_pip("torchao")
     (tmp_path / "uv").write_text("#!/bin/sh\n")
     (tmp_path / "uv").chmod(0o755)
-    assert pip.find_pip("torchao")[:3] == [str(tmp_path / "uv"), "tool", "run"]
+    assert sdk.find_pip("torchao")[:3] == [str(tmp_path / "uv"), "tool", "run"]
