@@ -116,8 +116,12 @@ def read_generation(
         return None
     said = make()
     head = f"Model {name!r}: get_generation()"
-    if keywords:
-        raise ModelError(f"{head} is only for models without get_example_kwarg_inputs().")
+    for other, is_there in (
+        ("get_example_kwarg_inputs", bool(keywords)),
+        ("get_earlier_inputs", hasattr(model, "get_earlier_inputs")),
+    ):
+        if is_there:
+            raise ModelError(f"{head} is only for models without {other}().")
     if not isinstance(said, Generation) or not said.prompt or not said.steps:
         raise ModelError(f"{head} must return a Generation with a prompt and at least one step.")
     if len(said.prompt) != len(example):

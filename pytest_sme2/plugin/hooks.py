@@ -471,8 +471,16 @@ class Collector:
         ]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        for problem in self.config.stash.get(PROBLEMS, []):
+        problems = self.config.stash.get(PROBLEMS, [])
+        for problem in problems:
             terminalreporter.write_line(f"sme2: {plain(problem)}", red=True)
+        if problems:
+            # pytest's last line says only of tests that they failed.
+            place = ("sme2", None, "sme2")
+            terminalreporter.stats["sme2 problem" + "s" * (len(problems) > 1)] = [
+                pytest.TestReport("sme2", place, {}, "failed", problem, "teardown")
+                for problem in problems
+            ]
         if self.lines:
             terminalreporter.section("sme2")
             from pytest_sme2.report.terminal import split_verdict

@@ -543,8 +543,9 @@ def check_against(measurement: PairedTiming, limits: Limits, arm: Arm | None = N
     elif measurement.preempted and verdict in (Outcome.PASS, Outcome.IMPROVED):
         verdict, more = _by_the_wall(measurement, limit, verdict)
         message += more
-    old, new = _medians(measurement)
-    new = old * measurement.ratio if measurement.preempted else new
+    old, _ = _medians(measurement)
+    # The ratio is that of the pairs: that of the medians may lie beyond its interval.
+    new = old * measurement.ratio
     metric = metric_against("latency", reference, arm)
     return Check(metric, verdict, message, old, new, "ns", interval, limit)
 

@@ -95,7 +95,7 @@ def read(model: Any) -> Any:
     return read_generation(model, "net", model.example, {})
 
 
-def test_a_generation_feeds_back_what_it_says() -> None:
+def test_a_generation_feeds_back_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Decoder(steps=[(torch.ones(1, 1), None), (torch.ones(1, 1), None)])
     said = read(model)
     assert prompt_tokens(said) == 3
@@ -105,6 +105,9 @@ def test_a_generation_feeds_back_what_it_says() -> None:
     assert read_generation(Stateless(), "net", (), {}) is None
     with pytest.raises(ModelError, match="only for models without get_example_kwarg_inputs"):
         read_generation(model, "net", model.example, {"mask": None})
+    monkeypatch.setattr(type(model), "get_earlier_inputs", lambda self: [], raising=False)
+    with pytest.raises(ModelError, match=r"only for models without get_earlier_inputs\(\)"):
+        read_generation(model, "net", model.example, {})
 
 
 @pytest.mark.parametrize(
