@@ -121,6 +121,19 @@ def test_the_picture_is_drawn_from_the_imports() -> None:
     )
 
 
+def test_the_way_of_a_case_is_short_and_names_what_exists() -> None:
+    way = CONTRIBUTING.partition("## The way of one case")[2].partition("\n## ")[0]
+    steps = re.findall(r"^\d+\. `([^`]+\.py)`:(.+?)(?=^\d|^$)", way, re.MULTILINE | re.DOTALL)
+    assert 5 < len(steps) <= 10
+    assert len(way.split()) <= 400
+    for file, text in steps:
+        source = (ROOT / file).read_text("utf-8")
+        functions = [name for name in re.findall(r"`([a-z_]+)`", text) if name != "sme2_gate"]
+        assert functions
+        for name in functions:
+            assert re.search(rf"def {name}\(", source), f"{file}: {name}"
+
+
 def test_the_files_that_the_guide_names_exist() -> None:
     for name in re.findall(
         r"`((?:pytest_sme2|tests|tools|docs|benchmarks|models|\.ci)/[\w./-]+)`", CONTRIBUTING
