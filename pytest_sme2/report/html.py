@@ -61,8 +61,6 @@ from pytest_sme2.verdict.times import load_text
 
 Case = tuple[Path, CaseRecord]
 """With its folder."""
-MOST_DETAILS = 5
-"""Beside the verdict; all of them stand with the check."""
 
 
 def write_html(path: Path, cases: Sequence[Case]) -> None:
@@ -177,8 +175,6 @@ def _case(record: CaseRecord) -> dict[str, Any]:
         "verdict": None if summary.outcome is None else str(summary.outcome),
         "reason": (summary.effect or None) if news else None,
         "where": (summary.where or None) if news else None,
-        "message": None if reason is None else reason.message,
-        "details": [] if reason is None else list(reason.details[:MOST_DETAILS]),
         "answers": answers(record, summary),
         "engines": None if shares is None else {"of": shares[0], "shares": shares[1]},
         "coverage": summary.coverage,

@@ -365,7 +365,7 @@ def test_the_headline_answers_first(page: Page, timed_report: Path) -> None:
     assert "2 of 3 matrix operators" in answers
     assert "2.00x [1.97, 2.03]" in answers
     assert "net.py:8" in page.evaluate("document.getElementById('failed-list').innerText")
-    assert page.evaluate("document.getElementById('next').innerText").startswith("sme2 advise toy")
+    assert page.evaluate("document.getElementById('next').innerText").startswith("sme2 run toy")
     below = page.evaluate("document.getElementById('subtitle').innerText")
     assert "2025-01-01 00:00:00 UTC" in below
     assert "linux (Neoverse-V3)" in below

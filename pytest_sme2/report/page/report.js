@@ -643,9 +643,8 @@
       const table = element("table", { id: "check-table" });
       parent.append(scrolling("Table of checks", table));
       const worst = [...chosen.checks].sort((a, b) => rank(a.verdict) - rank(b.verdict));
-      // Both arms often say the same: the second one names the first.
-      const words = (row) => [row.message, ...row.details].join("\n");
-      const first = (row) => worst.find((each) => words(each) === words(row));
+      // Both arms often have the same reasons: the second one names the first.
+      const first = (row) => worst.find((each) => each.details.join("\n") === row.details.join("\n"));
       const found = (row) => row.details.length && first(row) !== row ? `as ${first(row).metric}` : element("span", {}, row.message,
         row.where ? element("small", {}, row.where.replaceAll("`", "")) : null,
         ...(row.details.length ? [element("details", { open: failing.includes(row.verdict) }, element("summary", {}, "details"),
@@ -691,8 +690,7 @@
     answers(chosen);
     body.append(element("h3", {}, chosen.id));
     if (chosen.reason) body.append(element("div", { class: `why ${tone(chosen.verdict)}` },
-      element("strong", {}, verdict(chosen.verdict), `: ${chosen.reason} `, chosen.where ? element("code", {}, chosen.where.replaceAll("`", "")) : ""), chosen.message,
-      chosen.details.length ? element("ul", {}, ...chosen.details.map((each) => element("li", {}, each))) : null));
+      element("strong", {}, verdict(chosen.verdict), `: ${chosen.reason} `, chosen.where ? element("code", {}, chosen.where.replaceAll("`", "")) : "")));
     body.append(element("details", {}, element("summary", {}, "All figures"), facts(chosen)));
     if (!chosen.valid) body.append(element("p", { class: "note bad" }, chosen.evidence));
     else if (chosen.evidence) body.append(element("p", {}, chosen.evidence));
@@ -788,8 +786,7 @@
   function failures() {
     const bad = data.cases.filter((each) => each.reason && rank(each.verdict) < 2);
     document.getElementById("failed-list").append(...bad.slice(0, 12).map((each) => element("li", {},
-      verdict(each.verdict), " ", element("strong", {}, each.id), `: ${each.reason} `, each.where ? element("code", {}, each.where.replaceAll("`", "")) : "",
-      element("small", {}, each.message))));
+      verdict(each.verdict), " ", element("strong", {}, each.id), `: ${each.reason} `, each.where ? element("code", {}, each.where.replaceAll("`", "")) : "")));
     if (bad.length > 12) document.getElementById("failed-list").append(element("li", {}, `${bad.length - 12} more in the table below`));
     document.getElementById("failed").hidden = !bad.length;
   }
