@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from benchmarks.attacks import baselines, choices, tricks
+from benchmarks.attacks import baselines, choices, tricks, trust
 
-ATTACKS = (*choices.ATTACKS, *baselines.ATTACKS, *tricks.ATTACKS)
+ATTACKS = (*choices.ATTACKS, *baselines.ATTACKS, *tricks.ATTACKS, *trust.ATTACKS)
