@@ -199,7 +199,7 @@ def _count_drift(
 
 
 def claims(counts: Counter[str]) -> list[Claim]:
-    histories = sum(KINDS.values())
+    histories = sum(counts[f"{kind}: histories"] for kind in KINDS)
     equal = counts["equal: histories"]
     alarms = [
         Claim(f"red {form}", f"of {equal:,} equal histories, red with --fail-on {form}",
