@@ -119,11 +119,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("--sme2-budget", "", "TIME[,LIMIT]", "session.settings:parse_budgets",
            "time for measuring one model and variant, as in 60s or 2m; default 30s. Ten pairs are "
            "measured even where they take longer, and what would fail without being certain gets "
-           "up to three times as long. After LIMIT the measurement fails; default ten times TIME.",
-           repeats=True),
-    Option("--sme2-sustain", "sustain_seconds", "TIME", "session.settings:parse_sustain",
-           "also run each case back to back for so long (5m), and compare the last minute with the "
-           "first; Ctrl-C ends it and keeps what was measured."),
+           "up to three times as long. After LIMIT the measurement fails; default ten times TIME. "
+           "sustain=TIME (5m) also runs each case back to back for so long, and compares the last "
+           "minute with the first; Ctrl-C ends it and keeps what was measured.", repeats=True),
     Option("--sme2-baseline-dir", "baseline_dir", "DIR", PATH,
            "the folder of baselines and limits.toml; default baselines."),
     Option("--sme2-out", "out", "DIR", PATH,

@@ -148,9 +148,13 @@ def parse_runners(value: str) -> tuple[Path, Path]:
 
 
 def parse_budgets(texts: Iterable[str]) -> dict[str, float]:
-    """``60s``, ``60s,10m`` with a time limit, or ``,10m`` with that alone."""
+    """``60s``, ``60s,10m`` with a time limit, ``,10m`` with that alone, or ``sustain=5m``."""
     found = {}
     for text in texts:
+        if text.startswith("sustain="):
+            under_load = text.partition("=")[2]
+            found["sustain_seconds"] = parse_seconds(under_load, "a time under load")
+            continue
         budget, _, limit = text.partition(",")
         if budget.strip() or not limit.strip():
             found["budget_seconds"] = parse_seconds(budget, "a time budget")
@@ -166,10 +170,6 @@ def parse_seconds(value: str, what: str) -> float:
     if not 1 <= seconds <= 86400:
         raise UsageError(f"{value!r} is not {what}. Give seconds or minutes, as in 60s or 2m.")
     return seconds
-
-
-def parse_sustain(value: str) -> float:
-    return parse_seconds(value, "a time under load")
 
 
 def parse_report(value: str) -> Path:

@@ -141,7 +141,7 @@ def check_sustained(measured: CaseResult, limits: Limits, asked: bool) -> Iterat
         yield _check_loss(metric, found, limit)
     elif asked or limit is not None:
         problem = untimed(metric, measured) if measured.emulated else None
-        text = problem.message if problem else "Say for how long: --sme2-sustain 5m."
+        text = problem.message if problem else "Say for how long: --sme2-budget sustain=5m."
         yield Check(metric, Outcome.NOT_MEASURED, text, limit=limit)
 
 

@@ -104,7 +104,7 @@ def test_what_a_user_gets_after_five_minutes(
     outcomes: dict[str, int],
 ) -> None:
     device = Warming({TOY.sha256: TIMES}, seed=1, **machine)  # type: ignore[arg-type]
-    result = run(device, "--sme2-sustain=5m", "--sme2-report=r.html", "-v")
+    result = run(device, "--sme2-budget=sustain=5m", "--sme2-report=r.html", "-v")
     result.assert_outcomes(passed=2 - outcomes.get("failed", 0), **outcomes)
     result.stdout.fnmatch_lines([f"*{words}"])
     assert device.pauses
@@ -126,7 +126,7 @@ def test_ctrl_c_keeps_what_was_measured_and_ends_the_run(
     run: Callable[..., pytest.RunResult], pytester: pytest.Pytester
 ) -> None:
     device = Warming({TOY.sha256: TIMES}, seed=1, interrupted_after=120)
-    result = run(device, "--sme2-sustain=5m")
+    result = run(device, "--sme2-budget=sustain=5m")
     assert result.ret == pytest.ExitCode.INTERRUPTED
     result.assert_outcomes(passed=1, warnings=1)
     result.stdout.fnmatch_lines(["*2.? min under load (ended by Ctrl-C)*"])

@@ -10,7 +10,7 @@ from pytest_sme2.errors import UsageError
 from pytest_sme2.session.options import DEVICE
 
 ALL = "all"
-CASE = ("threads", "budget", "sustain", "arms", "fresh", "weights", "out", "cpu")
+CASE = ("threads", "budget", "arms", "fresh", "weights", "out", "cpu")
 METHOD: Arguments = {
     "--method NAME": "of a .pte file that has several (default: forward, or the only one)"
 }
