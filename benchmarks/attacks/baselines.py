@@ -96,7 +96,7 @@ EDITED = of(
     Attack("one is a pipe", "", _pipe),
     Attack("one leads to a device without an end", "", _link),
     Attack("one is a folder", "", _folder),
-    Attack("one has NaN", UNREADABLE, _replaced('"peak_rss_bytes"', '"x": NaN, "peak_rss_bytes"')),
+    Attack("one has NaN", UNREADABLE, _replaced('"model"', '"x": NaN, "model"')),
     Attack("an update over a damaged one", "the baseline was not written", text("{"),
            words="--update-baselines=all"),
     equal("a contract of an earlier version lies beside them",

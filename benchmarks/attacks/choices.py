@@ -135,8 +135,6 @@ NARROWED = of(
             ("addopts = -p no:sme2-collector", NOT_JUDGED),
             ("python_files = check_*.py", NOT_COMPARED),
             ("python_functions = test_structure", NO_LATENCY),
-            ("norecursedirs = .", NOT_COMPARED),
-            ("sme2_arms = sme1,on", "arm"),
             ("sme2_threads = 2", "with another number of threads"),
         )
     ),
