@@ -148,13 +148,10 @@ def match_nodes(
     Both have the order of the graph: the longest common one is taken, in which nodes that
     XNNPACK cannot leave out weigh more. An operator without a node serves the one before it.
     """
-    # Of a node of a later version nothing is known: any operator may be it.
-    known = [_NODE_RUNS_AS[each - 1] if each <= len(_NODE_RUNS_AS) else None for each in nodes]
+    fits = {kind: np.array([_weight(kind, each) for each in operators]) for kind in {*nodes}}
     best = np.zeros((len(nodes) + 1, len(operators) + 1), dtype=np.int32)
-    for row, names in enumerate(known):
-        weight = 1 if nodes[row] in _LEFT_OUT else 2
-        fits = np.array([weight * (names is None or each in names) for each in operators], np.int32)
-        best[row + 1, 1:] = np.maximum(best[row, 1:], best[row, :-1] + fits)
+    for row, kind in enumerate(nodes):
+        best[row + 1, 1:] = np.maximum(best[row, 1:], best[row, :-1] + fits[kind])
         best[row + 1] = np.maximum.accumulate(best[row + 1])
     ran: list[int | None] = [None] * len(operators)
     row, place = len(nodes), len(operators)
@@ -176,6 +173,13 @@ def match_nodes(
         after = own[min((each for each in own if each > node), default=max(own))]
         parts[node] = before if nodes[node] == _CLAMP else after
     return ran, parts
+
+
+def _weight(node: int, operation: str) -> int:
+    """Of a node of a later version nothing is known: any operation may be what it runs."""
+    if node <= len(_NODE_RUNS_AS) and operation not in _NODE_RUNS_AS[node - 1]:
+        return 0
+    return 1 if node in _LEFT_OUT else 2
 
 
 def match_origins(traced: Traced, attribution: Attribution) -> tuple[Origin | None, ...]:

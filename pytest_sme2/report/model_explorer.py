@@ -41,21 +41,24 @@ def write_node_data(folder: Path, record: CaseRecord, before: CaseRecord | None)
     """The files of one case; of the same case ``before``, what changed since."""
     measured, program = record.measured, program_of(folder, record)
     graphs = read_nodes(program)
-    tables: dict[str, dict[Node, Any]] = {}
-    for arm in (each for each in SHOWN if each in measured.profiles):
-        values = _values(record, arm)
-        if values:
-            places, _ = place_operators(measured.profiles[arm], program.name, graphs)
-            tables[str(arm)] = _sums(places, values)
+    placed = {
+        arm: place_operators(measured.profiles[arm], program.name, graphs)
+        for arm in SHOWN
+        if arm in measured.profiles
+    }
+    tables: dict[str, dict[Node, Any]] = {
+        str(arm): _sums(places, _values(record, arm))
+        for arm, (places, _) in placed.items()
+        if _values(record, arm)
+    }
     spent = tables.get(str(measured.arm), {})
     total = sum(value for (graph, _), value in spent.items() if "::" not in graph)
     if total:
         tables["percent"] = {node: round(100 * value / total, 3) for node, value in spent.items()}
     # The last one is what Model Explorer shows at first.
-    tables["ran"] = _ran(record, program.name, graphs)
+    tables["ran"] = _ran(record, *placed[measured.arm])
     if before is not None and spent:
-        places, _ = place_operators(measured.profiles[measured.arm], program.name, graphs)
-        tables["changed"] = _sums(places, _changes(before, record))
+        tables["changed"] = _sums(placed[measured.arm][0], _changes(before, record))
     written = []
     for name, found in tables.items():
         written.append(folder / FOLDER / f"{name}.json")
@@ -88,14 +91,11 @@ def place_operators(
 
 
 def _ran(
-    record: CaseRecord, file: str, graphs: Mapping[str, Mapping[int, Sequence[int]]]
+    record: CaseRecord, places: Sequence[Sequence[Node]], parts: Mapping[Node, int]
 ) -> dict[Node, str]:
     """What ran each node; of a call what ran most of its operators."""
-    arm = record.measured.arm
-    profile = record.measured.profiles[arm]
     names = engine_names([record.measured])
-    engines = [names[each] for each in engines_of(record.measured, arm)]
-    places, parts = place_operators(profile, file, graphs)
+    engines = [names[each] for each in engines_of(record.measured, record.measured.arm)]
     found: dict[Node, Counter[str]] = {}
     for engine, nodes in zip(engines, places, strict=True):
         for node in nodes:
