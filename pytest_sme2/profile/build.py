@@ -108,6 +108,7 @@ def build_profile(
     attribution: Attribution | None = None,
     shapes: Sequence[MethodShapes] = (),
     executed: Sequence[KernelFamily] | None = None,
+    executorch: str = "",
 ) -> Profile:
     """The profile of the operators that most runs executed."""
     return build_profiles(
@@ -117,6 +118,7 @@ def build_profile(
         attribution=attribution,
         shapes=shapes,
         executed=executed,
+        executorch=executorch,
     )[0]
 
 
@@ -128,12 +130,14 @@ def build_profiles(
     attribution: Attribution | None = None,
     shapes: Sequence[MethodShapes] = (),
     executed: Sequence[KernelFamily] | None = None,
+    executorch: str = "",
 ) -> tuple[Profile, ...]:
     """One profile for each set of runs that executed the same operators; most runs first.
 
     An ETDump does not name its methods, but two methods have different operators. A note of the
     first profile names the runs that are not in it. ``shapes`` are those of the program, where it
-    is at hand; ``executed`` is what each operator of the one counted inference ran on.
+    is at hand; ``executed`` is what each operator of the one counted inference ran on. Else the
+    names tell, by the table of that ``executorch``; of the newest where it is not known.
     """
     selection = select(columns, rules=rules)
     if not selection.execute.size:
@@ -149,7 +153,7 @@ def build_profiles(
     groups = _groups(selection)
     notes = tuple(_notes(selection, groups[MOST_METHODS:]))
     load_ns = _load_times(columns)
-    proof = Proof(census, executed)
+    proof = Proof(census, executed, executorch)
     first, *others = (
         _profile(group, notes, load_ns, proof, attribution or Attribution({}, {}), shapes)
         for group in groups[:MOST_METHODS]
@@ -293,7 +297,7 @@ def _profile(
         category_counts=category_counts,
         kind_counts=kind_counts,
         executor_counts=executor_counts,
-        coverage=coverage(operators, source=proof.source),
+        coverage=coverage(operators, proof),
         load_ns=load_ns,
         unknown=tuple(
             dict.fromkeys(each.operator.name for each in operators if not each.operator.known)

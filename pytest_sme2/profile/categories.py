@@ -1,4 +1,4 @@
-"""What an operator's name says: category, kind, who ran it, and whether on an SME2 kernel. Pure.
+"""What an operator's name says: category, kind, and who ran it. Pure.
 
 One taxonomy for everything. XNNPACK's names are parsed by structure, ``Operation (layout, data
 types) Algorithm``, so the table holds operations and not their hundreds of combinations; kernels
@@ -204,20 +204,8 @@ _UNNAMED: Mapping[str, _Place] = {
     **dict.fromkeys(("Invalid Unary Op", "Invalid Binary Op"), (_ELEMENTWISE, "arithmetic")),
 }
 
-# The data types of operands that were packed for SME kernels. XNNPACK names them so only where an
-# SME or SME2 kernel runs. QP8 is packed too, but for NEON kernels as well: it proves nothing.
-_SME2_TYPES: Mapping[str, str] = {"PF16": "F16", "PF32": "F32", "PQS8": "QS8"}
-_UNPROVEN_TYPE = "QP8"
-_PACKED_TYPES = {plain: packed for packed, plain in _SME2_TYPES.items()} | {"QC8": "PQS8"}
-
-SME2_VARIANTS: Mapping[str, frozenset[str]] = {
-    "Convolution": frozenset({"PF16", "PF32", "PQS8"}),
-    "Deconvolution": frozenset({"PQS8"}),
-    "Fully Connected": frozenset({"PF16", "PF32", "PQS8"}),
-    "Dynamic Fully Connected": frozenset({"PF16", "PF32"}),
-    "Batch Matrix Multiply": frozenset({"PF16", "PF32"}),
-}
-"""The packed data types in which XNNPACK has each operation for SME."""
+# XNNPACK's words for operands that were packed, and for the same ones where they were not.
+_PACKED_TYPES: Mapping[str, str] = {"PF16": "F16", "PF32": "F32", "PQS8": "QS8"}
 
 _XNNPACK_NAME = re.compile(
     r"(?P<operation>[^()]+?) \((?P<types>[^()]*)\)(?: (?P<algorithm>[^()#]+))?"
@@ -319,9 +307,8 @@ def _classify(name: str) -> Operator:
         kind=kind,
         executor=Executor.PORTABLE if portable else Executor.DELEGATED,
         matrix=matrix,
-        sme2=matrix and not _SME2_TYPES.keys().isdisjoint(data_types),
+        sme2=False,
         known=place is not None and algorithm in ("", *XNNPACK_ALGORITHMS),
-        unproven=matrix and _UNPROVEN_TYPE in data_types,
         operation=operation,
         data_types=data_types,
         algorithm=algorithm,
@@ -337,7 +324,7 @@ def canonical_name(operator: Operator) -> str:
     """
     if not operator.data_types:
         return operator.name
-    types = [_SME2_TYPES.get(data_type, data_type) for data_type in operator.data_types]
+    types = [_PACKED_TYPES.get(data_type, data_type) for data_type in operator.data_types]
     types = list(dict.fromkeys(types))
     if operator.operation == "Convolution" and types in (["QS8", "QC8W"], ["QC8"]):
         types = ["QS8"]
@@ -347,13 +334,3 @@ def canonical_name(operator: Operator) -> str:
 def has_per_tensor_weights(operator: Operator) -> bool:
     """Whether it is an int8 operator with one scale for all of its weights."""
     return operator.data_types == ("QS8",)
-
-
-def sme2_variant(operator: Operator) -> str | None:
-    """The packed data type in which XNNPACK could run this operator on SME; None if it has none."""
-    if operator.operation == "Fully Connected" and has_per_tensor_weights(operator):
-        return None
-    # The first type is the input's; mixed types such as QD8, F32, QC8W have no packed kernel.
-    first = "".join(operator.data_types[:1])
-    packed = _PACKED_TYPES.get(first, first)
-    return packed if packed in SME2_VARIANTS.get(operator.operation, ()) else None

@@ -290,6 +290,13 @@ def _operator_cost(
     )
 
 
+def product_kernel(entry: OperatorCost, cost: InferenceCost) -> str:
+    """The kernel that multiplies, where it has a name: packing may be the same with SME2 off."""
+    multiply = {each.name for each in cost.kernels if each.work}
+    names = (name for name, _ in entry.kernels if name in multiply and not _LIBRARY.search(name))
+    return next(names, "")
+
+
 def multiply_accumulates(shapes: OperatorShapes | None) -> int | None:
     """How many an operator needs, from the shapes of its tensors; None where they do not tell."""
     if shapes is None or not shapes.inputs:

@@ -6,12 +6,18 @@ shapes and the kernels that ran; everything else reads the answer from the opera
 
 from __future__ import annotations
 
-import re
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_sme2.profile.categories import XNNPACK_NAMES, has_per_tensor_weights, sme2_variant
+from pytest_sme2.profile.categories import (
+    XNNPACK_NAMES,
+    canonical_name,
+    classify,
+    has_per_tensor_weights,
+)
 from pytest_sme2.profile.kernel_matrix import in_channels_first, known_family
+from pytest_sme2.profile.known_names import KnownName, NameTable, table_of
 from pytest_sme2.profile.matching import is_pointwise
 from pytest_sme2.results import (
     Coverage,
@@ -28,14 +34,6 @@ from pytest_sme2.system.wording import count
 
 _WORDS = {"F16": "fp16", "F32": "fp32", "BF16": "bf16", "QC8": "int8", "QS8": "int8",
           "QU8": "uint8", "PF16": "fp16", "PF32": "fp32", "PQS8": "int8"}  # fmt: skip
-
-# Kernels that multiply a QP8 operand: KleidiAI's name for them, and XNNPACK's. What packs operands
-# is the same for both families, and XNNPACK asks kernels for their tile sizes (`_get_mr`) unused.
-_QP8_KERNEL = re.compile(r"kai_run_matmul_\w*qai8dxp\w*|xnn_qp8_\w*gemm_\w*(?<!_get_[mn]r)")
-# The weights' part of KleidiAI's kernel names, by XNNPACK's data type.
-_WEIGHTS = {"QC4W": "qsi4cx", "QC8W": "qsi8cx", "QB4W": "qsi4c32"}
-# The part for both operands, by the packed data type.
-_PRODUCTS = {"PF32": "_f32_f32", "PF16": "_f16_f16", "PQS8": "_qai8_qai8", "QP8": "_qai8dxp"}
 
 
 def ran_in(operator: Operator) -> str:
@@ -63,6 +61,12 @@ class Proof:
     census: KernelCensus | None = None
     executed: Sequence[KernelFamily] | None = None
     """Of a counted inference, what each of its operators ran on. Nothing else is asked then."""
+    executorch: str = ""
+    """Its version, whose table tells what names mean."""
+
+    @functools.cached_property
+    def table(self) -> NameTable:
+        return table_of(self.executorch)
 
     @property
     def source(self) -> str:
@@ -81,7 +85,7 @@ def precision(operator: Operator) -> str:
     return _WORDS.get(words[0], ", ".join(words))
 
 
-def coverage(operators: Sequence[OperatorProfile], *, source: str = NAMES) -> Coverage:
+def coverage(operators: Sequence[OperatorProfile], proof: Proof) -> Coverage:
     """Count the matrix operators on SME2 kernels; the operators are settled."""
     matrix = [member for member in operators if member.operator.matrix]
     sme2 = [member for member in matrix if member.operator.sme2]
@@ -99,7 +103,14 @@ def coverage(operators: Sequence[OperatorProfile], *, source: str = NAMES) -> Co
         unproven=tuple(member for member in matrix if member.operator.unproven),
         depthwise_operators=len(depthwise),
         depthwise_ns=sum(member.time_ns for member in depthwise),
-        source=source,
+        source=proof.source,
+        unknown=tuple(
+            dict.fromkeys(
+                member.operator.name
+                for member in matrix
+                if proof.executed is None and member.operator.name not in proof.table.names
+            )
+        ),
     )
 
 
@@ -112,20 +123,16 @@ def settled(
     if proof.executed is not None:
         family = proof.executed[index]
         ran = family in (KernelFamily.SME2, KernelFamily.SME)
-        # Depthwise work that a kernel exists for after all is matrix work.
         matrix = operator.matrix or (ran and operator.kind == "depthwise")
-        sme1 = family is KernelFamily.SME
-        operator = replace(operator, sme2=ran, sme1=sme1, unproven=False, matrix=matrix)
+        operator = replace(operator, sme2=ran, sme1=family is KernelFamily.SME, matrix=matrix)
+    elif (known := proof.table.names.get(operator.name)) is not None:
+        operator = _by_name(operator, known, proof.census)
+    elif operator.matrix:
+        operator = replace(operator, unproven=True)
     if shapes is not None and _is_depthwise(shapes) and not operator.sme2:
         # XNNPACK has DWConv kernels for few sizes; a 7x7 depthwise convolution runs as IGEMM.
         return replace(operator, kind="depthwise", matrix=False, unproven=False)
-    census = proof.census
-    if census is None or proof.executed is not None:
-        return operator
-    found = _census_proof(operator, census) if operator.unproven else None
-    if found is not None:
-        operator = replace(operator, sme2=found, unproven=False)
-    return replace(operator, sme1=True) if operator.sme2 and _sme1(operator, census) else operator
+    return operator
 
 
 def _is_depthwise(shapes: OperatorShapes) -> bool:
@@ -136,15 +143,20 @@ def _is_depthwise(shapes: OperatorShapes) -> bool:
     return weights[1:2] == (1,) and image[1] == weights[0] > 1
 
 
-def _sme1(operator: Operator, census: KernelCensus) -> bool:
-    """Whether the kernels that multiplied its data type were all SME1 ones."""
-    words = [_PRODUCTS[word] for word in operator.data_types if word in _PRODUCTS]
-    families = {
-        kernel.family
-        for kernel in census.kernels
-        if "_matmul_" in kernel.name and any(word in kernel.name for word in words)
-    }
-    return families & {KernelFamily.SME, KernelFamily.SME2} == {KernelFamily.SME}
+def _by_name(operator: Operator, known: KnownName, census: KernelCensus | None) -> Operator:
+    """By what ran under this name on the emulator; where both did, by the kernels that ran now."""
+    ran = {kernel.name for kernel in census.kernels} if census else set[str]()
+    on = ran & {*known.sme2, *known.sme1} - {*known.other}
+    off = ran & {*known.other} - {*known.sme2, *known.sme1}
+    on_sme2 = bool(known.sme2 or known.sme1)
+    if on_sme2 and known.other:
+        if bool(on) is bool(off):
+            return replace(operator, unproven=True)
+        on_sme2 = bool(on)
+    sme1 = on_sme2 and bool(on) and not on & {*known.sme2}
+    # Depthwise work that a kernel exists for after all is matrix work.
+    matrix = operator.matrix or (on_sme2 and operator.kind == "depthwise")
+    return replace(operator, sme2=on_sme2, sme1=sme1, matrix=matrix)
 
 
 def named_by_chip(profile: Profile, census: KernelCensus | None, sme1: bool) -> Profile:
@@ -160,21 +172,6 @@ def named_by_chip(profile: Profile, census: KernelCensus | None, sme1: bool) -> 
     )
 
 
-def _census_proof(operator: Operator, census: KernelCensus) -> bool | None:
-    """What the kernels that ran say of a QP8 operator; None where both families or none ran."""
-    weights = [_WEIGHTS[word] for word in operator.data_types if word in _WEIGHTS]
-    words = [word.lower() for word in operator.data_types if word in _WEIGHTS]
-    families = {
-        kernel.family
-        for kernel in census.kernels
-        if _QP8_KERNEL.fullmatch(kernel.name)
-        and (not weights or any(word in kernel.name for word in (*weights, *words)))
-    }
-    on_sme2 = bool(families & {KernelFamily.SME2, KernelFamily.SME})
-    on_neon = KernelFamily.NEON in families
-    return on_sme2 if on_sme2 != on_neon else None
-
-
 def missed_reason(operator: Operator, any_sme2: bool, shapes: OperatorShapes | None = None) -> str:
     """Why a matrix operator most likely did not run on an SME2 kernel.
 
@@ -183,7 +180,7 @@ def missed_reason(operator: Operator, any_sme2: bool, shapes: OperatorShapes | N
     seen with ExecuTorch 1.5: ``tests/data/coverage`` keeps it.
     """
     if operator.executor is Executor.PORTABLE:
-        return "portable fallback: XNNPACK did not take it, and ExecuTorch's kernels have no SME2"
+        return "portable fallback: XNNPACK did not take it, and ExecuTorch's own kernel has no SME2"
     family = known_family(operator, shapes)
     cause = None if family == "sme2" else _missing_kernel(operator)
     if cause is None and family in ("", "sme2") and not any_sme2:
@@ -203,6 +200,13 @@ def missed_reason(operator: Operator, any_sme2: bool, shapes: OperatorShapes | N
     )
 
 
+@functools.cache
+def _names_on_sme2() -> frozenset[str]:
+    """What the newest version ran on SME2, whichever kernel it took."""
+    names = table_of("").names.items()
+    return frozenset(canonical_name(classify(name)) for name, known in names if known.sme2)
+
+
 def _missing_kernel(operator: Operator) -> str | None:
     """The reason that holds with SME2 on and off: there is no kernel at all."""
     if operator.operation not in XNNPACK_NAMES:
@@ -214,7 +218,7 @@ def _missing_kernel(operator: Operator) -> str | None:
         )
     if "QP8" in operator.data_types:
         return None
-    if sme2_variant(operator) is None:
+    if canonical_name(operator) not in _names_on_sme2():
         if operator.operation == "Fully Connected" and has_per_tensor_weights(operator):
             return (
                 "XNNPACK has no SME2 kernel for Fully Connected in int8 with per-tensor weights: "
@@ -246,7 +250,7 @@ def _unfit(operator: Operator, shapes: OperatorShapes | None) -> str | None:
 def could_run_on_sme2(operator: Operator, shapes: OperatorShapes | None) -> bool:
     """Whether there is any SME2 kernel for this matrix operator, by the kernel matrix first."""
     if operator.executor is not Executor.DELEGATED:
-        return False
+        return canonical_name(operator) in _names_on_sme2()
     family = known_family(operator, shapes)
     return family == "sme2" if family else _missing_kernel(operator) is None
 
@@ -344,6 +348,13 @@ def _objections(
             "The model has no matrix operators (convolutions, linear layers, matrix products), so "
             "there is nothing that SME2 could run and nothing to compare."
         )
+    for side, profile in (("on", on), ("off", off)):
+        if names := profile.coverage.unknown:
+            yield (
+                f"The {side} run is unknown: no run on the emulator told whether these run on "
+                f"SME2: {'; '.join(names)}. Run the program there once, with this version of "
+                "ExecuTorch (`sme2 run MODEL --device emulated`), and then here again."
+            )
     if sme2_off and not sme2_on:
         yield (
             f"Both sides are wrong: the off run shows {count(sme2_off, 'operator')} on SME2 "

@@ -63,9 +63,9 @@ _SINGLE_ROW = (
     "the time of NEON on a Dimensity 9500; time SME2 on against off on your device",
 )
 _UNPROVEN = (
-    "on packed QP8 kernels",
-    "SME2 and NEON kernels share this name; the kernels that ran can tell: `sme2 run --kernels`, "
-    "or --device emulated",
+    "on kernels that the emulator can tell",
+    "SME2 and NEON kernels share this name, or none ran on the emulator yet: run it once with "
+    "--device emulated",
 )
 NO_BETTER = "no better form is known"
 _DEPTHWISE = "no SME2 kernel exists for them in any data type"

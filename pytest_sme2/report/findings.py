@@ -52,7 +52,7 @@ _HEADING: Mapping[Topic, str] = {
 }
 # Of these the variants of a model are compared by number; of all others by what was found.
 _BY_NUMBER: Mapping[Topic, str] = {
-    Topic.UNPROVEN: "matrix operators on packed QP8 kernels, which may be SME2 or NEON: ",
+    Topic.UNPROVEN: "matrix operators on kernels that may be SME2 or NEON: ",
     Topic.DEPTHWISE: "depthwise convolutions, for which no SME2 kernel exists: ",
     Topic.SINGLE_ROW: "measure it: matrix operators on SME2 with a single row: ",
     Topic.LAYOUT: "layout changes: ",

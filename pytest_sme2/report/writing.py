@@ -27,7 +27,7 @@ from pytest_sme2.report.markdown import (
 )
 from pytest_sme2.report.perfetto import Track, trace_document
 from pytest_sme2.report.versus_baseline import outcome_of
-from pytest_sme2.results import AS_EXPORTED, SHOWN
+from pytest_sme2.results import AS_EXPORTED, RUNTIME, SHOWN
 from pytest_sme2.runners.sdk import executorch_commit
 from pytest_sme2.session.analysis import analyze_file
 from pytest_sme2.session.reproduce import reproduce_command
@@ -67,8 +67,14 @@ def write_case(
     for arm, dump in record.etdumps.items():
         name, census = Path(dump).with_suffix("").as_posix(), record.measured.kernels.get(arm)
         executed = record.measured.executed(arm)
+        executorch = record.measured.versions.get(RUNTIME, "")
         analyses[arm] = analyze_file(
-            folder / dump, name=name, rules=rules, census=census, executed=executed
+            folder / dump,
+            name=name,
+            rules=rules,
+            census=census,
+            executed=executed,
+            executorch=executorch,
         )
     for arm, analysis in analyses.items():
         place = out / Path(record.etdumps[arm]).parent

@@ -132,6 +132,9 @@ class CellAnswer:
     """``sme1``, ``neon`` or ``portable``: where it ran with SME2 hidden; empty if not known."""
     sme1_kernel: str = ""
     sme1_instructions: int | None = None
+    off: tuple[str, ...] = ()
+    """The matrix operators with all of SME off; empty if not known."""
+    off_kernel: str = ""
 
     @property
     def instructions_per_mac(self) -> float | None:

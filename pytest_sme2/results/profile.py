@@ -38,7 +38,7 @@ class Operator:
     matrix: bool
     """Whether SME2 kernels could exist for it: convolutions and matrix products."""
     sme2: bool
-    """Whether it ran on an SME2 or SME1 kernel, as its name proves."""
+    """Whether it ran on an SME2 or SME1 kernel: not by its name, see ``coverage.settled``."""
     known: bool
     """False where no table or rule knows the name."""
     unproven: bool = False
@@ -120,11 +120,14 @@ class Coverage:
     missed: tuple[tuple[OperatorProfile, str], ...]
     """The matrix operators that did not, each with the likely reason."""
     unproven: tuple[OperatorProfile, ...] = ()
-    """Matrix operators whose name fits SME2 and NEON kernels alike; not counted as SME2."""
+    """Matrix operators whose name fits SME2 and NEON kernels alike, or is unknown; not counted as
+    SME2."""
     depthwise_operators: int = 0
     depthwise_ns: float = 0.0
     source: str = "operator names"
-    """Or ``operator names and kernel census``."""
+    """Or ``operator names and kernel census``, or ``executed instructions``."""
+    unknown: tuple[str, ...] = ()
+    """Names of matrix operators of which no run on the emulator told anything."""
 
     @property
     def operators(self) -> float | None:

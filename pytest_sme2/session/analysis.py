@@ -46,6 +46,7 @@ def analyze_file(
     rules: Sequence[Rule] = (),
     census: KernelCensus | None = None,
     executed: Sequence[KernelFamily] | None = None,
+    executorch: str = "",
     etrecord: Path | None = None,
     program: Path | None = None,
 ) -> Analysis:
@@ -63,6 +64,7 @@ def analyze_file(
         attribution=attribution,
         shapes=shapes,
         executed=executed,
+        executorch=executorch,
     )
     return Analysis(
         path=path,

@@ -7,17 +7,27 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import EtdumpError, RunError, TargetError
 from pytest_sme2.profile.beside import keep_origins, keep_shapes
-from pytest_sme2.profile.cost import MismatchError, build_cost, executed_families
+from pytest_sme2.profile.cost import (
+    MismatchError,
+    build_cost,
+    executed_families,
+    product_kernel,
+)
+from pytest_sme2.profile.coverage import check_pair
+from pytest_sme2.profile.known_names import keep_names, seen_names
 from pytest_sme2.results import (
     FORWARD,
+    Arm,
     Artifact,
     CountedInference,
+    Evidence,
     InferenceCost,
     KernelCensus,
     Origin,
@@ -105,7 +115,7 @@ def trace_case(
     return traced
 
 
-def profile_of(case: str, traced: Traced, bench: Bench) -> Profile:
+def profile_of(case: str, traced: Traced, bench: Bench, runner: Runner | None = None) -> Profile:
     """Where the time of a traced run goes."""
     etdump = traced.run.etdump
     if etdump is None:
@@ -115,7 +125,8 @@ def profile_of(case: str, traced: Traced, bench: Bench) -> Profile:
         # Where the log does not fit, nothing is claimed from it; `cost_of` says why.
         with contextlib.suppress(MismatchError):
             executed = executed_families(traced.counted, read_etdump(etdump), rules)
-    return read_profile(etdump, traced.census, fingerprint, rules, executed)
+    executorch = (bench.runner if runner is None else runner).executorch
+    return read_profile(etdump, traced.census, fingerprint, rules, executed, executorch)
 
 
 def why_not_counted(bench: Bench, threads: int, runner: Runner | None = None) -> str:
@@ -147,6 +158,32 @@ def cost_of(
         return build_cost(counted, columns, profile, cpu=cpu, toolchain=toolchain, rules=rules)
     except MismatchError as error:
         return f"the emulator's log does not fit the ETDump: {error}"
+
+
+def evidence_of(
+    bench: Bench, seen: Mapping[Arm, tuple[Traced, Profile, InferenceCost | str]]
+) -> Evidence:
+    """Whether a pair shows SME2 on and off. Where it was counted, devices may trust its names."""
+    traced = {arm: one for arm, (one, _, _) in seen.items()}
+    profiles = {arm: profile for arm, (_, profile, _) in seen.items()}
+    operators = {
+        arm: [
+            (member.operator, product_kernel(cost.operators[member.index], cost))
+            for member in profile.operators
+        ]
+        for arm, (_, profile, cost) in seen.items()
+        if isinstance(cost, InferenceCost)
+    }
+    keep_names(bench.runner.executorch, seen_names(operators))
+    return check_pair(
+        on=profiles[Arm.ON],
+        off=profiles[Arm.OFF],
+        effective_on=traced[Arm.ON].run.sme2_effective,
+        effective_off=traced[Arm.OFF].run.sme2_effective,
+        sme1=bench.target.capabilities().sme1,
+        third=profiles.get(Arm.SME1),
+        census_off=traced[Arm.OFF].census,
+    )
 
 
 def with_line(error: RunError, artifact: Artifact, log: Path) -> RunError:

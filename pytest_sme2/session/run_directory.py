@@ -27,6 +27,7 @@ from pytest_sme2.profile.build import build_profile
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.coverage import named_by_chip
 from pytest_sme2.results import (
+    RUNTIME,
     Arm,
     CaseResult,
     Check,
@@ -100,6 +101,7 @@ def read_profile(
     fingerprint: Fingerprint,
     rules: Sequence[Rule] = (),
     executed: Sequence[KernelFamily] | None = None,
+    executorch: str = "",
 ) -> Profile:
     """Where the time of a traced run goes, with what was kept beside its ETDump."""
     profile = build_profile(
@@ -107,6 +109,7 @@ def read_profile(
         rules=rules,
         census=census,
         executed=executed,
+        executorch=executorch,
         attribution=kept_origins(etdump),
         shapes=kept_shapes(etdump),
     )
@@ -132,9 +135,10 @@ def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
         except ValueError as error:
             raise Sme2Error(f"{path} is damaged: {error}. Run the case again.") from error
         measured, census = record.measured, record.measured.kernels.get(arm)
+        executed, executorch = measured.executed(arm), measured.versions.get(RUNTIME, "")
         try:
             profiles[arm] = read_profile(
-                etdump, census, measured.fingerprint, rules, measured.executed(arm)
+                etdump, census, measured.fingerprint, rules, executed, executorch
             )
         except Sme2Error as error:
             raise type(error)(f"{path} names an ETDump that cannot be used: {error}") from error

@@ -28,7 +28,6 @@ from pytest_sme2.export.artifacts import export_model, is_exported
 from pytest_sme2.export.registry import ModelEntry, Registry, discover
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.profile.compare import compare
-from pytest_sme2.profile.coverage import check_pair
 from pytest_sme2.results import (
     Arm,
     Artifact,
@@ -58,7 +57,14 @@ from pytest_sme2.session.case_result import (
     measure_frontier,
     new_session,
 )
-from pytest_sme2.session.case_trace import Traced, cost_of, profile_of, trace_case, why_not_counted
+from pytest_sme2.session.case_trace import (
+    Traced,
+    cost_of,
+    evidence_of,
+    profile_of,
+    trace_case,
+    why_not_counted,
+)
 from pytest_sme2.session.cases import Case, chosen_programs, select_cases
 from pytest_sme2.session.device import Farm, is_emulated
 from pytest_sme2.session.generation import generate
@@ -388,17 +394,10 @@ class Session:
     @_stage
     def evidence(self, case: Case) -> Evidence | None:
         """Whether the pair shows SME2 on and off; None where only one arm is run."""
-        if not {Arm.ON, Arm.OFF} <= set(self.arms(case)):
+        if not {Arm.ON, Arm.OFF} <= set(arms := self.arms(case)):
             return None
-        return check_pair(
-            on=self.profile(case, Arm.ON),
-            off=self.profile(case, Arm.OFF),
-            effective_on=self.traced(case, Arm.ON).sme2_effective,
-            effective_off=self.traced(case, Arm.OFF).sme2_effective,
-            sme1=self.bench.target.capabilities().sme1,
-            third=self.profile(case, Arm.SME1) if Arm.SME1 in self.arms(case) else None,
-            census_off=self.trace(case, Arm.OFF).census,
-        )
+        seen = {a: (self.trace(case, a), self.profile(case, a), self.cost(case, a)) for a in arms}
+        return evidence_of(self.bench, seen)
 
     @_stage
     def comparison(self, case: Case) -> Comparison:

@@ -86,7 +86,7 @@ class Versus:
             for side in list(self.sides)[:: 1 if index % 2 else -1]:
                 job = self._job(side, "{}_traced_" + str(index), traced=True, warmup=0, runs=runs)
                 traced = Traced(self.bench.target.run(job.runner, job.request, job.folder))
-                found[side] = profile_of(self.title, traced, self.bench)
+                found[side] = profile_of(self.title, traced, self.bench, job.runner)
             pairs.append((found[self.name], found[CANDIDATE]))
         return pairs
 
@@ -106,7 +106,7 @@ class Versus:
                 runs=1,
             )
             traced = trace_case(self.bench, job.request, job.folder, runner)
-            found[side] = traced, profile_of(self.title, traced, self.bench)
+            found[side] = traced, profile_of(self.title, traced, self.bench, runner)
         return found
 
     def check_cost(self, limits: Limits, arm: Arm | None = None) -> Check:

@@ -81,14 +81,14 @@ def make_matrix(
                 apart.append(sheet)
             else:
                 for cell, new in answers.items():
-                    found[cell] = new if arm is Arm.ON else with_sme1(found[cell], new)
+                    found[cell] = new if arm is Arm.ON else joined(found[cell], new, arm)
                 keep(found.values())
             if number % _SAY_EVERY == 0:
                 say(f"made and ran {number} of {count(len(wanted), 'program')}")
         return apart
 
     try:
-        for arm in (Arm.ON, Arm.SME1):
+        for arm in (Arm.ON, Arm.SME1, Arm.OFF):
             wanted = [cell for cell in cells if _is_open(found.get(cell), arm)]
             apart = answer(sorted(sheets(wanted), key=_turn), arm)
             if apart:
@@ -101,14 +101,14 @@ def make_matrix(
 def _is_open(answer: CellAnswer | None, arm: Arm) -> bool:
     if arm is Arm.ON or answer is None:
         return answer is None
-    return bool(answer.family) and not answer.sme1
+    return bool(answer.family) and not (answer.sme1 if arm is Arm.SME1 else answer.off)
 
 
-def with_sme1(on: CellAnswer, sme1: CellAnswer) -> CellAnswer:
-    """The answer with what ran where SME2 was hidden."""
-    return replace(
-        on, sme1=sme1.family, sme1_kernel=sme1.kernel, sme1_instructions=sme1.instructions
-    )
+def joined(on: CellAnswer, new: CellAnswer, arm: Arm) -> CellAnswer:
+    """The answer with what ran where SME2, or all of SME, was hidden."""
+    if arm is Arm.OFF:
+        return replace(on, off=new.operators, off_kernel=new.kernel)
+    return replace(on, sme1=new.family, sme1_kernel=new.kernel, sme1_instructions=new.instructions)
 
 
 def _turn(sheet: Sheet) -> int:

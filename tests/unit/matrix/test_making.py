@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_sme2.results import Cell, CellAnswer
+from pytest_sme2.results import Arm, Cell, CellAnswer
 from tests.unit.profile.test_kernel_matrix import FAILED, LINEAR, MATRIX, POINTWISE
 from tools.matrix.cells import all_cells, multiply_accumulates
-from tools.matrix.making import merged, share_out, steps, with_sme1
+from tools.matrix.making import joined, merged, share_out, steps
 
 SMALL = Cell("linear", "fp32", 4, "regular")
 LARGE = Cell("linear", "fp32", 32, "regular")
@@ -59,10 +59,15 @@ def test_what_cannot_be_told_apart_is_not_guessed() -> None:
 
 def test_what_ran_without_sme2_stands_beside_the_answer() -> None:
     hidden = CellAnswer(SMALL, "sme1", "kai_run_matmul_sme_mopa", instructions=7)
-    found = with_sme1(CellAnswer(SMALL, "sme2", "kai_run_matmul_sme2_mopa", instructions=5), hidden)
+    on = CellAnswer(SMALL, "sme2", "kai_run_matmul_sme2_mopa", instructions=5)
+    found = joined(on, hidden, Arm.SME1)
     assert (found.family, found.instructions) == ("sme2", 5)
     assert (found.sme1, found.sme1_kernel) == (hidden.family, hidden.kernel)
     assert found.sme1_instructions == 7
+    off = CellAnswer(SMALL, "neon", "kai_neon", ("Fully Connected (NC, F32) GEMM",))
+    found = joined(found, off, Arm.OFF)
+    assert (found.family, found.sme1, found.off) == ("sme2", "sme1", off.operators)
+    assert found.off_kernel == "kai_neon"
 
 
 def test_a_matrix_that_is_made_in_parts_keeps_what_it_has_and_names_what_is_missing() -> None:

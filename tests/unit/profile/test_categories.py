@@ -11,7 +11,6 @@ from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.categories import (
     KINDS,
     PORTABLE_NAMES,
-    SME2_VARIANTS,
     XNNPACK_ALGORITHMS,
     XNNPACK_NAMES,
     Rule,
@@ -20,7 +19,6 @@ from pytest_sme2.profile.categories import (
     parse_rule,
     parse_rules,
     plain_name,
-    sme2_variant,
 )
 from pytest_sme2.results import Category, Executor
 
@@ -114,54 +112,42 @@ def test_the_tables_hold_no_name_that_does_not_exist() -> None:
     assert {classify(name).operation for name in installed_kernel_names()} == set(PORTABLE_NAMES)
 
 
-def test_the_sme2_variants_are_those_of_the_installed_package() -> None:
-    found: dict[str, set[str]] = {}
-    for name in installed_xnnpack_names():
-        operator = classify(name)
-        for data_type in operator.data_types:
-            if data_type.startswith("P"):
-                found.setdefault(operator.operation, set()).add(data_type)
-    assert found == {operation: set(types) for operation, types in SME2_VARIANTS.items()} or (
-        # The name may be the tail of "Dynamic Fully Connected (NC, PF16)".
-        found | {"Fully Connected": {"PF16", "PF32", "PQS8"}} == dict(SME2_VARIANTS)
-    )
-
-
 @pytest.mark.parametrize(
-    ("name", "category", "kind", "matrix", "sme2"),
+    ("name", "category", "kind", "matrix"),
     [
-        ("Convolution (NHWC, F16) IGEMM", "CONV", "convolution", True, False),
-        ("Convolution (NHWC, PF16) IGEMM #12", "CONV", "convolution", True, True),
-        ("Convolution (NHWC, QC8) GEMM", "CONV", "pointwise", True, False),
-        ("Convolution (NHWC, F32) DWConv #1", "CONV", "depthwise", False, False),
-        ("Convolution (NHWC, F32) VMulCAddC", "CONV", "depthwise", False, False),
-        ("Convolution (NHWC, PQS8, QS8, QC8W) IGEMM", "CONV", "convolution", True, True),
-        ("Convolution (NCHW, F32) Conv2D HWC2CHW", "CONV", "convolution", True, False),
-        ("Deconvolution (NHWC, F32) Subconv2D", "CONV", "transposed", True, False),
-        ("Fully Connected (NC, PF32) GEMM #1", "GEMM", "linear", True, True),
-        ("Fully Connected (NC, QS8, QC8W) GEMM", "GEMM", "linear", True, False),
-        ("Fully Connected (NC, PQS8, QC8W) GEMM", "GEMM", "linear", True, True),
-        ("Batch Matrix Multiply (NC, BF16_F32)", "GEMM", "batched matmul", True, False),
-        ("Transpose (ND, X16) #2", "DATA_MOVEMENT", "transpose", False, False),
-        ("Transpose (ND, X16) Transpose #2", "DATA_MOVEMENT", "transpose", False, False),
-        ("Pack LH (X32)", "DATA_MOVEMENT", "pack", False, False),
-        ("Convert (NC, F32, QP8)", "DATA_MOVEMENT", "convert", False, False),
-        ("Clamp (NC)", "ELEMENTWISE", "activation", False, False),
-        ("Softmax (NC, F32)", "OTHER", "softmax", False, False),
-        ("native_call_convolution.out", "CONV", "convolution", True, False),
-        ("native_call_add.Scalar_out", "ELEMENTWISE", "arithmetic", False, False),
-        ("native_call_copy_", "DATA_MOVEMENT", "copy", False, False),
-        ("native_call_llama::gated_delta_rule.out", "GEMM", "attention", True, False),
-        ("OPERATOR_CALL", "OTHER", "unnamed call", False, False),
-        ("DELEGATE_CALL", "OTHER", "opaque delegate", False, False),
+        ("Convolution (NHWC, F16) IGEMM", "CONV", "convolution", True),
+        ("Convolution (NHWC, PF16) IGEMM #12", "CONV", "convolution", True),
+        ("Convolution (NHWC, QC8) GEMM", "CONV", "pointwise", True),
+        ("Convolution (NHWC, F32) DWConv #1", "CONV", "depthwise", False),
+        ("Convolution (NHWC, F32) VMulCAddC", "CONV", "depthwise", False),
+        ("Convolution (NHWC, PQS8, QS8, QC8W) IGEMM", "CONV", "convolution", True),
+        ("Convolution (NCHW, F32) Conv2D HWC2CHW", "CONV", "convolution", True),
+        ("Deconvolution (NHWC, F32) Subconv2D", "CONV", "transposed", True),
+        ("Fully Connected (NC, PF32) GEMM #1", "GEMM", "linear", True),
+        ("Fully Connected (NC, QS8, QC8W) GEMM", "GEMM", "linear", True),
+        ("Fully Connected (NC, PQS8, QC8W) GEMM", "GEMM", "linear", True),
+        ("Batch Matrix Multiply (NC, BF16_F32)", "GEMM", "batched matmul", True),
+        ("Transpose (ND, X16) #2", "DATA_MOVEMENT", "transpose", False),
+        ("Transpose (ND, X16) Transpose #2", "DATA_MOVEMENT", "transpose", False),
+        ("Pack LH (X32)", "DATA_MOVEMENT", "pack", False),
+        ("Convert (NC, F32, QP8)", "DATA_MOVEMENT", "convert", False),
+        ("Clamp (NC)", "ELEMENTWISE", "activation", False),
+        ("Softmax (NC, F32)", "OTHER", "softmax", False),
+        ("native_call_convolution.out", "CONV", "convolution", True),
+        ("native_call_add.Scalar_out", "ELEMENTWISE", "arithmetic", False),
+        ("native_call_copy_", "DATA_MOVEMENT", "copy", False),
+        ("native_call_llama::gated_delta_rule.out", "GEMM", "attention", True),
+        ("OPERATOR_CALL", "OTHER", "unnamed call", False),
+        ("DELEGATE_CALL", "OTHER", "opaque delegate", False),
     ],
 )
 def test_names_are_read_by_their_structure(
-    name: str, category: str, kind: str, matrix: bool, sme2: bool
+    name: str, category: str, kind: str, matrix: bool
 ) -> None:
     operator = classify(name)
     assert (operator.category, operator.kind) == (Category(category), kind)
-    assert (operator.matrix, operator.sme2, operator.unproven) == (matrix, sme2, False)
+    # Whether it ran on SME2, no name says.
+    assert (operator.matrix, operator.sme2, operator.unproven) == (matrix, False, False)
     assert operator.known
     assert "#" not in operator.name
 
@@ -221,12 +207,6 @@ def test_what_a_name_says_of_types_and_algorithm() -> None:
     assert operator.algorithm == "IGEMM"
     operator = classify("native_call_mm.out")
     assert (operator.operation, operator.data_types, operator.algorithm) == ("mm", (), "")
-
-
-def test_qp8_proves_nothing() -> None:
-    operator = classify("Fully Connected (NC, QP8, F32, QC4W) GEMM #3")
-    assert operator.unproven
-    assert not operator.sme2
 
 
 @pytest.mark.parametrize(
@@ -334,22 +314,3 @@ def test_on_and_off_names_meet_in_one(canonical: str, off: str, on: str) -> None
 
 def test_the_runtimes_own_kernels_keep_their_names() -> None:
     assert canonical_name(classify("native_call_mean.out")) == "native_call_mean.out"
-
-
-@pytest.mark.parametrize(
-    ("name", "variant"),
-    [
-        ("Convolution (NHWC, F16) IGEMM", "PF16"),
-        ("Convolution (NHWC, QC8) IGEMM", "PQS8"),
-        ("Fully Connected (NC, QS8, QC8W) GEMM", "PQS8"),
-        # With one scale for all of its weights there is a packed kernel for a convolution alone.
-        ("Convolution (NHWC, QS8) IGEMM", "PQS8"),
-        ("Fully Connected (NC, QS8) GEMM", None),
-        ("Deconvolution (NHWC, F32) IGEMM", None),
-        ("Fully Connected (NC, QD8, F32, QC8W) GEMM", None),
-        ("Convolution (NHWC, QU8) IGEMM", None),
-        ("native_call_mm.out", None),
-    ],
-)
-def test_which_operators_could_run_on_sme2(name: str, variant: str | None) -> None:
-    assert sme2_variant(classify(name)) == variant

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_sme2.profile.build import build_profile
-from pytest_sme2.profile.categories import classify
+from pytest_sme2.profile.categories import classify, parse_rules, plain_name
 from pytest_sme2.profile.coverage import (
     Proof,
     check_pair,
@@ -17,6 +17,7 @@ from pytest_sme2.profile.coverage import (
     settled,
     sme2_states,
 )
+from pytest_sme2.profile.known_names import table_of
 from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.results import (
     Arm,
@@ -28,7 +29,6 @@ from pytest_sme2.results import (
     OperatorShapes,
 )
 from pytest_sme2.trace.etdump import read_etdump
-from pytest_sme2.trace.kernel_log import family_of
 from tests.support.profiles import COVERAGE, Call, columns_of, profile_of, real, run_of
 
 PF32 = ("Convolution (NHWC, PF32) IGEMM #1", 6_000)
@@ -68,23 +68,25 @@ def test_no_matrix_operator_is_no_coverage_and_not_full_coverage() -> None:
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
-        (("mm.out", 5), "portable fallback"),
+        (("addmm.out", 5), "portable fallback"),
         ([("Fully Connected (NC, F16) GEMM #1", 5)], "weights of fp16 convolutions as fp32"),
         ([("Fully Connected (NC, QS8) GEMM #1", 5)], "quantize the weights per channel"),
-        ([("Deconvolution (NHWC, F32) IGEMM #1", 5)], "no SME2 kernel for Deconvolution in fp32"),
         (
-            [("Fully Connected (NC, F32, QB4W) GEMM #1", 5)],
+            [("Deconvolution (NHWC, F32) Subconv2D #1", 5)],
+            "no SME2 kernel for Deconvolution in fp32",
+        ),
+        (
+            [("Fully Connected (NC, QP8, F32, QB4W) GEMM #1", 5)],
             "4-bit weights have one scale per group",
         ),
         (
-            [("Fully Connected (NC, QD8, F32, QC8W) GEMM #1", 5)],
-            "no SME2 kernel for Fully Connected in QD8, F32, QC8W",
+            [("Convolution (NHWC, QD8, F32, QC8W) IGEMM #1", 5)],
+            "no SME2 kernel for Convolution in QD8, F32, QC8W",
         ),
         (
             [("Batch Matrix Multiply (NC, F32) GEMM #1", 5)],
             "kernel for Batch Matrix Multiply in fp32 but did not choose it",
         ),
-        ([("Convolution (NCHW, F32) SPMM #1", 5)], "NCHW layout"),
         ([("Convolution (NHWC, F32) IGEMM #2", 5)], "one input channel"),
     ],
 )
@@ -94,7 +96,7 @@ def test_the_likely_reason(call: Call, reason: str) -> None:
 
 
 def test_without_any_sme2_no_kernel_is_blamed() -> None:
-    found = reasons([("Convolution (NHWC, F32) IGEMM #1", 5)], ("mm.out", 5))
+    found = reasons([("Convolution (NHWC, F32) IGEMM #1", 5)], ("addmm.out", 5))
     assert "off, or not in the CPU" in found[0]
     assert "portable fallback" in found[1]
 
@@ -112,18 +114,54 @@ def test_qp8_is_unproven_by_name() -> None:
     assert sme2_states(profile_of([(QP8, 5), PF32])) == (None, True)
 
 
-def test_a_census_settles_qp8() -> None:
-    sme2 = ("kai_run_matmul_clamp_f32_qai8dxp1vlx4_qsi4cxp4vlx4_1vlx4vl_sme2_mopa",
-            KernelFamily.SME2)  # fmt: skip
-    neon = ("xnn_qp8_f32_qc4w_gemm_minmax_ukernel_8x8c16s2__aarch64_neoni8mm", KernelFamily.NEON)
-    other_weights = ("kai_run_matmul_clamp_f32_qai8dxp1x8_qsi8cxp4x8_1x4_neon_dotprod",
-                     KernelFamily.NEON)  # fmt: skip
+def test_a_census_settles_what_runs_under_one_name_on_both() -> None:
+    names = table_of("").names
+    known = names[plain_name(QP8)]
+    sme2 = (known.sme2[-1], KernelFamily.SME2)
+    neon = (known.other[-1], KernelFamily.NEON)
+    others = (names["Fully Connected (NC, QP8, F32, QC8W) GEMM"].other[-1], KernelFamily.NEON)
     assert settled_by(sme2).sme2_operators == 1
-    assert settled_by(sme2, other_weights).sme2_operators == 1
+    assert settled_by(sme2, others).sme2_operators == 1
     assert len(settled_by(neon).missed) == 1
     assert len(settled_by(sme2, neon).unproven) == 1
     assert len(settled_by().unproven) == 1
     assert settled_by(sme2).source == "operator names and kernel census"
+
+
+# As later versions of ExecuTorch, XNNPACK, KleidiAI and YNNPACK have them.
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Fully Connected (NC, PBF16) GEMM",
+        "Fully Connected (NC, QD8, F32, QC2W) GEMM",
+        "Convolution (NHWC, PF32) DWConv2D",
+        "ynn::dot",
+        "native_call_sdpa_with_kv_cache.out",
+        "native_call_mm.out",
+    ],
+)
+def test_a_name_that_never_ran_on_the_emulator_is_unknown(name: str) -> None:
+    call = (name.removeprefix("native_call_"), 5) if name.startswith("native") else [(name, 5)]
+    rules = parse_rules([r"ynn::dot = GEMM linear"])
+    on = build_profile(columns_of(run_of([PACKED, call])), rules=rules)
+    assert on.coverage.unknown == (name,)
+    assert on.operators[1].operator.proof == "unproven"
+    evidence = check_pair(on, profile_of(PLAIN))
+    assert not evidence.valid
+    assert f"on run is unknown: no run on the emulator told whether these run on SME2: {name}." in (
+        evidence.message
+    )
+    assert "sme2 run MODEL --device emulated" in evidence.message
+    # What was executed needs no name.
+    told = [KernelFamily.SME2, KernelFamily.SME2]
+    on = build_profile(columns_of(run_of([PACKED, call])), rules=rules, executed=told)
+    assert check_pair(on, profile_of(PLAIN)).valid
+    assert not on.coverage.unknown
+
+
+def test_a_version_without_a_table_knows_no_name() -> None:
+    on = build_profile(columns_of(run_of([PACKED])), executorch="1.9.0")
+    assert on.coverage.unknown == ("Convolution (NHWC, PF16) IGEMM",)
 
 
 @pytest.mark.parametrize(
@@ -329,7 +367,7 @@ def test_real_pairs_are_valid_one_way_round_only(program: str, precision: str) -
         (PLAIN, PACKED, "most likely swapped"),
         (SOFTMAX, SOFTMAX, "no matrix operators"),
         (DYNAMIC, DYNAMIC, "The on run is unproven: 1 matrix operator.*kernel census"),
-        (("mm.out", 5), ("mm.out", 5), "no SME2 kernel for any.*portable fallback"),
+        (("addmm.out", 5), ("addmm.out", 5), "no SME2 kernel for any.*portable fallback"),
         (PER_TENSOR, PER_TENSOR, "no SME2 kernel for any.*quantize the weights per channel"),
         ([], PLAIN, "The on run hides"),
         (PACKED, [], "The off run hides"),
@@ -358,18 +396,20 @@ def test_no_streaming_instruction_may_run_in_the_off_arm() -> None:
     assert found.message.startswith("The off run is wrong: 3 blocks of its code entered streaming")
 
 
-def _sme1_kernel(name: str) -> KernelCensus:
-    kernels = (f"kai_run_matmul_clamp_f16_f16p2vlx2_f16p2vlx2b_2vlx2vl_{name}", "kai_run_pack_sme")
-    return KernelCensus(Arm.SME1, "emulator", tuple(Kernel(k, family_of(k), 1) for k in kernels))
+def _sme1_kernel() -> KernelCensus:
+    name = "kai_run_matmul_clamp_f16_f16p2vlx2_f16p2vlx2b_2vlx2vl_sme_mopa"
+    return KernelCensus(Arm.SME1, "emulator", (Kernel(name, KernelFamily.SME, 1),))
 
 
 def test_the_third_arm_must_run_on_sme1_kernels() -> None:
     on, off = profile_of(PACKED), profile_of(PLAIN)
-    sme1 = profile_of(PACKED, census=_sme1_kernel("sme_mopa"))
+    sme1 = profile_of(PACKED, census=_sme1_kernel())
     found = check_pair(on, off, third=sme1)
     assert found.valid
     assert "1 on SME1 with SME2 hidden" in found.message
-    wrong = check_pair(on, off, third=profile_of(PACKED, census=_sme1_kernel("sme2_mopa")))
+    table = table_of("").names["Convolution (NHWC, PF16) IGEMM"]
+    sme2 = KernelCensus(Arm.SME1, "emulator", (Kernel(table.sme2[-1], KernelFamily.SME2, 1),))
+    wrong = check_pair(on, off, third=profile_of(PACKED, census=sme2))
     assert not wrong.valid
     assert wrong.message.startswith("The sme1 run is wrong: 1 operator ran on SME2 kernels")
 

@@ -241,14 +241,14 @@ def test_when_sme2_is_off_the_reason_is_said_once() -> None:
 
 
 def test_an_operator_without_an_sme2_kernel_is_missed_also_when_nothing_runs_on_sme2() -> None:
-    found = find(profile_of(("mm.out", 50_000)))
+    found = find(profile_of(("addmm.out", 50_000)))
     assert found[0].remedy.startswith("portable fallback")
     assert not of(Topic.MISSED, found), "its cost is told once"
-    assert [finding.what for finding in of(Topic.PORTABLE, found)] == ["mm.out"]
+    assert [finding.what for finding in of(Topic.PORTABLE, found)] == ["addmm.out"]
 
 
 def test_coverage_is_split_by_data_type_where_there_are_several() -> None:
-    both = profile_of([(ON, 100)], ("mm.out", 50_000))
+    both = profile_of([(ON, 100)], ("addmm.out", 50_000))
     assert find(both)[0].detail == "fp32 1 of 1, portable 0 of 1"
     assert find(profile_of([(ON, 100)]))[0].detail == "fp32"
 
@@ -272,7 +272,7 @@ def test_no_bottleneck_is_named_where_no_operator_took_time() -> None:
 
 
 def test_a_program_of_one_category_alone_has_no_bound() -> None:
-    whole = inference([operator_call(0, 1_000, 2_000, "mm.out")], start=1_000, end=2_000)
+    whole = inference([operator_call(0, 1_000, 2_000, "addmm.out")], start=1_000, end=2_000)
     (only,) = of(Topic.BOTTLENECK, find(build_profile(columns_of(whole))))
     assert only.cost.share == 1.0
     assert "as fast" not in only.remedy

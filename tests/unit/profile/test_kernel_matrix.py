@@ -10,6 +10,7 @@ import pytest
 from pytest_sme2.errors import UsageError
 from pytest_sme2.profile import kernel_matrix
 from pytest_sme2.profile.categories import classify
+from pytest_sme2.profile.coverage import Proof, settled
 from pytest_sme2.profile.kernel_matrix import (
     cell_of,
     evidence,
@@ -17,6 +18,7 @@ from pytest_sme2.profile.kernel_matrix import (
     read_matrix,
     shipped_matrix,
 )
+from pytest_sme2.profile.known_names import shipped_tables
 from pytest_sme2.results import Cell, CellAnswer, KernelMatrix, OperatorShapes
 
 LINEAR = Cell("linear", "fp32", 32, "regular")
@@ -45,15 +47,18 @@ def test_a_damaged_matrix_is_one_clear_error(tmp_path: Path, text: str) -> None:
         read_matrix(path)
 
 
-@pytest.mark.parametrize("version", kernel_matrix.shipped_versions())
+# SME2 and NEON kernels share these names, and only what was executed tells.
+SHARED = {f"Fully Connected (NC, QP8, F32, {weights}) GEMM" for weights in ("QC4W", "QC8W")}
+
+
+@pytest.mark.parametrize("version", shipped_tables())
 def test_names_tell_what_was_executed_in_every_cell(version: str) -> None:
-    """Whether a cell ran on SME2 was counted; the name must not say anything else."""
+    proof = Proof(executorch=version)
     for answer in shipped_matrix(version).answers:
-        told = {classify(name).proof for name in answer.operators}
-        assert told <= {answer.family == "sme2", "unproven"}, answer
-        # SME2 and NEON kernels share these names: only what was executed tells.
-        shared = all("QP8" in name for name in answer.operators)
-        assert ("unproven" in told) == (shared and bool(answer.operators)), answer
+        for name in answer.operators:
+            told = settled(classify(name), None, proof).proof
+            unproven = name in SHARED or name not in proof.table.names
+            assert told == ("unproven" if unproven else answer.family == "sme2"), answer
 
 
 def test_a_version_without_a_matrix_is_refused_with_those_that_have_one() -> None:
