@@ -30,7 +30,7 @@ PAGES = (
 SHELLS = ("bash", "console")
 NOT_RUN = {
     "ci": "the CI script runs it, from nothing, and with it all tests there are",
-    "installs": "it installs this package from a registry",
+    "installs": "it installs this package; test_stranger.py types it in an empty home",
     "device": "it needs a phone; tests/device/android does the same on a real adbd",
     "mac": "it needs a Mac; tests/device/mac does the same with a Mac's binaries",
     "source": "it needs ExecuTorch's source tree, and an hour; tests/device builds a stand-in",

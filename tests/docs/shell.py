@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +43,6 @@ class Shell:
         return "".join(printed)
 
     def run(self, text: str) -> tuple[int, str]:
-        """The exit code and what was printed, of the first command that failed or of all."""
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith(_OURS)
         }
@@ -51,23 +51,28 @@ class Shell:
         environment["SME2_CACHE_DIR"] = str(cache_folder())
         for who in ("AUTHOR", "COMMITTER"):
             environment |= {f"GIT_{who}_NAME": "reader", f"GIT_{who}_EMAIL": "reader@example.org"}
-        process = subprocess.Popen(
-            ["bash", "-euo", "pipefail", "-c", text],
-            cwd=self.folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            output, _ = process.communicate(timeout=TIMEOUT_SECONDS)
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            raise
-        return process.returncode, output
+        return typed(text, self.folder, environment)
+
+
+def typed(text: str, folder: Path, environment: Mapping[str, str]) -> tuple[int, str]:
+    """The exit code and what was printed, of the first command that failed or of all."""
+    process = subprocess.Popen(
+        ["bash", "-euo", "pipefail", "-c", text],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=TIMEOUT_SECONDS)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise
+    return process.returncode, output
 
 
 def make_programs(folder: Path) -> Path:
