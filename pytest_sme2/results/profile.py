@@ -109,8 +109,8 @@ class RobustStats:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of the matrix work ran on SME2 kernels, without depthwise convolutions: no data type
-    has an SME2 kernel for them, so that no model could ever be covered.
+    """How much of the matrix work ran on SME2 kernels, without depthwise convolutions, unless one
+    ran on SME2: where none can, no model could ever be covered.
     """
 
     matrix_operators: int

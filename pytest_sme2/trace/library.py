@@ -284,13 +284,16 @@ def _streaming_words(code: np.ndarray) -> Counter[int]:
     return words
 
 
+def _of_integers(word: int) -> bool:
+    return decode.work_of(word).startswith("int")
+
+
 def _instructions(words: Counter[int]) -> Instructions:
     outer = Counter({w: n for w, n in words.items() if decode.counts_of(w).outer_products})
     return Instructions(
         smstart=sum(words[word] for word in decode.STREAMING_ENTRIES),
-        # Bit 29 tells integers from floating point.
-        fmopa=sum(number for word, number in outer.items() if not word >> 29 & 1),
-        smopa=sum(number for word, number in outer.items() if word >> 29 & 1),
+        fmopa=sum(number for word, number in outer.items() if not _of_integers(word)),
+        smopa=sum(number for word, number in outer.items() if _of_integers(word)),
         luti=sum(number for word, number in words.items() if decode.is_table_lookup(word)),
         sme2_only=sum(number for word, number in words.items() if decode.is_sme2_only(word)),
     )

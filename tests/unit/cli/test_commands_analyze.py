@@ -193,7 +193,7 @@ def test_analysis_needs_neither_torch_nor_pandas() -> None:
                 ("addmm.out", 50_000),
             ),
             [
-                "matrix operators on SME2: 1 of 2 (fp32 1 of 1, portable 0 of 1): portable fallback",
+                "matrix operators on SME2: 1 of 2 (fp32 1 of 1, portable 0 of 1): portable",
                 "not matrix work: 1 depthwise convolution (",
                 "outside of the delegate: 1 addmm.out (",
                 "only 1 run:",
