@@ -23,8 +23,8 @@ done
 [ -f "$model" ] || { echo "sme2_runner: no such file" >&2; exit 10; }
 DO
 if [ -n "$etdump" ]; then echo "$arm" > "$etdump"; fi
-times=1 run=1
-while [ $run -lt "$runs" ]; do run=$((run + 1)); times=$times,$run; done
+run=1 times=EACH
+while [ $run -lt "$runs" ]; do run=$((run + 1)); times=$times,EACH; done
 [ "$arm" = on ] && seen=true || seen=false
 cat > "$json" <<END
 {"schema": 1, "sme2": {"requested": "$arm", "effective": $seen}, "cpu_features": [],
@@ -34,11 +34,14 @@ END
 """
 
 
-def make_sleep_runner(folder: Path, do: float | str) -> Sme2Runner:
-    """Write the runner into ``folder``; it needs only a shell. ``do``: seconds, or other words."""
+def make_sleep_runner(folder: Path, do: float | str, each: str = "$run") -> Sme2Runner:
+    """Write the runner into ``folder``; it needs only a shell. ``do``: seconds, or other words.
+    ``each``: how long a run took, in nanoseconds.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / PROGRAM
     words = do if isinstance(do, str) else f"sleep {do:g}"
-    program.write_text(_SCRIPT.replace("DO", words), encoding="utf-8")
+    text = _SCRIPT.replace("DO", words).replace("EACH", each)
+    program.write_text(text, encoding="utf-8")
     program.chmod(0o755)
     return Sme2Runner(kind="sleep", platform=LINUX_AARCH64, executorch="none", folder=folder)
