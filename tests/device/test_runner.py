@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -53,6 +54,15 @@ def run_here(local_runner, tmp_path):
     return lambda artifact, **options: LocalTarget().run(
         local_runner, RunRequest(artifact, Arm.OFF, **options), tmp_path / "run"
     )
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_core_is_known_of_each_run_and_of_several_threads_for_how_long_they_had_none(
+    run_off, toy, threads
+):
+    run = run_off(toy, runs=3, threads=threads)
+    known = 3 if sys.platform == "linux" else 0
+    assert (len(run.ran_on), len(run.waited_ns)) == (known, known if threads > 1 else 0)
 
 
 def test_run_reports_its_measurements(place, run_off, toy):

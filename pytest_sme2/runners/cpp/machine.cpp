@@ -7,6 +7,9 @@
 
 #if defined(__APPLE__)
 #include <mach/mach.h>
+#else
+#include <dirent.h>
+#include <sched.h>
 #endif
 
 #include "failure.h"
@@ -38,6 +41,14 @@ int64_t cpu_ns(int threads) {
   return read_clock(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_PROCESS_CPUTIME_ID);
 }
 
+int current_core() {
+  return -1;
+}
+
+int64_t waited_ns() {
+  return -1;
+}
+
 std::optional<int64_t> peak_rss_bytes() {
   mach_task_basic_info info{};
   mach_msg_type_number_t count = MACH_TASK_BASIC_INFO_COUNT;
@@ -57,6 +68,32 @@ int64_t wall_ns() {
 
 int64_t cpu_ns(int) {
   return read_clock(CLOCK_PROCESS_CPUTIME_ID);
+}
+
+int current_core() {
+  return sched_getcpu();
+}
+
+int64_t waited_ns() {
+  DIR* tasks = opendir("/proc/self/task");
+  int64_t sum = tasks == nullptr ? -1 : 0;
+  while (const dirent* task = sum < 0 ? nullptr : readdir(tasks)) {
+    if (task->d_name[0] == '.') {
+      continue;
+    }
+    FILE* file = std::fopen(("/proc/self/task/" + std::string(task->d_name) + "/schedstat").c_str(), "r");
+    long long ran = 0;
+    long long waited = 0;
+    const bool read = file != nullptr && std::fscanf(file, "%lld %lld", &ran, &waited) == 2;
+    sum = read ? sum + waited : -1;
+    if (file != nullptr) {
+      std::fclose(file);
+    }
+  }
+  if (tasks != nullptr) {
+    closedir(tasks);
+  }
+  return sum;
 }
 
 // Not getrusage: its maximum survives exec, so a process started by a large one looks large.

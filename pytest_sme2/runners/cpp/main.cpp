@@ -34,6 +34,9 @@ struct Measured {
   std::vector<int64_t> warmup_wall_ns;
   std::vector<int64_t> wall_ns;
   std::vector<int64_t> cpu_ns;
+  // The core at the end of each run, and for how long its threads had none meanwhile.
+  std::vector<int64_t> core;
+  std::vector<int64_t> waited_ns;
   // Of a generation: one value a step, and of all generations one after the other.
   std::vector<int64_t> step_wall_ns;
   std::vector<int64_t> step_peak_rss_bytes;
@@ -122,6 +125,8 @@ void run_all(
     }
     prepare(true);
     pause_at_mark();
+    // With one thread, its CPU time tells the same for less.
+    const int64_t waited = arguments.threads > 1 && !arguments.marks ? waited_ns() : -1;
     const int64_t cpu_start = cpu_ns(arguments.threads);
     const int64_t wall_start = wall_ns();
     mark("sme2:inference");
@@ -131,6 +136,13 @@ void run_all(
     const int64_t cpu_end = cpu_ns(arguments.threads);
     measured.wall_ns.push_back(wall_end - wall_start);
     measured.cpu_ns.push_back(cpu_end - cpu_start);
+    if (waited >= 0) {
+      measured.waited_ns.push_back(waited_ns() - waited);
+    }
+    // Where instructions are counted, nothing may move the heap that need not.
+    if (!arguments.marks) {
+      measured.core.push_back(current_core());
+    }
     if ((i + 1) % turn == 0 || i + 1 == arguments.runs) {
       measured.cycles.stop();
       measured.cores.stop();
@@ -288,6 +300,8 @@ std::string describe(
   json.key("warmup_wall_ns").numbers(measured.warmup_wall_ns);
   json.key("wall_ns").numbers(measured.wall_ns);
   json.key("cpu_ns").numbers(measured.cpu_ns);
+  json.key("core").numbers(measured.core);
+  json.key("waited_ns").numbers(measured.waited_ns);
   if (arguments.generate > 0) {
     json.key("generated").number(arguments.generate);
     json.key("step_wall_ns").numbers(measured.step_wall_ns);
