@@ -24,8 +24,7 @@ from benchmarks.findings import LEAST, best_of
 from benchmarks.harness import ROOT, Rows
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.export.registry import discover
-from pytest_sme2.export.rewrites import NAMES
-from pytest_sme2.export.variant import parse_variant
+from pytest_sme2.export.variant import NAMES, parse_variant
 from pytest_sme2.report.findings import advice
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings

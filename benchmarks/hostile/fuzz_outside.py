@@ -31,7 +31,7 @@ from pytest_sme2.report.history import FILE, HistoryRecord, Value, add_records, 
 from pytest_sme2.report.history_page import history_page
 from pytest_sme2.report.history_series import all_series
 from pytest_sme2.results import Arm, Cell, CellAnswer, KernelMatrix
-from pytest_sme2.runners.observed import read_observed
+from pytest_sme2.runners.stock import read_observed
 from pytest_sme2.session import run_directory
 from pytest_sme2.system.debian_packages import (
     Archive,
@@ -396,7 +396,7 @@ READERS = {
     "trace/etdump": "fuzz-etdump",
     "trace/etrecord": "fuzz-etrecord",
     "trace/library": "fuzz-library",
-    "runners/observed": "fuzz-observer",
+    "runners/stock": "fuzz-observer",
     "verdict/baseline_file": "fuzz-baseline",
     "verdict/baselines": "fuzz-baseline",
     "verdict/limits": "fuzz-limits",
@@ -404,21 +404,23 @@ READERS = {
 # Why nothing is damaged here of these modules, which read as well.
 _REASONS = {
     "reads files of this package": (
-        "cli/commands/init", "fake_phone/root", "report/html",
+        "cli/commands/init", "fake_phone/root", "profile/known_names", "report/html",
     ),
     "reads what this package, its parent or its child has just written": (
         "cli/commands/advise", "cli/commands/export", "cli/experiments", "cli/running",
         "export/artifacts", "export/lowering", "export/server", "fake_phone/lab",
-        "fake_phone/supervisor", "plugin/hooks", "system/confine",
+        "fake_phone/supervisor", "plugin/hooks", "system/confine", "trace/kernel_log",
     ),
     "reads the user's own Python files or sources, which are run as well": (
-        "export/registry", "session/trials", "runners/source_build", "session/trials",
+        "export/registry", "runners/source_build", "session/session", "session/trials",
     ),
-    "reads the kernel's own files": ("targets/labgrid", "targets/local", "timing/selfcheck"),
+    "reads the kernel's own files": (
+        "cli/commands/doctor", "system/processes", "targets/local", "timing/selfcheck",
+    ),
     "nonsense there is tested in tests/unit/system": (
         "system/locks", "system/platforms",
     ),
-    "what is damaged is made anew": ("report/writing", "targets/census"),
+    "what is damaged is made anew": ("report/writing", "system/cache", "targets/census"),
     "unpacks a wheel that pip has checked": ("runners/sdk",),
     "is what the others read with": ("system/reading",),
     "reads numbers of any value as they are": ("verdict/numerics",),

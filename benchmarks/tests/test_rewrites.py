@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.rewrites import ROWS, TABLE
-from pytest_sme2.export.rewrites import NAMES
+from pytest_sme2.export.variant import NAMES
 
 FOUND = ROWS.kept()
 

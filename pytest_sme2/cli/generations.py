@@ -13,7 +13,7 @@ from pytest_sme2.cli.options import chosen, opened, show
 from pytest_sme2.errors import RunError, UsageError
 from pytest_sme2.report.text import printable
 from pytest_sme2.results import DECODE, PHASES, PREFILL, Arm, Estimate, PhaseRatio, Run
-from pytest_sme2.runners.observed import UNTOLD, ObservedGeneration
+from pytest_sme2.runners.stock import UNTOLD, ObservedGeneration
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.wording import count
 from pytest_sme2.timing.processes import estimate_of, judge_phase
@@ -30,7 +30,7 @@ def run_commands(arguments: argparse.Namespace) -> int:
     """One command, or two in turns; exit code 1 where the second is slower in a phase, or nobody
     can tell.
     """
-    from pytest_sme2.runners.observed import observed_command
+    from pytest_sme2.runners.stock import observed_command
     from pytest_sme2.session.generation import measure_generations
     from pytest_sme2.targets.base import Job
 
@@ -60,7 +60,7 @@ def run_commands(arguments: argparse.Namespace) -> int:
 
 
 def _observed(runs: Sequence[Run]) -> _Observed:
-    from pytest_sme2.runners.observed import one_generation
+    from pytest_sme2.runners.stock import one_generation
 
     return [one_generation(run.log) for run in runs if run.log]
 

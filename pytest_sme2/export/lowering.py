@@ -37,7 +37,6 @@ from pytest_sme2.export.imports import (
 )
 from pytest_sme2.export.quicker import lower_quicker
 from pytest_sme2.export.registry import Model, ModelEntry, missing_extra
-from pytest_sme2.export.rewrites import FOLDED
 from pytest_sme2.export.sequences import (
     Generation,
     Steps,
@@ -54,7 +53,7 @@ from pytest_sme2.export.sequences import (
     write_tensors,
 )
 from pytest_sme2.export.store import artifact_stem
-from pytest_sme2.export.variant import Variant, parse_variant
+from pytest_sme2.export.variant import FOLDED, Variant, parse_variant
 from pytest_sme2.export.weights import FILE_NAME as UPSTREAM_FILE
 from pytest_sme2.export.weights import (
     fill_zero_weights,

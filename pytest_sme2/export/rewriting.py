@@ -1,6 +1,6 @@
 """Applies rewrites while a model is captured: PyTorch's functions are replaced as they are called.
 
-Runs in the child process that exports; see ``rewrites.py`` for what is replaced and why.
+Runs in the child process that exports; see ``variant.py`` for what is replaced and why.
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""How a model is exported: its data type and, optionally, its input size."""
+"""How a model is exported: its data type and, optionally, its input size.
+
+What splits XNNPACK's delegate, and how to write it so that it does not. Facts, no torch.
+
+``sme2 advise`` reads this table; a variant such as ``fp16+silu`` applies it. Each row was seen with
+ExecuTorch 1.5: ``tests/unit/export/test_rewrites.py`` exports before and after.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,6 @@ import re
 from dataclasses import dataclass
 
 from pytest_sme2.errors import UsageError
-from pytest_sme2.export.rewrites import NAMES
 from pytest_sme2.results import AS_EXPORTED
 from pytest_sme2.system.wording import split_list
 
@@ -25,7 +30,7 @@ class Variant:
     precision: str
     size: int | None = None
     rewrites: tuple[str, ...] = ()
-    """Names of ``rewrites.py`` that are applied to the model first."""
+    """Names of rewrites that are applied to the model first."""
     passes: bool = True
     """Whether ExecuTorch's recommended passes for XNNPACK are used."""
 
@@ -74,3 +79,188 @@ def precision_of(value: str) -> str:
 
 def parse_variants(value: str) -> tuple[Variant, ...]:
     return tuple(parse_variant(word) for word in split_list(value))
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """One way to write the same thing."""
+
+    name: str
+    written: frozenset[str]
+    """The operators of the model that it replaces."""
+    what: str
+    why: str
+    """Why the operator leaves the delegate, a clause."""
+    remedy: str
+    """What to write instead, a clause."""
+
+
+REWRITES: tuple[Rewrite, ...] = (
+    Rewrite(
+        "silu",
+        frozenset({"aten.silu"}),
+        "SiLU",
+        "PyTorch computes it in fp32, so two conversions stand around it",
+        "write `x * torch.sigmoid(x)`",
+    ),
+    Rewrite(
+        "gelu",
+        frozenset({"aten.gelu"}),
+        "GELU",
+        "XNNPACK takes it in fp32 alone",
+        "write `0.5 * x * (1 + torch.tanh(0.79788 * (x + 0.044715 * x * x * x)))`",
+    ),
+    Rewrite(
+        "sdpa",
+        frozenset({"aten.scaled_dot_product_attention"}),
+        "scaled_dot_product_attention",
+        "it becomes a dozen operators that look for masked rows",
+        "write it as two `torch.bmm` on three dimensions with a softmax between them "
+        '(`attn_implementation="eager"` of Hugging Face removes a part of it)',
+    ),
+    Rewrite(
+        "chunk",
+        frozenset({"aten.chunk", "aten.split", "aten.split_with_sizes"}),
+        "chunk or split",
+        "XNNPACK takes slices, but not this",
+        "write slices: `x[:, :n]` and `x[:, n:]`",
+    ),
+    Rewrite(
+        "layer_norm",
+        frozenset({"aten.layer_norm", "aten.native_layer_norm"}),
+        "LayerNorm",
+        "XNNPACK has none",
+        "write it with subtraction, multiplication and `torch.rsqrt`, each mean as a linear layer "
+        "whose weights are all 1/n: XNNPACK takes a mean of images alone",
+    ),
+    Rewrite(
+        "group_norm",
+        frozenset({"aten.group_norm", "aten.native_group_norm"}),
+        "GroupNorm",
+        "XNNPACK has none",
+        "write it as LayerNorm above, on `x.reshape(n, groups, -1)`",
+    ),
+    Rewrite(
+        "hardsigmoid",
+        frozenset({"aten.hardsigmoid"}),
+        "hardsigmoid",
+        "PyTorch computes it in fp32, so two conversions stand around it",
+        "write `torch.clamp(x + 3, 0, 6) * (1 / 6)`",
+    ),
+    Rewrite(
+        "transposed",
+        frozenset({"aten.conv_transpose2d"}),
+        "a transposed convolution",
+        "XNNPACK has an SME2 kernel for it in int8 alone",
+        "write a convolution with `stride * stride` times the channels, then "
+        "`torch.pixel_shuffle(x, stride)`",
+    ),
+    Rewrite(
+        "conv1d",
+        frozenset({"aten.conv1d"}),
+        "Conv1d",
+        "XNNPACK has convolutions of images alone, so data is laid out anew around each",
+        "keep four dimensions: `nn.Conv2d(n, m, (1, k))` on `x.unsqueeze(2)`, and `squeeze(2)` "
+        "after the last",
+    ),
+    Rewrite(
+        "pow",
+        frozenset({"aten.pow"}),
+        "a power",
+        "XNNPACK takes squares alone, and ExecuTorch's own kernel is slow",
+        "write the product, `x * x * x`, and `torch.sqrt(x)` for an exponent of 0.5",
+    ),
+    Rewrite(
+        "select",
+        frozenset({"aten.select"}),
+        "an index such as `x[:, 0]`",
+        "XNNPACK takes slices, but not this",
+        "write a slice and drop the dimension: `x[:, 0:1].flatten(0, 1)`",
+    ),
+    Rewrite(
+        "unsqueeze",
+        frozenset({"aten.unsqueeze"}),
+        "a new dimension such as `x[:, None]`",
+        "XNNPACK takes it as the last dimension alone",
+        "write a reshape: `x.reshape(n, 1, m)`",
+    ),
+    Rewrite(
+        "expand",
+        frozenset({"aten.expand", "aten.expand_as"}),
+        "expand",
+        "XNNPACK repeats values only within arithmetic",
+        "multiply by ones: `x * torch.ones(n, m)`, kept with `register_buffer`",
+    ),
+    Rewrite(
+        "mean",
+        frozenset({"aten.mean"}),
+        "a mean",
+        "XNNPACK takes a mean of images alone, and only with `keepdim=True`",
+        "write that of images as `x.mean((2, 3), keepdim=True).flatten(1)`, and one over the last "
+        "dimension as a linear layer whose weights are all 1/n",
+    ),
+    Rewrite(
+        "conversion",
+        frozenset({"aten.to", "aten._to_copy"}),
+        "a conversion between data types",
+        "XNNPACK takes none",
+        "stay in one data type where its range allows it: in fp16, an RMSNorm without "
+        "`.to(torch.float32)` needs values whose squares stay below 65,504",
+    ),
+    Rewrite(
+        "constant",
+        frozenset(),
+        "work that does not depend on the input",
+        "it is done again in every inference",
+        "compute it once in `__init__`, and keep it with `register_buffer`",
+    ),
+)
+
+NAMES = tuple(rewrite.name for rewrite in REWRITES)
+FOLDING = "constant"
+FOLDED = frozenset(
+    {FOLDING, "conv1d", "expand", "group_norm", "layer_norm", "mean", "sdpa", "transposed"}
+)
+"""The rewrites after which constants are folded: they make some."""
+
+# What nothing here rewrites, but a person can.
+RECURRENT = Rewrite(
+    "",
+    frozenset({"aten.lstm", "aten.gru"}),
+    "an LSTM or GRU",
+    "each of its steps splits the gates, and XNNPACK does not take that",
+    "write the steps out, with a slice for each gate: `gates[:, :n]`, `gates[:, n : 2 * n]` …",
+)
+NEAREST = Rewrite(
+    "",
+    frozenset({"aten.upsample_nearest2d"}),
+    "nearest upsampling",
+    "XNNPACK resizes images bilinearly alone",
+    "leave it where a bilinear resize will not do: repeating each pixel by a product with ones "
+    "took more instructions",
+)
+COMPUTED = Rewrite(
+    "",
+    frozenset({"aten.conv2d", "aten.convolution"}),
+    "a convolution",
+    "XNNPACK takes those alone whose weights are constant",
+    "keep the weights constant: what scales them in `forward` can scale the input or the output",
+)
+MOST_TAPS = 25
+"""XNNPACK's largest kernel for depthwise convolutions takes as many weights a channel."""
+LARGE_DEPTHWISE = Rewrite(
+    "",
+    frozenset(),
+    f"with more than {MOST_TAPS} weights a channel",
+    "XNNPACK has no kernel of that size and multiplies each channel by itself, as a matrix",
+    "a smaller kernel, or a sum of narrower ones (7x3, 7x3 and 7x1 in place of 7x7), would have "
+    "one",
+)
+
+
+def rewrite_for(written: str, *, constant: bool) -> Rewrite | None:
+    """The rewrite that removes an operator of the model; None where none is known."""
+    for rewrite in (*REWRITES, RECURRENT, NEAREST, COMPUTED):
+        if rewrite.name == FOLDING if constant else written in rewrite.written:
+            return rewrite
+    return None

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pytest_sme2.export.rewrites import LARGE_DEPTHWISE, MOST_TAPS, rewrite_for
-from pytest_sme2.export.variant import precision_of
+from pytest_sme2.export.variant import LARGE_DEPTHWISE, MOST_TAPS, precision_of, rewrite_for
 from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.profile.cost import multiply_accumulates, unknown_work, work_coverage
 from pytest_sme2.profile.coverage import could_run, ran_in

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from pytest_sme2.export.rewrites import Rewrite, rewrite_for
+from pytest_sme2.export.variant import Rewrite, rewrite_for
 from pytest_sme2.profile.matching import short_file
 from pytest_sme2.results import (
     Category,

@@ -10,8 +10,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pytest_sme2.export.rewrites import REWRITES
-from pytest_sme2.export.variant import precision_of
+from pytest_sme2.export.variant import REWRITES, precision_of
 from pytest_sme2.report.findings import trial_text
 from pytest_sme2.report.text import json_text
 from pytest_sme2.report.versus_baseline import (

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.export.rewrites import FOLDED, FOLDING, NAMES
-from pytest_sme2.export.variant import parse_variant, precision_of
+from pytest_sme2.export.variant import FOLDED, FOLDING, NAMES, parse_variant, precision_of
 from pytest_sme2.profile.findings import find
 from pytest_sme2.results import (
     Agreement,

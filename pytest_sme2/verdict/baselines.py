@@ -35,12 +35,11 @@ from pytest_sme2.results import (
 from pytest_sme2.system.files import remove_leftovers, replacing, safe_name
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.reading import read_text_if_there
-from pytest_sme2.verdict.baseline_changes import changes
 from pytest_sme2.verdict.baseline_file import REMEDY, SCHEMA, census_of_names, parse, render
 from pytest_sme2.verdict.cost import steady_costs
 from pytest_sme2.verdict.generation import stored_generation
 from pytest_sme2.verdict.judging import too_hot
-from pytest_sme2.verdict.promises import SHARES, limits_for, same_sample, settings_of
+from pytest_sme2.verdict.promises import SHARES, changes, limits_for, same_sample, settings_of
 from pytest_sme2.verdict.stored_latency import (
     same_work,
     session_interval,

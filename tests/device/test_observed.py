@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.cli.main import main
-from pytest_sme2.runners.observed import UNTOLD
+from pytest_sme2.runners.stock import UNTOLD
 from tests.support import Command
 from tests.support.spoken import make_spoken
 

@@ -22,8 +22,7 @@ from pytest_sme2.cli.options import (
     show,
 )
 from pytest_sme2.errors import Sme2Error, UsageError
-from pytest_sme2.export.rewrites import NAMES
-from pytest_sme2.export.variant import parse_variant
+from pytest_sme2.export.variant import NAMES, parse_variant
 from pytest_sme2.profile.cost import split
 from pytest_sme2.profile.findings import NO_BETTER, by_data_type
 from pytest_sme2.report.findings import (

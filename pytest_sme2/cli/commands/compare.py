@@ -13,7 +13,7 @@ from pytest_sme2.profile.compare import compare
 from pytest_sme2.report.csv_files import comparison_summary
 from pytest_sme2.report.terminal import comparison_text, sme2_move_lines, sme2_moves
 from pytest_sme2.report.text import json_text, printable
-from pytest_sme2.runners.observed import UNTOLD, read_observed
+from pytest_sme2.runners.stock import UNTOLD, read_observed
 from pytest_sme2.session.analysis import analyze_file, the_etdump
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.judging import estimate_text

@@ -18,8 +18,8 @@ from pytest_sme2.errors import RunError, Sme2Warning, TargetError, UsageError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.results import PAIR, Arm, Artifact, PairedTiming, Run, RunRequest
 from pytest_sme2.runners.base import ProcessFiles
-from pytest_sme2.runners.observed import observed_command
 from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.runners.stock import observed_command
 from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.phone.adb import AdbDevice

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_sme2.errors import UsageError
-from pytest_sme2.runners.observed import UNTOLD, read_observed
+from pytest_sme2.runners.stock import UNTOLD, read_observed
 from tests.support import Command
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from pytest_sme2.errors import BaselineError
 from pytest_sme2.results import Arm, Baseline, Check, Frontier, Outcome, Ship
-from pytest_sme2.verdict.baseline_changes import changes
 from pytest_sme2.verdict.baseline_file import parse, render
 from pytest_sme2.verdict.baselines import update
+from pytest_sme2.verdict.promises import changes
 from pytest_sme2.verdict.ratios import check_frontier, decision_text
 from pytest_sme2.verdict.stored_latency import stored_frontier
 from tests.support.gate_examples import (
