@@ -244,7 +244,6 @@ class Sustained:
     """One program back to back for some time."""
 
     arm: Arm
-    asked_seconds: float
     moments: tuple[Moment, ...]
     ended: str = ""
     """What ended it early."""

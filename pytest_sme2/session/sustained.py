@@ -28,7 +28,7 @@ def measure_sustained(bench: Bench, title: str, request: RunRequest, folder: Pat
     bench.require_timing()
     with bench.exclusively():
         moments, ended = _load(bench, title, request, folder, seconds)
-    return Sustained(Arm(request.arm), seconds, tuple(moments), ended)
+    return Sustained(Arm(request.arm), tuple(moments), ended)
 
 
 def _load(
