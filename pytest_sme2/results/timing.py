@@ -28,7 +28,7 @@ class Outcome(Word):
     @classmethod
     def _missing_(cls, value: object) -> Outcome | None:
         """The names that earlier versions wrote."""
-        earlier = {"SUSPECTED": "INVALID", "MACHINE_CHANGED": "INVALID"}
+        earlier = {"SUSPECTED": "INVALID", "MACHINE_CHANGED": "INCONCLUSIVE"}
         earlier |= {"STORED": "PASS", "NOT_STORED": "NO_BASELINE"}
         return cls(earlier[str(value)]) if value in earlier else None
 

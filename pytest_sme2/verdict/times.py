@@ -389,7 +389,8 @@ class Machine:
         self, ratio: float, interval: tuple[float, float], limit: float, least: float
     ) -> tuple[Outcome, str]:
         """The program cannot have got slower. Where the times did, the machine has changed, if what
-        was measured of it agrees; otherwise what was measured is unknown.
+        was measured of it agrees, and that is no reason to stop anybody; otherwise what was
+        measured is unknown.
         """
         found = judge(*interval, limit)
         if found is Outcome.PASS:
@@ -401,8 +402,10 @@ class Machine:
         # Programs may feel it up to twice as much, however little it is.
         slower = max(1.0, self.speed or 1.0) ** 2 * self.busy
         unknown = judge(interval[0] / slower, interval[1] / slower, limit) is Outcome.REGRESSED
-        words = UNEXPLAINED if unknown else IT_IS_THE_MACHINE
-        return Outcome.INVALID, f"{words} {FOR_GOOD} {self.differences()}"
+        found, words = (
+            (Outcome.INVALID, UNEXPLAINED) if unknown else (Outcome.INCONCLUSIVE, IT_IS_THE_MACHINE)
+        )
+        return found, f"{words} {FOR_GOOD} {self.differences()}"
 
     def judge_other_code(
         self, ratio: float, interval: tuple[float, float], limit: float, least: float

@@ -50,7 +50,7 @@ def test_worst_verdict_decides(verdicts: list[str], outcome: str) -> None:
     ("name", "verdict"),
     [
         ("SUSPECTED", Outcome.INVALID),
-        ("MACHINE_CHANGED", Outcome.INVALID),
+        ("MACHINE_CHANGED", Outcome.INCONCLUSIVE),
         ("STORED", Outcome.PASS),
         ("NOT_STORED", Outcome.NO_BASELINE),
     ],
