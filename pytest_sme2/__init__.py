@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         FarmDevice,
         Fingerprint,
         KernelCensus,
+        KernelFamily,
         Limits,
         Outcome,
         Pair,
@@ -61,10 +62,10 @@ __version__ = "0.1.0"
 __all__ = [
     "Analysis", "AndroidTarget", "Arm", "Artifact", "Bounds", "Case", "CaseResult", "Category",
     "Check", "Columns", "Comparison", "Coverage", "Executor", "FakeLab", "FakePhone", "FarmDevice",
-    "Fingerprint", "Gate", "Generation", "KernelCensus", "Limits", "Outcome", "Pair", "Profile",
-    "Reference", "Rule", "Run", "RunRequest", "Runner", "Session", "Settings", "Sme2Error",
-    "Sme2Runner", "Sme2Warning", "Target", "Tolerance", "Turn", "Variant", "__version__",
-    "analyze_file", "choose_target", "compare", "fake_target", "import_torchvision",
+    "Fingerprint", "Gate", "Generation", "KernelCensus", "KernelFamily", "Limits", "Outcome",
+    "Pair", "Profile", "Reference", "Rule", "Run", "RunRequest", "Runner", "Session", "Settings",
+    "Sme2Error", "Sme2Runner", "Sme2Warning", "Target", "Tolerance", "Turn", "Variant",
+    "__version__", "analyze_file", "choose_target", "compare", "fake_target", "import_torchvision",
     "profile_frames", "read_etdump", "register_model", "settle_batch_norms", "wheel_runner",
 ]  # fmt: skip
 

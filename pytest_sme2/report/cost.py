@@ -86,7 +86,7 @@ def kernel_operators(measured: CaseResult) -> Mapping[str, str]:
 
 LIMITS_OF_COST = (
     "cost is the number of executed instructions (Minst: a million), not time: where phones were "
-    "measured, SME2 cut the time 1.8 to 3.9 times, and the instructions of the same work 4.4 to "
+    "measured, SME2 cut the time 1.8 to 3.9 times, and the instructions of the same work 4.5 to "
     "38.9 times (docs/measuring.md)"
 )
 

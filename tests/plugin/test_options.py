@@ -141,6 +141,7 @@ def test_a_folder_that_pytest_took_for_tests_is_named(
     elsewhere = tmp_path / "else where"
     elsewhere.mkdir()
     pytester.makeini("[pytest]\nsme2_models = models\n")
+    pytester.mkdir("models")
     pytester.makepyfile("def test_nothing(): pass")
     result = pytester.runpytest_inprocess("--sme2-out", str(elsewhere))
     assert result.ret == pytest.ExitCode.USAGE_ERROR
