@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.attacks import VARIABLE
 from pytest_sme2.results import Arm
 from tests.support.pretended_device import PretendedDevice, pretend, program
 
-VARIABLE = "SME2_ATTACKS_DEVICE"
 _TOY, _OTHER = program("toy"), program("other")
 _MILLISECONDS = {Arm.ON: 30.0, Arm.OFF: 90.0}
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.attacks.device import VARIABLE
+from benchmarks.attacks import VARIABLE
 from benchmarks.harness import ROOT
 from tests.support.nested import without_other_plugins
 

@@ -185,7 +185,7 @@ def test_a_lab_that_cannot_start_says_what_it_needs(monkeypatch: pytest.MonkeyPa
 def test_a_lab_without_its_tools_names_them_and_leaves_nothing_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    nothing_installed = SimpleNamespace(which=lambda name: None)
+    nothing_installed = SimpleNamespace(which=lambda name, path: None)
     monkeypatch.setattr("pytest_sme2.fake_phone.lab.shutil", nothing_installed)
     before = len(list(Path("/proc/self/fd").iterdir()))
     # What is raised keeps the lab alive, and with it what it had opened.
