@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -70,7 +71,7 @@ def test_where_there_is_one_user_the_shell_is_androids_too() -> None:
     alone = ["unshare", "--user", "--map-root-user", sys.executable, "-c", program]
     done = subprocess.run(alone, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.startswith("uid=2000(shell) gid=2000(shell)"), done.stderr
-    assert "shell shell  0" in done.stdout
+    assert re.search(r"shell shell +0 ", done.stdout)
 
 
 @pytest.mark.parametrize(("version", "sdk", "hal"), [(14, 34, 1), (15, 35, 2), (16, 36, 3)])
@@ -185,7 +186,7 @@ def test_a_lab_that_cannot_start_says_what_it_needs(monkeypatch: pytest.MonkeyPa
 def test_a_lab_without_its_tools_names_them_and_leaves_nothing_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    nothing_installed = SimpleNamespace(which=lambda name, path: None)
+    nothing_installed = SimpleNamespace(which=lambda name, path=None: None)
     monkeypatch.setattr("pytest_sme2.fake_phone.lab.shutil", nothing_installed)
     before = len(list(Path("/proc/self/fd").iterdir()))
     # What is raised keeps the lab alive, and with it what it had opened.
