@@ -84,7 +84,7 @@ EDITED = of(
     Attack("the limits are removed", "limit max_regression: none was accepted",
            edit(lambda found: found["accepted"].pop("limits"))),
     Attack("latencies a hundred times apart", "they say nothing (edited by hand?)",
-           _sessions(1, 10, 100)),
+           _sessions(1, 10, 100), code=125),
     Attack("latencies of zero", UNREADABLE, _sessions(0)),
     Attack("negative latencies", UNREADABLE, _sessions(-1)),
     Attack("no latencies", "", edit(lambda found: found.update(sessions=[]))),

@@ -223,7 +223,8 @@ def _functions() -> dict[str, ast.FunctionDef]:
     """The functions of ``rewriting.py``, without types, and without the lines that say where they
     do not fit: an edited model is run before it is shown.
     """
-    tree = ast.parse(Path(__file__).with_name("rewriting.py").read_text(encoding="utf-8"))
+    source = Path(__file__).parents[1] / "export" / "rewriting.py"
+    tree = ast.parse(source.read_text(encoding="utf-8"))
     found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     for node in found.values():
         node.returns = None

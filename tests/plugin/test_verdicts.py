@@ -162,7 +162,7 @@ def test_a_changed_model_is_measured_against_the_program_of_its_baseline(
     result.assert_outcomes(failed=1, warnings=_warnings(result))
     result.stdout.fnmatch_lines(
         [
-            "*latency (o*) against the baseline's program: REGRESSED*",
+            "*latency against the baseline's program (o*): REGRESSED*",
             "*slower than the baseline's program*",
         ]
     )
@@ -241,7 +241,7 @@ def test_a_run_directory_that_cannot_be_written_is_named(
     record = pytester.path / "sme2-out" / "toy_cnn-fp32" / "runs" / DEVICE / "metrics.json"
     record.mkdir(parents=True)
     result = run("-k", "operators", "--update-baselines=all")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert result.ret == 125
     result.stdout.fnmatch_lines(["*metrics.json: cannot be written: *--sme2-out*"])
     result.stdout.no_fnmatch_line("*Traceback*")
     result.stdout.no_fnmatch_line("*OSError*")

@@ -27,6 +27,8 @@ class EmulatedSession:
         require_sme2=lambda: None,
     )
 
+    settings = SimpleNamespace(sustain_seconds=None)
+
     def __init__(self) -> None:
         self.kept: list[Check] = []
 

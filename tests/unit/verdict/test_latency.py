@@ -198,8 +198,8 @@ def test_only_last_epoch_is_compared() -> None:
 @pytest.mark.parametrize(
     ("factor", "yardstick", "outcome"),
     [
-        (1.585, 1.5, Outcome.INVALID),
-        (1.05, 1.04, Outcome.INVALID),
+        (1.585, 1.5, Outcome.INCONCLUSIVE),
+        (1.05, 1.04, Outcome.INCONCLUSIVE),
         (1.585, 1.0, Outcome.INVALID),
         (3.0, 0.5, Outcome.INVALID),
         (3.0, None, Outcome.INVALID),
