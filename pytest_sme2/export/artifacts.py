@@ -65,7 +65,7 @@ _MOST_NAMED = 3
 
 # Our own files that decide the content of an artifact.
 _CODE = (
-    *("artifacts.py", "imports.py", "lowering.py", "quicker.py", "registry.py"),
+    *("artifacts.py", "explain.py", "imports.py", "lowering.py", "quicker.py", "registry.py"),
     *("sequences.py", "server.py", "store.py", "weights.py"),
 )
 _REWRITING = ("rewriting.py",)
