@@ -15,15 +15,11 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from benchmarks.harness import ROOT, Benchmark, Result, Table, read_result, run_all, table_lines
-from pytest_sme2.system.cache import cache_folder
+from benchmarks.harness import ROOT, Benchmark, Result, Table, read_result, run_one, table_lines
 
 OUT = ROOT / "sme2-out" / "benchmarks"
 KEPT = ROOT / "benchmarks" / "results"
@@ -191,51 +187,25 @@ def write_tables(take: Path | None) -> int:
     return 0
 
 
-def say(line: str) -> None:
-    print(line, flush=True)
-
-
-def summary(results: Sequence[Result]) -> list[str]:
-    """The table of claims for a terminal."""
-    words = {True: "met", False: "MISSED", None: ""}
-    rows = [
-        (result.name, claim.what, claim.told_value(), claim.told_limit(), words[claim.met])
-        for result in results
-        for claim in result.claims
-    ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-
-
-def run(arguments: argparse.Namespace) -> int:
-    benchmarks = chosen(arguments.names, quick=arguments.quick, everything=arguments.all)
-    for name in arguments.names:
-        if BY_NAME[name] not in benchmarks:
-            say(f"{name} has no quick form: a few trials would say nothing.")
-    folder = arguments.results or OUT / ("quick" if arguments.quick else "full")
-    lock = cache_folder() / "locks" / "benchmarks.lock"
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(lock, timeout=0):
-            results, failed = run_all(
-                benchmarks, folder, quick=arguments.quick, again=arguments.again, say=say
-            )
-    except Timeout:
-        print("Other benchmarks are being run on this machine: wait for them.", file=sys.stderr)
-        return 3
-    except KeyboardInterrupt:
-        print(f"Interrupted. The same command goes on; results: {folder}", file=sys.stderr)
-        return 130
-    say("\n".join(["", *summary(results)]))
-    left = [benchmark.name for benchmark in BENCHMARKS if benchmark not in benchmarks]
-    if left and not arguments.names:
-        say(f"\nnot run: {', '.join(left)} (name them, or --all)")
-    say(f"results: {folder}")
-    for name, reason in failed.items():
-        print(f"{name}: no result: {reason}", file=sys.stderr)
-    if failed:
-        return 3
-    return 1 if any(result.missed for result in results) else 0
+def run(benchmarks: Sequence[Benchmark], folder: Path, *, quick: bool, again: bool) -> int:
+    """One after another, each that has no result yet; the exit code."""
+    missed = failed = False
+    for benchmark in benchmarks:
+        result = None if again else read_result(folder / f"{benchmark.name}.json")
+        if result is not None:
+            print(f"{benchmark.name}: finished at {result.finished}, commit {result.commit}")
+        else:
+            about = "" if quick else f", about {benchmark.minutes:g} min"
+            print(f"{benchmark.name}: {benchmark.title}{about} …", flush=True)
+            found = run_one(benchmark, folder, quick=quick)
+            if isinstance(found, str):
+                print(f"{benchmark.name}: no result: {found}", file=sys.stderr)
+                failed = True
+                continue
+            result = found
+        missed |= any(claim.met is False for claim in result.claims)
+    print(f"results: {folder}")
+    return 3 if failed else int(missed)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -259,15 +229,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="minutes; its figures are not kept")
     parser.add_argument("--all", action="store_true", help="those that take long, too")
     parser.add_argument("--again", action="store_true", help="also those that have a result")
-    parser.add_argument("--results", type=Path, metavar="FOLDER", help=f"default: below {OUT}")
     arguments = parser.parse_args(words)
     unknown = [name for name in arguments.names if name not in BY_NAME]
     if unknown:
         parser.error(f"{unknown[0]!r} is not a benchmark. Choose from: {', '.join(BY_NAME)}")
-    return run(arguments)
+    benchmarks = chosen(arguments.names, quick=arguments.quick, everything=arguments.all)
+    left = [benchmark.name for benchmark in BENCHMARKS if benchmark not in benchmarks]
+    if left and not arguments.names:
+        print(f"not run: {', '.join(left)} (name them, or --all)")
+    folder = OUT / ("quick" if arguments.quick else "full")
+    return run(benchmarks, folder, quick=arguments.quick, again=arguments.again)
 
 
 if __name__ == "__main__":
-    # To be told to end is to be interrupted: what is running must not go on alone.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

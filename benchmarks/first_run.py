@@ -6,8 +6,7 @@ A clone of this checkout's last commit, no cache of pip's, uv's or ours: all tha
 downloaded, so the network has its say in `install` and `provision`. Compilers are the exception:
 those that the system has already are found and not installed again, and the result names them.
 The suite runs every shipped model in every data type on the emulator, counted, against the
-baselines that ship: it has to pass. Then it runs once more, with everything at hand. Last comes a
-table of CPU seconds: each case is exported and run with SME2 on and off once more, by itself.
+baselines that ship: it has to pass. Then it runs once more, with everything at hand.
 """
 
 from __future__ import annotations
@@ -87,42 +86,8 @@ def _cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-# Lists the suite's cases, or does one part of one of them: export, on or off.
-CASE = """\
-import sys
-from pathlib import Path
-from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import Arm
-from pytest_sme2.session.session import Session
-from pytest_sme2.session.settings import Settings
-part, model, variant = (*sys.argv[1:], "", "")[:3]
-chosen = {"models": (model,), "variants": (parse_variant(variant),)} if model else {}
-places = {"model_folders": (Path("models"),), "out": Path("first-run")}
-session = Session(Settings(device="emulated", **places, **chosen))
-for case in session.cases():
-    if part == "list":
-        print(case.model, case.variant)
-    elif part == "export":
-        session.artifact(case)
-    else:
-        assert not isinstance(session.cost(case, Arm(part)), str)
-session.close()
-"""
-
-
-def cpu_seconds_by_case(newcomer: Newcomer, python: Path) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
-    for line in newcomer.types("list", python, "-c", CASE, "list").splitlines():
-        model, variant = line.split()
-        for part in ("export", "on", "off"):
-            newcomer.types(f"{line} {part}", python, "-c", CASE, part, model, variant)
-            taken = round(newcomer.cpu[f"{line} {part}"], 1)
-            found.setdefault(f"{model}-{variant}", {})[part] = taken
-    return found
-
-
 def stages(root: Path) -> tuple[Newcomer, dict[str, Any]]:
-    """Seconds by stage; what provisioning did about each tool, and CPU seconds by case."""
+    """Seconds by stage, and what provisioning did about each tool."""
     clone = root / "pytest-sme2"
     newcomer = Newcomer(root, clone)
     newcomer.types("clone", "git", "clone", "--quiet", "--no-local", ROOT, clone, cwd=root)
@@ -133,10 +98,7 @@ def stages(root: Path) -> tuple[Newcomer, dict[str, Any]]:
     newcomer.types("suite", *suite)
     newcomer.types("again", *suite)
     tools = {part["name"]: part["action"] for part in provided}
-    second = Newcomer(root / "second", clone)
-    second.types("provision", sme2, "provision", "--require")
-    cases = cpu_seconds_by_case(second, sme2.with_name("python"))
-    return newcomer, {"provision": tools, "cases": cases}
+    return newcomer, {"provision": tools, "cpu_seconds": newcomer.cpu}
 
 
 NAMES = {

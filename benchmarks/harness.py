@@ -15,8 +15,8 @@ import json
 import os
 import platform
 import shlex
+import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ from typing import Any
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.system.files import write_json
 from pytest_sme2.system.platforms import host_platform
-from pytest_sme2.system.processes import git, run_process
+from pytest_sme2.system.processes import git
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.local import LocalTarget
 
@@ -290,14 +290,9 @@ class Benchmark:
         chosen = self.quick if quick else self.full
         return ["-m", f"benchmarks.{self.name}", *(chosen or ())]
 
-    def typed(self, *, quick: bool) -> str:
-        """The command as a person types it."""
-        return shlex.join(["python", *self.command(quick=quick)])
-
 
 PACKAGES = ("pytest-sme2", "pytest", "pytest-benchmark", "executorch", "torch", "numpy", "scipy")
 SCHEMA = 1
-SECONDS_TO_END = 24 * 3600.0
 
 
 def machine() -> dict[str, str]:
@@ -345,19 +340,13 @@ class Result:
     claims: tuple[Claim, ...]
     details: dict[str, Any]
 
-    @property
-    def missed(self) -> list[Claim]:
-        return [claim for claim in self.claims if claim.met is False]
-
 
 def read_result(path: Path) -> Result | None:
-    """A finished result; None where there is none, or one of another form."""
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    """A finished result; None where there is none."""
+    if not path.is_file():
         return None
-    if not isinstance(document, dict) or document.pop("schema", None) != SCHEMA:
-        return None
+    document = json.loads(path.read_text("utf-8"))
+    del document["schema"]
     claims = tuple(Claim(**claim) for claim in document.pop("claims"))
     return Result(claims=claims, **document)
 
@@ -365,37 +354,22 @@ def read_result(path: Path) -> Result | None:
 def run_one(benchmark: Benchmark, folder: Path, *, quick: bool) -> Result | str:
     """Run one benchmark alone; its result, or in a word why there is none."""
     if benchmark.samples and not quick and not (ROOT / benchmark.samples).is_file():
-        return (
-            f"{benchmark.samples} is not there; collect it first: "
-            f"python -m benchmarks.{benchmark.name} collect --minutes 60"
-        )
+        return f"collect first: python -m benchmarks.{benchmark.name} collect --minutes 60"
     folder.mkdir(parents=True, exist_ok=True)
-    log = folder / f"{benchmark.name}.log"
+    unfinished = folder / f"{benchmark.name}.part"
+    unfinished.unlink(missing_ok=True)
     begun = time.monotonic()
-    # What it leaves when it is interrupted goes with the folder.
-    with tempfile.TemporaryDirectory() as temporary, log.open("wb") as output:
-        path = Path(temporary) / "result.json"
-        done = run_process(
-            [sys.executable, *benchmark.command(quick=quick), "--json", str(path)],
-            timeout_seconds=SECONDS_TO_END,
-            environment={**os.environ, "PYTHONUNBUFFERED": "1", "TMPDIR": temporary},
-            folder=ROOT,
-            stdout=output,
-        )
-        output.write(done.stderr.encode())
-        output.flush()
-        code, seconds = done.returncode, time.monotonic() - begun
-        # 1: a limit was missed, which is a result.
-        if code not in (0, 1) or not path.is_file():
-            said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            last = said[-1] if said else "it said nothing"
-            return f"it ended with exit code {code}: {last} (all of it: {log})"
-        measured = json.loads(path.read_text(encoding="utf-8"))
+    command = [sys.executable, *benchmark.command(quick=quick), "--json", str(unfinished)]
+    code = subprocess.run(command, cwd=ROOT, check=False).returncode
+    # 1: a limit was missed, which is a result.
+    if code not in (0, 1) or not unfinished.is_file():
+        return f"it ended with exit code {code}"
+    measured = json.loads(unfinished.read_text("utf-8"))
     result = Result(
         name=benchmark.name,
-        command=benchmark.typed(quick=quick),
+        command=shlex.join(["python", *benchmark.command(quick=quick)]),
         finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        seconds=round(seconds, 1),
+        seconds=round(time.monotonic() - begun, 1),
         commit=commit(ROOT),
         machine=machine(),
         versions=versions(),
@@ -403,39 +377,5 @@ def run_one(benchmark: Benchmark, folder: Path, *, quick: bool) -> Result | str:
         details=measured["details"],
     )
     write_json(folder / f"{benchmark.name}.json", {"schema": SCHEMA, **asdict(result)})
+    unfinished.unlink()
     return result
-
-
-def run_all(
-    benchmarks: Sequence[Benchmark],
-    folder: Path,
-    *,
-    quick: bool,
-    again: bool,
-    say: Callable[[str], None],
-) -> tuple[list[Result], dict[str, str]]:
-    """Every benchmark that has no result yet, or all again; the results, and what failed why."""
-    results: list[Result] = []
-    failed: dict[str, str] = {}
-    for index, benchmark in enumerate(benchmarks, start=1):
-        place = f"[{index}/{len(benchmarks)}] {benchmark.name}"
-        found = read_result(folder / f"{benchmark.name}.json")
-        if found is not None and not again and found.command == benchmark.typed(quick=quick):
-            say(f"{place}: finished at {found.finished}, commit {found.commit}; {_met(found)}")
-            results.append(found)
-            continue
-        about = "" if quick else f", about {benchmark.minutes:g} min"
-        say(f"{place}: {benchmark.title}{about} …")
-        answer = run_one(benchmark, folder, quick=quick)
-        if isinstance(answer, str):
-            failed[benchmark.name] = answer
-            say(f"{place}: no result: {answer}")
-        else:
-            results.append(answer)
-            say(f"{place}: {answer.seconds:.0f} s; {_met(answer)}")
-    return results, failed
-
-
-def _met(result: Result) -> str:
-    judged = [claim for claim in result.claims if claim.met is not None]
-    return f"{len(judged) - len(result.missed)} of {len(judged)} limits met"

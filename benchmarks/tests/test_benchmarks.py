@@ -144,13 +144,10 @@ calls = pathlib.Path("calls")
 calls.write_text(calls.read_text() + "x" if calls.exists() else "x")
 if pathlib.Path("broken").exists():
     sys.exit("something is missing")
-claim = {"key": "k", "what": "speed | width", "value": 2.0, "unit": "s", "limit": 1.0,
-         "peer": "other", "peer_value": 4}
-if "--quick" in sys.argv:
-    claim["limit"] = 3.0
+claim = {"key": "k", "what": "speed | width", "value": 2.0, "unit": "s",
+         "limit": 3.0 if "--quick" in sys.argv else 1.0, "peer": "other", "peer_value": 4}
 path = pathlib.Path(sys.argv[sys.argv.index("--json") + 1])
 path.write_text(json.dumps({"claims": [claim], "details": {"n": 1}}))
-print("measured")
 sys.exit(0 if "--quick" in sys.argv else 1)
 """
 HEADLINE = "It takes **{k}**, the other {k.peer}."
@@ -159,119 +156,55 @@ TINY = Benchmark("tiny", "a tiny one", 0.1, quick=("--quick",), headline=HEADLIN
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    """A checkout whose benchmarks take no time."""
-    folder = tmp_path / "benchmarks"
-    folder.mkdir()
-    (folder / "__init__.py").touch()
-    (folder / "tiny.py").write_text(SCRIPT)
+    """``python -m benchmarks`` in a checkout whose benchmarks take no time."""
+    for name in ("benchmarks", "OUT", "KEPT", "docs"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "benchmarks" / "__init__.py").touch()
+    (tmp_path / "benchmarks" / "tiny.py").write_text(SCRIPT)
     monkeypatch.setattr(harness, "ROOT", tmp_path)
+    for name, value in (("BENCHMARKS", (TINY,)), ("BY_NAME", {"tiny": TINY}), ("ROOT", tmp_path)):
+        monkeypatch.setattr(command, name, value)
+    for name in ("OUT", "KEPT"):
+        monkeypatch.setattr(command, name, tmp_path / name)
     return tmp_path
 
 
-def calls(checkout: Path) -> int:
-    return len((checkout / "calls").read_text())
-
-
-def run(checkout, benchmarks=(TINY,), *, quick=False, again=False):
-    lines: list[str] = []
-    results, failed = harness.run_all(
-        benchmarks, checkout / "out", quick=quick, again=again, say=lines.append
-    )
-    return results, failed, lines
-
-
-def test_a_result_is_kept_with_its_circumstances(checkout):
-    (result,), failed, lines = run(checkout)
-    assert failed == {}
+def test_a_result_is_kept_with_its_circumstances_and_not_made_twice(checkout, capfd):
+    assert command.main([]) == command.main([]) == 1
+    assert "tiny: finished at 20" in capfd.readouterr().out
+    assert (checkout / "calls").read_text() == "x"
+    result = harness.read_result(checkout / "OUT" / "full" / "tiny.json")
     assert result.command == "python -m benchmarks.tiny"
     (claim,) = result.claims
     assert (claim.key, claim.value, claim.told_peer()) == ("k", 2.0, "other: 4 s")
-    assert result.missed == list(result.claims)
     assert result.details == {"n": 1}
     assert {"cpu", "cores", "system"} <= set(result.machine)
     assert {"python", "pytest", "pytest-sme2"} <= set(result.versions)
-    assert lines[0] == "[1/1] tiny: a tiny one, about 0.1 min …"
-    assert "0 of 1 limits met" in lines[1]
-    assert (checkout / "out" / "tiny.log").read_text() == "measured\n"
-
-
-def test_what_is_finished_is_not_run_again_unless_asked_to(checkout):
-    run(checkout)
-    (result,), _, lines = run(checkout)
-    assert calls(checkout) == 1
-    assert result.claims[0].value == 2.0
-    assert "finished at" in lines[0]
-    run(checkout, again=True)
-    assert calls(checkout) == 2
-    # Another kind of run is another result.
-    (quick,), _, _ = run(checkout, quick=True)
-    assert calls(checkout) == 3
-    assert quick.missed == []
-
-
-def test_what_failed_is_told_and_tried_again(checkout):
-    (checkout / "broken").touch()
-    results, failed, _ = run(checkout)
-    assert results == []
-    assert "exit code 1: something is missing" in failed["tiny"]
-    (checkout / "broken").unlink()
-    (_,), failed, _ = run(checkout)
-    assert failed == {}
-    assert calls(checkout) == 2
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99}'])
-def test_a_damaged_result_is_none(checkout, text):
-    (checkout / "out").mkdir()
-    (checkout / "out" / "tiny.json").write_text(text)
-    (_,), _, _ = run(checkout)
-    assert calls(checkout) == 1
-
-
-def test_samples_that_are_not_there_are_asked_for(checkout):
-    needy = replace(TINY, samples="sme2-out/samples.jsonl")
-    _, failed, _ = run(checkout, (needy,))
-    assert "python -m benchmarks.tiny collect" in failed["tiny"]
-    assert not (checkout / "calls").exists()
-
-
-@pytest.fixture
-def one_command(checkout, monkeypatch):
-    """``python -m benchmarks`` in that checkout."""
-    monkeypatch.setenv("SME2_CACHE_DIR", str(checkout / "cache"))
-    for name, value in (("BENCHMARKS", (TINY,)), ("BY_NAME", {"tiny": TINY}), ("ROOT", checkout)):
-        monkeypatch.setattr(command, name, value)
-    for name in ("OUT", "KEPT"):
-        (checkout / name).mkdir()
-        monkeypatch.setattr(command, name, checkout / name)
-    return checkout
-
-
-def test_exit_codes(one_command, capsys):
     assert command.main(["--quick"]) == 0
-    assert "tiny  speed | width  2 s  ≤ 3 s  met" in capsys.readouterr().out
-    assert command.main([]) == 1
-    assert "MISSED" in capsys.readouterr().out
-    (one_command / "broken").touch()
+    (checkout / "broken").touch()
     assert command.main(["tiny", "--again"]) == 3
-    assert "tiny: no result" in capsys.readouterr().err
-    with pytest.raises(SystemExit) as caught:
+    assert "something is missing\ntiny: no result" in capfd.readouterr().err
+    assert (checkout / "calls").read_text() == "xxx"
+
+
+def test_what_cannot_be_run_is_said(checkout, capsys):
+    needy = replace(TINY, samples="sme2-out/samples.jsonl")
+    said = harness.run_one(needy, checkout, quick=False)
+    assert said == "collect first: python -m benchmarks.tiny collect --minutes 60"
+    with pytest.raises(SystemExit, match="2"):
         command.main(["dance"])
-    assert caught.value.code == 2
     assert "'dance' is not a benchmark. Choose from: tiny" in capsys.readouterr().err
 
 
-def test_pages_are_written_from_what_is_kept(one_command, capsys):
+def test_pages_are_written_from_what_is_kept(checkout):
     begin, end = "<!-- begin {}: python -m benchmarks table -->\n", "<!-- end -->\n\nEnd.\n"
-    (one_command / "docs").mkdir()
-    page, readme = one_command / "docs" / "project.md", one_command / "README.md"
+    page, readme = checkout / "docs" / "project.md", checkout / "README.md"
     page.write_text("# Top\n" + begin.format("figures") + end, "utf-8")
     readme.write_text(begin.format("claims") + "- old\n" + end, "utf-8")
     command.main(["tiny"])
     assert command.main(["table", "--take"]) == 0
-    assert (one_command / "KEPT" / "tiny.json").is_file()
+    assert (checkout / "KEPT" / "tiny.json").is_file()
     text = page.read_text("utf-8")
-    assert text.startswith("# Top\n<!-- begin figures")
     assert "| **`python -m benchmarks.tiny`**, 20" in text
     assert "| speed \\| width | 2 s | other: 4 s | ≤ 1 s **missed** |" in text
     assert readme.read_text("utf-8") == (
@@ -292,7 +225,7 @@ def test_the_pages_follow_from_the_kept_results(table):
 
 def test_kept_results_are_full_ones_and_their_headlines_complete():
     kept = command.load(command.KEPT)
-    assert all(found.command == BY_NAME[name].typed(quick=False) for name, found in kept.items())
+    assert not [name for name, found in kept.items() if "--quick" in found.command]
     assert not [line for line in command.headlines(kept) if "{" in line]
 
 
