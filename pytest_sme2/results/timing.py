@@ -233,6 +233,8 @@ class Moment:
     cap_ghz: float | None = None
     """The highest clock that the device then allowed; None where it does not tell."""
     celsius: float | None = None
+    process: int = 0
+    """Which one of the load it belongs to: the moments of one process are alike."""
 
 
 FIRST_MINUTE = 60.0

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pytest_sme2.session.bench import Bench
 
 MOMENT_SECONDS = 2.0
-MOMENTS = 5
-"""Of one process: it is long, since its start lets the device rest."""
+MOMENTS = 3
+"""Of one process: its start lets the device rest, and a verdict counts processes."""
 FEWEST_MOMENTS = 60
 MOST_RUNS = 20_000
 
@@ -48,7 +48,8 @@ def _load(
             bench.say(f"{title}: {now:.0f} of {seconds:.0f} s under load, {single * 1e3:.3f} ms")
             run = bench.run(replace(request, runs=runs), folder)
             single, thermal = statistics.fmean(run.wall_ns) / 1e9, target.thermal()
-            moments += moments_of(run, bench.clock() - begun, thermal)
+            process = moments[-1].process + 1 if moments else 0
+            moments += moments_of(run, bench.clock() - begun, thermal, process)
             ended = "critical heat" if thermal.critical else ""
     except KeyboardInterrupt:
         ended = INTERRUPTED
@@ -57,7 +58,7 @@ def _load(
     return moments, ended
 
 
-def moments_of(run: Run, ended: float, thermal: Thermal) -> Iterator[Moment]:
+def moments_of(run: Run, ended: float, thermal: Thermal, process: int) -> Iterator[Moment]:
     """Equal parts of a process that ended then."""
     number = min(MOMENTS, len(run.wall_ns))
     edges = [len(run.wall_ns) * edge // number for edge in range(number + 1)]
@@ -71,4 +72,5 @@ def moments_of(run: Run, ended: float, thermal: Thermal) -> Iterator[Moment]:
             run.clock_ghz,
             thermal.cap_ghz,
             thermal.celsius,
+            process,
         )

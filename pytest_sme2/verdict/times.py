@@ -13,7 +13,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 from pytest_sme2.results import (
     ANY_THREADS,
@@ -24,6 +24,7 @@ from pytest_sme2.results import (
     CaseResult,
     Check,
     Limits,
+    Moment,
     Outcome,
     PairedTiming,
     Sustained,
@@ -129,10 +130,6 @@ def _check(
     return Check(metric, verdict, text, new=now, unit="ms", interval=interval, limit=limit)
 
 
-FEWEST_MOMENTS = 10
-"""Of so many, the extreme ones bound the centre with half of ALARM."""
-
-
 def check_sustained(measured: CaseResult, limits: Limits, asked: bool) -> Iterator[Check]:
     """The last minute under load against the first; nothing where nobody asked for it."""
     found, limit = measured.sustained, limits.max_sustained_loss
@@ -164,13 +161,41 @@ def loss_under_load(found: Sustained) -> tuple[float, float, float] | None:
     """The part of the first minute's speed that the last one lacks, and where it lies; None where
     both are too short to tell.
     """
-    first, last = ([each.mean_ns for each in side] for side in (found.first, found.last))
-    if min(len(first), len(last)) < FEWEST_MOMENTS:
+    first, last = map(_of_processes, (found.first, found.last))
+    low, high = (_shift_rank(len(first), len(last), error) for error in (ALARM, ACQUITTAL))
+    if not low:
         return None
-    alarm, acquittal = ALARM / 2, ACQUITTAL / 2
-    early, late = bounds(first, acquittal, alarm), bounds(last, alarm, acquittal)
-    value = 1 - statistics.median(first) / statistics.median(last)
-    return value, 1 - early[1] / late[0], 1 - early[0] / late[1]
+    left = sorted((early / late for early in first for late in last), reverse=True)
+    return 1 - statistics.median(left), 1 - left[low - 1], 1 - left[-high]
+
+
+def _of_processes(moments: Sequence[Moment]) -> list[float]:
+    """What an inference takes in each process: its moments share its place in memory and caches,
+    so they would count as one observation several times.
+    """
+    by_process: dict[int, list[float]] = {}
+    for each in moments:
+        by_process.setdefault(each.process, []).append(each.mean_ns)
+    return [*map(statistics.fmean, by_process.values())]
+
+
+def _shift_rank(one: int, other: int, error: float) -> int:
+    """The largest r so that, of all ratios of ``one`` value with an ``other``, the r-th is beyond
+    the factor by which the two sides differ no more often than that (Mann and Whitney).
+    """
+    rank, likely = 0, 1 / math.comb(one + other, one)
+    while likely <= error:
+        rank += 1
+        likely += _orders(one, other, rank) / math.comb(one + other, one)
+    return rank
+
+
+@cache
+def _orders(one: int, other: int, swapped: int) -> int:
+    """How many orders of the values of two sides have so many pairs the wrong way round."""
+    if swapped < 0 or not (one and other):
+        return int(swapped == 0)
+    return _orders(one - 1, other, swapped - other) + _orders(one, other - 1, swapped)
 
 
 def load_text(found: Sustained) -> str:

@@ -1,13 +1,37 @@
-"""Stored sessions whose spread is known, and what the check of stored times says about them."""
+"""Simulated processes and stored sessions whose spread is known, and what is said about them."""
 
 from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator
+
+import numpy as np
 
 from pytest_sme2.results import Arm, Outcome
+from pytest_sme2.timing import stats
+from pytest_sme2.timing.stats import Floats
 from pytest_sme2.verdict.times import check_latency
 from tests.support.gate_examples import LIMITS, baseline, measured, session
+
+
+def processes(level: float, spread: float, skewed: bool, trials: int) -> Iterator[Floats]:
+    """The processes of so many runs; their centre is ``level``. Like the product, a run takes pairs
+    until their ratio is known.
+    """
+    generator = np.random.default_rng(3)
+    noise = generator.normal(0, spread, (2, trials, 30))
+    if skewed:
+        # Neighbours only make a process longer; the centre stays where it is.
+        noise = np.where(noise > 0, 8 * noise, noise)
+    on, off = level * np.exp(noise)
+    pairs = np.full(trials, 30)
+    for look, part in reversed([*zip((10, 20), stats.ERROR_SPLIT, strict=False)]):
+        ratios = np.log(off / on)[:, :look]
+        low, high = stats._bounds(ratios, stats.FALSE_ALARM_RATE * part)
+        pairs[high - low < 0.02] = look
+    for times, number in zip(on, pairs, strict=True):
+        yield times[:number]
 
 
 def drawn(

@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pytest_sme2.results import Arm, CaseResult, Check, Limits, Outcome
-from pytest_sme2.timing import stats
 from pytest_sme2.verdict.judging import MOVED_CAP
 from pytest_sme2.verdict.times import ACQUITTAL, ALARM, bounds, check_budgets
 from tests.support.gate_examples import emulated, measured, medians, with_limits
+from tests.support.stored_sessions import processes
 
 AT_MOST = with_limits(max_latency={"any": 0.011}, max_p95={"any": 0.012})
 
@@ -71,25 +70,10 @@ def shares(
     level: float, spread: float, skewed: bool, trials: int = TRIALS // 10
 ) -> tuple[float, float]:
     """How often the centre of the processes, which is at the limit times ``level``, is called more
-    and less. Like the product, it takes pairs until their ratio is known.
+    and less.
     """
-    generator = np.random.default_rng(3)
-    noise = generator.normal(0, spread, (2, trials, 30))
-    if skewed:
-        # Neighbours only make a process longer; the centre stays where it is.
-        noise = np.where(noise > 0, 8 * noise, noise)
-    on, off = level * np.exp(noise)
-    pairs = np.full(trials, 30)
-    for look, part in reversed([*zip((10, 20), stats.ERROR_SPLIT, strict=False)]):
-        ratios = np.log(off / on)[:, :look]
-        low, high = stats._bounds(ratios, stats.FALSE_ALARM_RATE * part)
-        pairs[high - low < 0.02] = look
-    over = below = 0
-    for number in (10, 20, 30):
-        taken = np.sort(on[pairs == number, :number])
-        least, most = (int(rank) for rank in bounds(range(number)))
-        over += int((taken[:, least] > 1).sum())
-        below += int((taken[:, most] <= 1).sum())
+    found = [bounds([*times]) for times in processes(level, spread, skewed, trials)]
+    over, below = (sum(low > 1 for low, _ in found), sum(high <= 1 for _, high in found))
     return over / trials, below / trials
 
 
