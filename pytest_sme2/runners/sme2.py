@@ -419,7 +419,7 @@ def _runner_of(
     """The runner, which need not be there yet."""
     digest = hashlib.sha256()
     # The same version may have been built again.
-    linked = contents_sha256(*(sdk / name for name in SDK_FOLDERS), cache=cache)
+    linked = contents_sha256(*(sdk / name for name in SDK_FOLDERS))
     for part in (_LAYOUT, platform, version, linked, compiler.cxx, compiler.version):
         digest.update(os.fsencode(part) + b"\0")
     for path in sorted(RUNNER_SOURCES.iterdir()):

@@ -1,7 +1,6 @@
 """The cache: where exports, runners and tools are kept, and which of it is ours to delete.
 
-It is one folder of our own with a mark. Without the mark nothing in it is ever deleted, and what is
-deleted is listed in a log.
+It is one folder of our own with our tag. Where that is not, nothing is ever deleted.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from pytest_sme2.system.files import (
     close_to_others,
     file_sha256,
     make_folders,
-    replacing,
     total_bytes,
     write_text,
 )
@@ -36,20 +34,15 @@ from pytest_sme2.system.locks import locked
 from pytest_sme2.system.terminal import Say
 
 NAME = "pytest-sme2"
-MARK = "pytest-sme2-cache"
-# Another version has another layout, so it does not delete anything of this one.
-_MARKED = b"pytest-sme2 cache, version 1\n"
-# By the Cache Directory Tagging convention: backups leave such folders out.
-_TAG = """Signature: 8a477f597d28d172789f06886806bc55
+TAG = "CACHEDIR.TAG"
+# By the Cache Directory Tagging convention: backups leave such folders out. Another version has
+# another layout, and then another text, so it does not delete anything of this one.
+_TAG_TEXT = """Signature: 8a477f597d28d172789f06886806bc55
 # This file is a cache directory tag created by pytest-sme2.
 # For information about cache directory tags, see https://bford.info/cachedir/
 """
-LOG = "removed.log"
 TOLD = "told.txt"
-_LONGEST_LOG = 200_000
 _TOKEN = "[0-9a-f]" * 8
-# What a killed process leaves: half made, or half removed.
-LEFT_OVER = rf"\..+\.{_TOKEN}\.(part|removed)"
 
 
 def cache_folder() -> Path:
@@ -107,17 +100,17 @@ def find_cache() -> Path:
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether a folder has our mark, of this version."""
-    mark = folder / MARK
+    """Whether a folder has our tag, of this version."""
+    tag = folder / TAG
     try:
-        with mark.open("rb") as file:
-            return not mark.is_symlink() and file.read(len(_MARKED) + 1) == _MARKED
+        with tag.open("rb") as file:
+            return not tag.is_symlink() and file.read(len(_TAG_TEXT) + 1) == _TAG_TEXT.encode()
     except OSError:
         return False
 
 
 def mark_cache(folder: Path) -> None:
-    """Make a cache of ours, unless there is something: in one step, never without its mark."""
+    """Make a cache of ours, unless there is something: in one step, never without its tag."""
     with contextlib.suppress(FileNotFoundError):
         if any(folder.iterdir()):
             return
@@ -125,20 +118,18 @@ def mark_cache(folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{NAME}-") as temporary:
         made = Path(temporary) / NAME
         made.mkdir()
-        (made / "CACHEDIR.TAG").write_text(_TAG, encoding="utf-8")
-        (made / MARK).write_bytes(_MARKED)
+        (made / TAG).write_bytes(_TAG_TEXT.encode())
         # A group that shares the parent folder shares the cache.
         close_to_others(made, folder.parent)
         made.rename(folder)
 
 
-def discard(path: Path, why: str) -> None:
-    """Remove a file or folder of a cache with our mark, and list it in the cache's log."""
-    cache = next((parent for parent in path.parents if is_ours(parent)), None)
-    if cache is None:
+def discard(path: Path) -> None:
+    """Remove a file or folder of a cache with our tag."""
+    if not any(map(is_ours, path.parents)):
         raise StorageError(
-            f"{path} is not deleted: no folder above it has the mark of a cache ({MARK}), so it "
-            "may not be ours. Move it away, or set SME2_CACHE_DIR to another folder."
+            f"{path} is not deleted: no folder above it has our {TAG}, so it may not be ours. Move "
+            "it away, or set SME2_CACHE_DIR to another folder."
         )
     # Rename it first, so that no process finds half of it.
     gone = path.with_name(f".{path.name[:200].lstrip('.')}.{secrets.token_hex(4)}.removed")
@@ -146,13 +137,6 @@ def discard(path: Path, why: str) -> None:
         path.rename(gone)
     except OSError:
         return
-    with contextlib.suppress(OSError):
-        log = cache / LOG
-        if log.exists() and log.stat().st_size > _LONGEST_LOG:
-            log.replace(cache / f"{LOG}.old")
-        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        with log.open("a", encoding="utf-8") as file:
-            file.write(f"{moment} {str(path.relative_to(cache))!a}: {why}\n")
     if gone.is_dir() and not gone.is_symlink():
         shutil.rmtree(gone, ignore_errors=True)
     else:
@@ -203,46 +187,14 @@ def trusted(path: Path, cache: Path, *, alone: bool = False) -> Path:
     return path
 
 
-# File systems keep times this coarsely: what changed a moment ago may change again unseen.
-_SETTLED_NS = 3 * 10**9
-
-
-def contents_sha256(*folders: Path, cache: Path | None = None) -> str:
-    """One hash over all files in some folders, but for what Python compiles there itself.
-
-    They are read again only if one has another name, size, inode or time than it had; nobody can
-    set the time at which an inode was changed.
-    """
-    files = [(number, path) for number, folder in enumerate(folders) for path in _files_in(folder)]
-    found = [Path(path).stat() for _, path in files]
-    times = [(one.st_size, one.st_mtime_ns, one.st_ctime_ns, one.st_ino) for one in found]
-    state = _text_sha256(repr((files, times)))
-    root = cache or cache_folder()
-    kept = root / "hashes" / _text_sha256(repr(folders))[:24]
-    with contextlib.suppress(OSError, ValueError, StorageError):
-        known, content = trusted(kept, root).read_text("ascii").split()
-        if known == state:
-            return content
-    names = [(number, os.path.relpath(path, folders[number])) for number, path in files]
-    content = _text_sha256(repr((names, [file_sha256(Path(path)) for _, path in files])))
-    if time.time_ns() - max((max(one[1:3]) for one in times), default=0) > _SETTLED_NS:
-        with contextlib.suppress(OSError):
-            make_folders(kept.parent)
-            with replacing(kept) as file:
-                file.write(f"{state} {content}".encode())
-    return content
-
-
-def _files_in(folder: Path) -> list[str]:
+def contents_sha256(*folders: Path) -> str:
+    """One hash over all files in some folders, but for what Python compiles there itself."""
     found = []
-    for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name != "__pycache__"]
-        found += [f"{place}/{name}" for name in names]
-    return sorted(found)
-
-
-def _text_sha256(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
+    for number, folder in enumerate(folders):
+        for path in folder.rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                found.append((number, os.fspath(path.relative_to(folder)), file_sha256(path)))
+    return hashlib.sha256(repr(sorted(found)).encode(errors="surrogateescape")).hexdigest()
 
 
 def is_believed(entry: Path, cache: Path | None = None) -> bool:
@@ -274,7 +226,7 @@ def working_folder(final: Path) -> Iterator[Path]:
     """An empty folder beside ``final``, removed afterwards. Hold the lock of ``final``."""
     for left_over in final.parent.glob(f".{glob.escape(final.name)}.{_TOKEN}.part"):
         with contextlib.suppress(StorageError):
-            discard(left_over, "left by a killed process")
+            discard(left_over)
     folder = final.with_name(f".{final.name}.{secrets.token_hex(4)}.part")
     make_folders(folder.parent)
     # Nobody else may write into what is half made, whatever the umask is.
@@ -305,7 +257,7 @@ def put_in_place(made: Path, final: Path) -> None:
     """
     close_to_others(made, final.parent)
     if final.exists() or final.is_symlink():
-        discard(final, "made again")
+        discard(final)
     made.rename(final)
     _made.add(final)
 
@@ -320,21 +272,14 @@ def is_made_here(entry: Path) -> bool:
 
 LIMIT_VARIABLE = "SME2_CACHE_LIMIT"
 DEFAULT_LIMIT = 10 * 10**9
-# Each kind is a folder of the cache, with the names that we give. What has another is not ours.
-KINDS = {
-    "exports": r".+-[0-9a-f]{24}-[0-9a-f]{8}",
-    "runners": r".+-[0-9a-f]{12}",
-    "emulated": r"[0-9a-f]{32}",
-    "bundles": r"[0-9a-f]{32}",
-    "sdk": r"executorch-.+",
-    "packages": r".+-cp\d+-.+",
-    "source-builds": r"[0-9a-f]{12}",
-    "tools": r"qemu|llvm|vm-.+|(guest|block_counter)-[0-9a-f]+",
-    "weights": r"[^.].*",
-    "fake-phone": r"programs-.+",
-}
+KINDS = (
+    *("exports", "runners", "emulated", "bundles", "sdk", "packages", "source-builds"),
+    *("tools", "weights", "fake-phone"),
+)
+"""Each is a folder of the cache; each folder in it is an entry."""
 # Fetched from elsewhere, perhaps by hand: only removed when somebody asks for it.
-_KEPT = ("tools", "weights", "fake-phone")
+_KEPT = KINDS[-3:]
+_NO_ENTRIES = ("locks", "logs")
 # A run that began earlier than this ago may still use what it found then.
 IN_USE_SECONDS = 6 * 3600.0
 # Looking at every file takes a second in a large cache, and every run ends with it.
@@ -369,8 +314,7 @@ def entries(cache: Path, kinds: Iterable[str] = KINDS) -> list[CacheEntry]:
     for kind in kinds:
         with contextlib.suppress(OSError):
             for path in (cache / kind).iterdir():
-                known = re.fullmatch(f"{KINDS[kind]}|{LEFT_OVER}", path.name)
-                if known and path.is_dir() and not path.is_symlink():
+                if path.is_dir() and not path.is_symlink() and path.name not in _NO_ENTRIES:
                     found.append(CacheEntry(kind, path, total_bytes(path), path.stat().st_mtime))
     return sorted(found, key=lambda entry: (entry.used, entry.path))
 
@@ -391,11 +335,6 @@ def chosen(
         old.append(left.pop(0))
         total -= old[-1].bytes
     return old
-
-
-def remove(removed: Iterable[CacheEntry], why: str) -> None:
-    for entry in removed:
-        discard(entry.path, "left by a killed process" if entry.left_over else why)
 
 
 def apply_limit(cache: Path | None = None) -> list[CacheEntry]:
@@ -419,7 +358,8 @@ def apply_limit(cache: Path | None = None) -> list[CacheEntry]:
             rest = [entry for entry in found if entry not in removed]
             over = chosen(rest, now=now, keep=limit)
             removed += [entry for entry in over if entry in idle and entry.kind not in _KEPT]
-            remove(removed, "the cache is above its limit")
+            for entry in removed:
+                discard(entry.path)
     except (BusyError, StorageError, OSError):
         # Another process is at it, or the cache is read-only.
         return []

@@ -5,7 +5,6 @@ and puts back what one changed that was broken off.
 from __future__ import annotations
 
 import argparse
-import os
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -70,10 +69,11 @@ def _clean_cache(arguments: argparse.Namespace) -> int:
     ours = cache.is_ours(folder)
     if removed and not ours:
         raise StorageError(
-            f"{folder} has no mark of a cache of this version ({cache.MARK}), so nothing in it is "
-            "deleted. It may be of an earlier version. Look at it, and delete it yourself."
+            f"{folder} has no {cache.TAG} of this version, so nothing in it is deleted. It may be "
+            "of an earlier version. Look at it, and delete it yourself."
         )
-    cache.remove(removed, "sme2 clean")
+    for entry in removed:
+        cache.discard(entry.path)
     gone = set(removed)
     rows = [
         {
@@ -91,18 +91,11 @@ def _clean_cache(arguments: argparse.Namespace) -> int:
         for kind in arguments.kind or cache.KINDS:
             lines += _summary(kind, [entry for entry in found if entry.kind == kind], now)
         how = "Remove with --older-than 30d, or --keep 2GB."
-        lines.append(how if ours else f"There is no {cache.MARK} in it, so nothing is deleted.")
-        beside = [kind for kind in cache.KINDS if (folder.parent / kind).is_dir()]
-        if os.environ.get("SME2_CACHE_DIR") and beside:
-            lines.append(
-                f"{folder.parent} has also: {', '.join(beside)}. They are of an earlier version, "
-                "or of others. They are not used, and never deleted by us."
-            )
+        lines.append(how if ours else f"It has no {cache.TAG} of ours, so nothing is deleted.")
     else:
         lines = [f"removed  {_size([entry]):>9}  {entry.path}" for entry in removed]
         left = _size([entry for entry in found if entry not in gone])
-        done = f"{len(removed)} removed, {_size(removed)}; {left} left."
-        lines.append(f"{done} Log: {folder / cache.LOG}")
+        lines.append(f"{len(removed)} removed, {_size(removed)}; {left} left.")
     return show(arguments, {"cache": str(folder), "entries": rows}, lines)
 
 

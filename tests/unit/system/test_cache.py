@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import StorageError, UsageError
-from pytest_sme2.system import cache as cache_module
 from pytest_sme2.system.cache import (
     DEFAULT_LIMIT,
     IN_USE_SECONDS,
-    LOG,
-    MARK,
+    KINDS,
+    TAG,
     apply_limit,
     cache_folder,
     contents_sha256,
@@ -33,7 +32,6 @@ from pytest_sme2.system.cache import (
     trusted,
     working_folder,
 )
-from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.locks import locked
 from tests.support import Command
 
@@ -161,56 +159,22 @@ def test_a_cache_of_the_checkout_is_not_believed_in_ci(
     assert cache_folder().is_dir()
 
 
-def test_what_folders_contain_is_read_again_when_it_may_have_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[str] = []
-
-    def counted(path: Path) -> str:
-        read.append(path.name)
-        return file_sha256(path)
-
-    monkeypatch.setattr(cache_module, "file_sha256", counted)
-    monkeypatch.setattr(cache_module, "_SETTLED_NS", -1)
-    one = tmp_path / "one"
+def test_what_folders_contain_has_one_hash_wherever_they_are(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
     (one / "__pycache__").mkdir(parents=True)
     (one / "__pycache__" / "a.pyc").touch()
     library = one / "a.so"
     library.write_bytes(b"first")
-
-    def contents(*folders: Path) -> str:
-        read.clear()
-        return contents_sha256(*folders, cache=tmp_path / "cache")
-
-    first = contents(one)
-    assert read == ["a.so"]
-    assert contents(one) == first
-    assert not read
+    first, times = contents_sha256(one), library.stat()
     # Built again in place, with the same size and time.
-    times = library.stat()
     library.write_bytes(b"other")
     os.utime(library, ns=(times.st_atime_ns, times.st_mtime_ns))
-    other = contents(one)
+    other = contents_sha256(one)
     assert other != first
-    assert read == ["a.so"]
-    # The same at another place; by other times; no kept hash that others could write.
-    two = tmp_path / "two"
-    shutil.copytree(one, two)
-    assert contents(two) == other
-    os.utime(two / "a.so")
-    assert contents(two) == other
-    assert read == ["a.so"]
-    for kept in (tmp_path / "cache" / "hashes").iterdir():
-        kept.chmod(0o666)
-    assert contents(two) == other
-    assert read == ["a.so"]
+    shutil.copytree(one, two, ignore=shutil.ignore_patterns("__pycache__"))
+    assert contents_sha256(two) == other
     (two / "b").touch()
-    assert contents(two) != other
-    # What changed a moment ago is read once more.
-    monkeypatch.setattr(cache_module, "_SETTLED_NS", 10**15)
-    (two / "b").write_text("c")
-    assert contents(two) == contents(two)
-    assert read == ["a.so", "b"]
+    assert len({first, other, contents_sha256(two), contents_sha256(one, two)}) == 4
 
 
 def test_members_of_a_group_share_a_cache(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,8 +218,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     put(folder, MIDDLE, 4000, 10)
     put(folder, "tools/qemu", 5000, 90)
     put(folder, HALF, 100, 2)
+    # None of these is an entry.
     (folder / "exports" / "locks").mkdir()
     (folder / "exports" / "x.lock").touch()
+    (folder / "exports" / "link").symlink_to(tmp_path)
+    put(folder, "names/mine", 10, 400)
     return folder
 
 
@@ -330,63 +297,36 @@ def test_the_command_shows_and_removes(cache: Path, sme2: Command) -> None:
     assert "are about the cache" in told
 
 
-# As people have them beside each other in one folder for all caches.
-OTHERS = (
-    "sdk/android-ndk-r27", "packages/.git", "tools/.config", "weights/.private", "exports/mine",
-    "exports/.half.part", "runners/ccache", "emulated/snapshots", "bundles/x", "fake-phone/mount",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("place", ["", "pytest-sme2"])
-def test_what_others_keep_is_never_touched(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, sme2: Command, place: str
+def test_what_others_keep_beside_it_is_never_touched(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, sme2: Command
 ) -> None:
-    others = [put(cache.parent / place, name, 10, 400) for name in OTHERS]
+    others = [put(cache.parent, f"{kind}/mine", 10, 400) for kind in KINDS]
     monkeypatch.setenv("SME2_CACHE_LIMIT", "0")
     assert {entry.path for entry in apply_limit()} == {cache / OLD, cache / MIDDLE, cache / HALF}
-    assert ("has also: exports, runners" in sme2("clean").out) == (place == "")
     sme2("clean", "--keep", "0")
     assert names(cache) == set()
-    assert all((folder / "file").is_file() for folder in others)
+    assert all((folder / "file").is_file() for folder in (*others, cache / "names/mine"))
 
 
-@pytest.mark.parametrize("mark", [None, "pytest-sme2 cache, version 2\n", "link"])
-def test_nothing_is_deleted_without_our_mark(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, sme2: Command, mark: str | None
+@pytest.mark.parametrize("tag", [None, "Signature: 8a477f597d28d172789f06886806bc55\n", "link"])
+def test_nothing_is_deleted_without_our_tag(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, sme2: Command, tag: str | None
 ) -> None:
-    (cache / MARK).rename(cache.parent / "copy")
-    if mark == "link":
-        (cache / MARK).symlink_to(cache.parent / "copy")
-    elif mark is not None:
-        (cache / MARK).write_text(mark)
+    (cache / TAG).rename(cache.parent / "copy")
+    if tag == "link":
+        (cache / TAG).symlink_to(cache.parent / "copy")
+    elif tag is not None:
+        (cache / TAG).write_text(tag)
     monkeypatch.setenv("SME2_CACHE_LIMIT", "0")
     assert apply_limit(cache) == []
-    with pytest.raises(StorageError, match=f"{MARK}.* may not be ours. Move it away"):
-        discard(cache / OLD, "")
+    with pytest.raises(StorageError, match=f"{TAG}.* may not be ours. Move it away"):
+        discard(cache / OLD)
     made = put(cache, "tools/made", 1, 0)
     with pytest.raises(StorageError, match="is not deleted"):
         put_in_place(made, cache / "tools" / "qemu")
     with working_folder(cache / "exports" / "half"):
         pass
-    assert names(cache) == ALL
-    assert f"There is no {MARK}" in sme2("clean").out
+    assert names(cache) == {*ALL, "tools/made"}
+    assert f"no {TAG} of ours" in sme2("clean").out
     assert "nothing in it is deleted" in sme2("clean", "--keep", "0", code=3).err
-    assert names(cache) == ALL
-
-
-def test_each_deletion_is_listed(cache: Path, sme2: Command) -> None:
-    apply_limit()
-    sme2("clean", "--older-than", "30d")
-    put_in_place(put(cache, "tools/made", 1, 0), cache / NEW)
-    lines = (cache / LOG).read_text().splitlines()
-    assert [line.split(" ", 1)[1] for line in lines] == [
-        f"'{HALF}': left by a killed process",
-        "'tools/qemu': sme2 clean",
-        f"'{OLD}': sme2 clean",
-        f"'{NEW}': made again",
-    ]
-    for _ in range(3):
-        discard(put(cache, "tools/a\nb", 1, 0), "x" * 300_000)
-    # The log and the one before it: it does not grow for ever.
-    assert [path.name for path in sorted(cache.glob(f"{LOG}*"))] == [LOG, f"{LOG}.old"]
-    assert (cache / LOG).read_text().count("\n") == 1
+    assert names(cache) == {*ALL, "tools/made"}
