@@ -107,6 +107,24 @@ def quantize(
     return quantize_with(quantizer, program, arguments, keywords, torch, shapes)
 
 
+def partitioners(precision: str) -> list[Any]:
+    """What chooses the operators for XNNPACK. In bf16 it has linear layers alone: asked for more,
+    ExecuTorch delegates convolutions as well, and XNNPACK refuses the program as it is loaded.
+    """
+    from executorch.backends.xnnpack.partition.config import gemm_configs
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
+    if precision != "bf16":
+        return [XnnpackPartitioner()]
+    layers = [gemm_configs.LinearConfig, gemm_configs.AddmmConfig, gemm_configs.MMConfig]
+    if not hasattr(layers[0](), "enable_bf16"):
+        raise ExportError(
+            "The installed ExecuTorch has no bf16 for XNNPACK; 1.5.0 is the first that has it. "
+            "Install that or a later one, or use fp16."
+        )
+    return [XnnpackPartitioner(configs=layers, enable_bf16=True), XnnpackPartitioner()]
+
+
 def quantize_with(
     quantizer: Any,
     program: Any,
@@ -306,7 +324,7 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
         )
 
     try:
-        edge = partitioned(XnnpackPartitioner())
+        edge = partitioned(*partitioners(request.variant.precision))
     except AssertionError as error:
         if "dependency cycles" not in str(error):
             raise
@@ -315,6 +333,11 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     # Before memory planning rewrites the graph.
     progress.lowered = edge.exported_program()
     operators = _operators(edge.exported_program())
+    if variant.precision == "bf16" and not operators["delegate_calls"]:
+        raise ExportError(
+            f"Model {name!r} has no linear layer, so all of it would run outside of XNNPACK in "
+            "bf16. Choose another variant."
+        )
     executable = edge.to_executorch()
 
     progress.enter("writing the artifact")
@@ -414,8 +437,9 @@ def _load(
             # What a model's own code has set to zero stays: it may be what is wrong with it.
             network = fill_zero_weights(network) if example else network
             settle_batch_norms(network, *arguments, **keywords)
-    if request.variant.precision == "fp16":
-        network, inputs = _in(torch.float16, network, inputs, torch)
+    if request.variant.precision in ("fp16", "bf16"):
+        kind = torch.float16 if request.variant.precision == "fp16" else torch.bfloat16
+        network, inputs = _in(kind, network, inputs, torch)
     return model, network, inputs, bfloat16, weights
 
 

@@ -15,7 +15,7 @@ from pytest_sme2.errors import UsageError
 from pytest_sme2.results import AS_EXPORTED
 from pytest_sme2.system.wording import split_list
 
-PRECISIONS = ("fp32", "fp16", "int8", "int8_dynamic", "int4", "int4_channel")
+PRECISIONS = ("fp32", "fp16", "bf16", "int8", "int8_dynamic", "int4", "int4_channel")
 NO_PASSES = "no_passes"
 
 _VARIANT = re.compile(
@@ -44,12 +44,6 @@ def parse_variant(value: str) -> Variant:
     """``fp16``, ``fp16@256``, with rewrites ``fp16+silu@256``, or ``fp16+no_passes``."""
     match = _VARIANT.fullmatch(value)
     precision = match["precision"] if match else value
-    if precision in ("bf16", "bfloat16"):
-        raise UsageError(
-            f"{value!r} cannot be exported: with ExecuTorch 1.5, XNNPACK takes no bfloat16, and "
-            "all of the model would run outside of it. Linear layers can be bf16 in releases after "
-            "1.5 (pytorch/executorch#21493, pytorch/executorch#21784). Use fp16 until then."
-        )
     if match is None or precision not in PRECISIONS:
         raise UsageError(
             f"{value!r} is not a variant. Choose one of: {', '.join(PRECISIONS)}; "

@@ -22,6 +22,7 @@ FILE_NAME = "limits.toml"
 TOLERANCES: Mapping[str, Tolerance] = {
     "fp32": Tolerance(max_rel=1e-3, min_sqnr_db=80.0),
     "fp16": Tolerance(max_rel=5e-2, min_sqnr_db=35.0),
+    "bf16": Tolerance(max_rel=1e-1, min_sqnr_db=25.0),
     "int8": Tolerance(min_sqnr_db=10.0),
     "int8_dynamic": Tolerance(min_sqnr_db=15.0),
     "int4": Tolerance(min_sqnr_db=10.0),
@@ -33,6 +34,7 @@ TOLERANCES: Mapping[str, Tolerance] = {
 ON_OFF_TOLERANCES: Mapping[str, Tolerance] = {
     "fp32": Tolerance(max_rel=1e-4, min_sqnr_db=90.0),
     "fp16": Tolerance(max_rel=5e-2, min_sqnr_db=35.0),
+    "bf16": Tolerance(max_rel=1e-1, min_sqnr_db=25.0),
     **dict.fromkeys(
         ("int8", "int8_dynamic", "int4", "int4_channel"), Tolerance(max_rel=5e-2, min_sqnr_db=30.0)
     ),

@@ -37,6 +37,7 @@ _SAME_INPUT = 1e-4
 _SAME_OUTPUT = {
     "fp32": 1e-4,
     "fp16": 1e-2,
+    "bf16": 0.1,
     "int8": 0.1,
     "int8_dynamic": 0.1,
     "int4": 0.1,
@@ -93,8 +94,9 @@ def tolerance_of_sample(name: str, variant: str) -> float:
     kind, precision = name.split()[0], precision_of(variant)
     if kind == "output":
         return _SAME_OUTPUT.get(precision, _SAME_PROGRAM)
-    # The eager form is in floats, of half precision for fp16 alone.
-    return _SAME_OUTPUT["fp16"] if kind == "reference" and precision == "fp16" else _SAME_INPUT
+    # The eager form is in float32, but for these two.
+    halved = kind == "reference" and precision in ("fp16", "bf16")
+    return _SAME_OUTPUT[precision] if halved else _SAME_INPUT
 
 
 def same_sample(name: str, old: Sample, new: Sample, variant: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_sme2.export.lowering import INT4_GROUP, quantize_with
+from pytest_sme2.export.lowering import INT4_GROUP, partitioners, quantize_with
 from pytest_sme2.export.sequences import raw_values, tensor_spec
 from pytest_sme2.results import Cell
 from tools.many_exports import problem, serve
@@ -64,7 +64,6 @@ def write_program(
     layers: Sequence[Layer], data_type: str, folder: Path, torch: Any
 ) -> dict[str, Any]:
     """One program of all these layers, with its inputs and references; describe them."""
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
 
     arguments = tuple(value for layer in layers for value in layer.inputs)
@@ -74,7 +73,7 @@ def write_program(
     if quantizer is not None:
         program = quantize_with(quantizer, program, arguments, {}, torch)
     executable = to_edge_transform_and_lower(
-        program, partitioner=[XnnpackPartitioner()]
+        program, partitioner=partitioners(data_type)
     ).to_executorch()
     with (folder / "program.pte").open("wb") as file:
         executable.write_to_file(file)

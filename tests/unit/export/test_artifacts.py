@@ -597,6 +597,7 @@ PLAIN = f"{FORWARD}        return x + 1\n"
         ),
         ("int4", PLAIN, "3", "no linear layer with a multiple of 32 inputs"),
         ("int4_channel", PLAIN, "3", "int4_channel would be fp32"),
+        ("bf16", CONV3D, "1, 3, 4, 8, 8", "no linear layer, so all of it would run outside"),
     ],
 )
 def test_what_cannot_be_exported_is_named(

@@ -159,5 +159,5 @@ def test_its_readme_names_source_licence_input_and_weights(entry: ModelEntry) ->
 def test_the_language_model_block_has_every_data_type_of_linear_layers() -> None:
     entry = REGISTRY.get("llama_block_prefill")
     found = {variant.precision for variant in entry.defaults(emulated=True)}
-    # One scale per channel runs when it is named.
-    assert found == set(PRECISIONS) - {"int8", "int4_channel"}
+    # bf16 and one scale per channel run when they are named.
+    assert found == set(PRECISIONS) - {"bf16", "int8", "int4_channel"}
