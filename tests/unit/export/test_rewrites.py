@@ -76,7 +76,7 @@ def test_a_variant_names_its_rewrites() -> None:
 
 def test_bf16_is_refused_where_executorch_cannot_lower_it(monkeypatch: pytest.MonkeyPatch) -> None:
     package = "executorch.backends.xnnpack.partition"
-    parts = {
+    parts: dict[str, dict[str, object]] = {
         f"{package}.config": {"gemm_configs": Mock(LinearConfig=object)},
         f"{package}.xnnpack_partitioner": {"XnnpackPartitioner": object},
     }
