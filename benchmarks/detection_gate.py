@@ -49,9 +49,9 @@ from pytest_sme2.results import Arm, Artifact, Capabilities, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.gate import Gate
-from pytest_sme2.session.reference import OpenReference, Reference, baseline_reference
+from pytest_sme2.session.reference import OpenReference, baseline_reference
 from pytest_sme2.session.session import Session
-from pytest_sme2.session.settings import Settings
+from pytest_sme2.session.settings import Reference, Settings
 from pytest_sme2.targets.base import Job
 from pytest_sme2.targets.local import LocalTarget
 from pytest_sme2.verdict import baselines

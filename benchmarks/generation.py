@@ -28,10 +28,9 @@ from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import DECODE, PREFILL, Arm, Artifact, Outcome
 from pytest_sme2.runners.base import LOADER, started
 from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner, wheel_runner
-from pytest_sme2.session.bench import Bench
-from pytest_sme2.session.reference import CANDIDATE, OpenReference, Reference
-from pytest_sme2.session.settings import Settings
-from pytest_sme2.session.versus import Versus
+from pytest_sme2.session.device import HeldDevice
+from pytest_sme2.session.reference import CANDIDATE, AgainstReference, OpenReference
+from pytest_sme2.session.settings import Reference, Settings
 from pytest_sme2.system.platforms import host_platform
 from pytest_sme2.system.processes import run_process
 from pytest_sme2.system.provision import find_compiler
@@ -91,15 +90,17 @@ def verdicts(
     artifact: Artifact, runners: tuple[Sme2Runner, Sme2Runner], folder: Path
 ) -> dict[str, Any]:
     """The verdict on each phase, with its ratio, and where the decode begins to be slower."""
-    bench = Bench(Settings(device="linux"), lambda: "benchmark", lambda line: None)
+    bench = HeldDevice(Settings(device="linux"), lambda: "benchmark", lambda line: None)
     known = {(artifact.model, artifact.variant): artifact}
     reference = OpenReference(Reference("bundle", "as it is"), None, known)
-    versus = Versus(bench, "llama", folder, bench.request(artifact, Arm.OFF, 1), reference)
-    versus.sides = {
+    against = AgainstReference(
+        bench, "llama", folder, bench.request(artifact, Arm.OFF, 1), reference
+    )
+    against.sides = {
         side: (artifact, runner)
-        for side, runner in zip((versus.name, CANDIDATE), runners, strict=True)
+        for side, runner in zip((against.name, CANDIDATE), runners, strict=True)
     }
-    checks = versus.check_generation(replace(default_limits(), max_regression=LIMIT))
+    checks = against.check_generation(replace(default_limits(), max_regression=LIMIT))
     shutil.rmtree(folder, ignore_errors=True)
     named = re.search(r"begins at context (\d+)", checks[1].message)
     found = {

@@ -50,9 +50,8 @@ if TYPE_CHECKING:
     from pytest_sme2.session.cases import Case
     from pytest_sme2.session.device import choose_target
     from pytest_sme2.session.gate import Gate
-    from pytest_sme2.session.reference import Reference
     from pytest_sme2.session.session import Session
-    from pytest_sme2.session.settings import Settings
+    from pytest_sme2.session.settings import Reference, Settings
     from pytest_sme2.targets.base import Target
     from pytest_sme2.targets.phone.target import AndroidTarget
     from pytest_sme2.trace.etdump import read_etdump
@@ -87,9 +86,8 @@ _MODULES = {
     "session.cases": "Case",
     "session.device": "choose_target",
     "session.gate": "Gate",
-    "session.reference": "Reference",
     "session.session": "Session",
-    "session.settings": "Settings",
+    "session.settings": "Reference Settings",
     "targets.base": "Target",
     "targets.phone.target": "AndroidTarget",
     "trace.etdump": "read_etdump",

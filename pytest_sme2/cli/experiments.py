@@ -21,10 +21,10 @@ from pytest_sme2.results import FORWARD, PAIR, Arm, KernelCensus, Run, RunReques
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.stock import single_runner
 from pytest_sme2.session.analysis import SUFFIX, analyze_file
-from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.case_result import Timing
 from pytest_sme2.session.case_trace import Traced
 from pytest_sme2.session.cases import Case, program_case
+from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.run_directory import (
     MANIFEST,
     METRICS,
@@ -141,7 +141,7 @@ def _inside(folder: Path, etdump: Path) -> Path:
     return folder / etdump.name
 
 
-def _runner(experiment: Experiment, bench: Bench) -> Runner:
+def _runner(experiment: Experiment, bench: HeldDevice) -> Runner:
     if experiment.runner_path is None:
         return bench.runner
     path = experiment.runner_path.expanduser().absolute()

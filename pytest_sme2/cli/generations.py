@@ -31,7 +31,7 @@ def run_commands(arguments: argparse.Namespace) -> int:
     can tell.
     """
     from pytest_sme2.runners.stock import observed_command
-    from pytest_sme2.session.generation import measure_generations
+    from pytest_sme2.session.case_result import measure_generations
     from pytest_sme2.targets.base import Job
 
     if len(arguments.command) > len(NAMES):

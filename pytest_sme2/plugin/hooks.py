@@ -154,7 +154,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     about_names = options.name_lines(config)
     if not options.anything_chosen(config):
         return about_names
-    from pytest_sme2.session.bench import header_lines
+    from pytest_sme2.session.device import header_lines
 
     session = session_of(config)
     lines = [*about_names, *header_lines(session.bench), *_useless_workers_warning(config, session)]

@@ -45,7 +45,7 @@ from pytest_sme2.trace.etrecord import read_attribution
 
 if TYPE_CHECKING:
     from pytest_sme2.runners.base import Runner
-    from pytest_sme2.session.bench import Bench
+    from pytest_sme2.session.device import HeldDevice
 
 # ExecuTorch's words in a runner's log.
 _OPERATOR = re.compile(
@@ -91,7 +91,7 @@ class Traced:
 
 
 def trace_case(
-    bench: Bench, request: RunRequest, folder: Path, runner: Runner | None = None
+    bench: HeldDevice, request: RunRequest, folder: Path, runner: Runner | None = None
 ) -> Traced:
     """One traced process; an emulator tells of kernels and counts in the same go: it is slow."""
     runner = bench.runner if runner is None else runner
@@ -115,7 +115,9 @@ def trace_case(
     return traced
 
 
-def profile_of(case: str, traced: Traced, bench: Bench, runner: Runner | None = None) -> Profile:
+def profile_of(
+    case: str, traced: Traced, bench: HeldDevice, runner: Runner | None = None
+) -> Profile:
     """Where the time of a traced run goes."""
     etdump = traced.run.etdump
     if etdump is None:
@@ -129,7 +131,7 @@ def profile_of(case: str, traced: Traced, bench: Bench, runner: Runner | None = 
     return read_profile(etdump, traced.census, fingerprint, rules, executed, executorch)
 
 
-def why_not_counted(bench: Bench, threads: int, runner: Runner | None = None) -> str:
+def why_not_counted(bench: HeldDevice, threads: int, runner: Runner | None = None) -> str:
     """Why a run on the device cannot be counted; empty where it can."""
     target, runner = bench.target, bench.runner if runner is None else runner
     if not isinstance(target, EmulatedTarget):
@@ -144,7 +146,7 @@ def why_not_counted(bench: Bench, threads: int, runner: Runner | None = None) ->
 
 
 def cost_of(
-    bench: Bench, traced: Traced, profile: Profile, runner: Runner | None = None
+    bench: HeldDevice, traced: Traced, profile: Profile, runner: Runner | None = None
 ) -> InferenceCost | str:
     """The cost, or why there is none."""
     run, counted, target = traced.run, traced.counted, bench.target
@@ -161,7 +163,7 @@ def cost_of(
 
 
 def evidence_of(
-    bench: Bench, seen: Mapping[Arm, tuple[Traced, Profile, InferenceCost | str]]
+    bench: HeldDevice, seen: Mapping[Arm, tuple[Traced, Profile, InferenceCost | str]]
 ) -> Evidence:
     """Whether a pair shows SME2 on and off. Where it was counted, devices may trust its names."""
     traced = {arm: one for arm, (one, _, _) in seen.items()}

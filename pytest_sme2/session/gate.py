@@ -17,9 +17,8 @@ from typing import Concatenate, ParamSpec
 from pytest_sme2.errors import BaselineError, NotMeasurableError
 from pytest_sme2.results import Arm, Baseline, CaseResult, Check, Limits, Outcome, Verdict
 from pytest_sme2.session.cases import Case
-from pytest_sme2.session.reference import OpenReference
+from pytest_sme2.session.reference import AgainstReference, OpenReference
 from pytest_sme2.session.session import Session
-from pytest_sme2.session.versus import Versus
 from pytest_sme2.verdict import (
     cost,
     generation,
@@ -199,16 +198,16 @@ class Gate:
             reference = self.session.baseline_reference(self.case)
             for arm in doubtful:
                 if reference is not None:
-                    stored[arm] = self._settled(stored[arm], self._versus(reference, arm), arm)
+                    stored[arm] = self._settled(stored[arm], self._against(reference, arm), arm)
         for checks in stored.values():
             yield from checks
         yield from generation.check_waiting(measured, self.limits)
 
-    def _settled(self, stored: list[Check], versus: Versus, arm: Arm) -> list[Check]:
+    def _settled(self, stored: list[Check], against: AgainstReference, arm: Arm) -> list[Check]:
         """The stored times of an arm, the whole and its phases, with what pairs say of those in
         doubt.
         """
-        operators, *phases, whole = self._compared(versus, arm)
+        operators, *phases, whole = self._compared(against, arm)
         paired = [whole, *phases]
         paired += stored[len(paired) :]
         return [
@@ -267,11 +266,11 @@ class Gate:
         reference, arms = self.session.reference, self.session.bench.arms
         for arm in arms:
             named = arm if len(arms) > 1 else None
-            yield from self._compared(self._versus(reference, arm), named)
+            yield from self._compared(self._against(reference, arm), named)
 
-    def _versus(self, reference: OpenReference, arm: Arm) -> Versus:
+    def _against(self, reference: OpenReference, arm: Arm) -> AgainstReference:
         session, case = self.session, self.case
-        return Versus(
+        return AgainstReference(
             session.bench,
             case.id,
             session.folder(case) / f"against_{arm}",
@@ -281,24 +280,24 @@ class Gate:
             family=max(1, len(session.cases())) * len(session.bench.arms),
         )
 
-    def _compared(self, versus: Versus, arm: Arm | None) -> list[Check]:
+    def _compared(self, against: AgainstReference, arm: Arm | None) -> list[Check]:
         """All of it on one device, so that only the versions differ; the latency comes last."""
-        return self.session.retry_on_one_device(lambda: self._compare(versus, arm))
+        return self.session.retry_on_one_device(lambda: self._compare(against, arm))
 
-    def _compare(self, versus: Versus, arm: Arm | None) -> list[Check]:
-        checks = [versus.check_operators(arm)]
+    def _compare(self, against: AgainstReference, arm: Arm | None) -> list[Check]:
+        checks = [against.check_operators(arm)]
         if not (self.session.bench.timed or self.session.uncounted(self.case)):
-            checks.append(versus.check_cost(self.limits, arm))
+            checks.append(against.check_cost(self.limits, arm))
         if self.session.bench.timed:
             self.session.bench.cool_down()
-            measurement = versus.measure(self.limits.max_regression)
+            measurement = against.measure(self.limits.max_regression)
             latency = times.check_against(measurement, self.limits, arm)
             if latency.verdict in judging.FAILING:
                 seconds = statistics.median(pair.candidate_ns for pair in measurement.pairs) / 1e9
-                pairs = self.session.bench.redo(lambda: versus.traced_pairs(TRACED_PAIRS, seconds))
-                self._growth = self._growth or growth_of(pairs, versus.name)
+                pairs = self.session.bench.redo(lambda: against.traced_pairs(TRACED_PAIRS, seconds))
+                self._growth = self._growth or growth_of(pairs, against.name)
             # The latency comes last: it may settle another check.
-            checks += [*versus.check_generation(self.limits, arm), latency]
+            checks += [*against.check_generation(self.limits, arm), latency]
         return checks
 
     def check_custom(self) -> None:

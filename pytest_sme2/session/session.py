@@ -49,10 +49,10 @@ from pytest_sme2.results import (
     RunRequest,
     Sustained,
 )
-from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.case_result import (
     Timing,
     assemble,
+    generate,
     measure_case,
     measure_frontier,
     new_session,
@@ -66,8 +66,7 @@ from pytest_sme2.session.case_trace import (
     why_not_counted,
 )
 from pytest_sme2.session.cases import Case, chosen_programs, select_cases
-from pytest_sme2.session.device import Farm, is_emulated
-from pytest_sme2.session.generation import generate
+from pytest_sme2.session.device import Farm, HeldDevice, is_emulated
 from pytest_sme2.session.reference import (
     OpenReference,
     baseline_reference,
@@ -193,7 +192,7 @@ class Session:
         self.settings = settings
         self.say = say
         self._identity = identity
-        self.bench = Bench(settings, lambda: self.origin[0], say, farm)
+        self.bench = HeldDevice(settings, lambda: self.origin[0], say, farm)
         self._made: dict[tuple[object, ...], object] = {}
         self._steady = False
         self.refused: Sme2Error | None = None

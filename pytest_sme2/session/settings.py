@@ -21,7 +21,18 @@ from pytest_sme2.targets.settings import (
 
 if TYPE_CHECKING:
     from pytest_sme2.profile.categories import Rule
-    from pytest_sme2.session.reference import Reference
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What to measure against, as the user named it."""
+
+    kind: str
+    """``executorch``, ``bundle``, ``programs``, or ``baseline`` for what a baseline measured."""
+    name: str
+    """For reports: ``executorch 1.5.0``, or the file's or folder's name."""
+    version: str | None = None
+    path: Path | None = None
 
 
 @dataclass(frozen=True)

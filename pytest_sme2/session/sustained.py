@@ -13,7 +13,7 @@ from pytest_sme2.results import INTERRUPTED, Arm, Moment, Run, RunRequest, Susta
 from pytest_sme2.targets.base import Thermal
 
 if TYPE_CHECKING:
-    from pytest_sme2.session.bench import Bench
+    from pytest_sme2.session.device import HeldDevice
 
 MOMENT_SECONDS = 2.0
 MOMENTS = 3
@@ -22,7 +22,9 @@ FEWEST_MOMENTS = 60
 MOST_RUNS = 20_000
 
 
-def measure_sustained(bench: Bench, title: str, request: RunRequest, folder: Path) -> Sustained:
+def measure_sustained(
+    bench: HeldDevice, title: str, request: RunRequest, folder: Path
+) -> Sustained:
     """For as long as the settings say, alone on the device."""
     seconds = bench.settings.sustain_seconds or 0.0
     bench.require_timing()
@@ -32,7 +34,7 @@ def measure_sustained(bench: Bench, title: str, request: RunRequest, folder: Pat
 
 
 def _load(
-    bench: Bench, title: str, request: RunRequest, folder: Path, seconds: float
+    bench: HeldDevice, title: str, request: RunRequest, folder: Path, seconds: float
 ) -> tuple[list[Moment], str]:
     """Nothing is waited for in between. Ctrl-C, or a device that must be left alone, ends it."""
     target, moments, ended = bench.target, list[Moment](), ""

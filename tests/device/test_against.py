@@ -11,11 +11,15 @@ import pytest
 from pytest_sme2.results import Arm, Artifact, Outcome, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import Sme2Runner
-from pytest_sme2.session.bench import Bench
 from pytest_sme2.session.bundle import write_bundle
-from pytest_sme2.session.reference import OpenReference, Reference, open_reference, parse_against
-from pytest_sme2.session.settings import Settings
-from pytest_sme2.session.versus import Versus
+from pytest_sme2.session.device import HeldDevice
+from pytest_sme2.session.reference import (
+    AgainstReference,
+    OpenReference,
+    open_reference,
+    parse_against,
+)
+from pytest_sme2.session.settings import Reference, Settings
 from pytest_sme2.targets.local import LocalTarget
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.processes import Starter
@@ -112,11 +116,11 @@ def test_on_the_emulator_instructions_are_compared(
 ) -> None:
     made = make_artifact(tmp_path / "now", "toy", "fp32", programs[now].read_bytes())
     candidate = dataclasses.replace(made, input_files=())
-    bench = Bench(Settings(device="emulated"), lambda: "run", lambda line: None)
+    bench = HeldDevice(Settings(device="emulated"), lambda: "run", lambda line: None)
     before = OpenReference(Reference("programs", "before"), None, {("toy", "fp32"): program})
     request = bench.request(candidate, Arm.ON, 1)
-    versus = Versus(bench, "toy", tmp_path / "out", request, before)
-    operators, cost = versus.check_operators(), versus.check_cost(default_limits(), Arm.ON)
+    against = AgainstReference(bench, "toy", tmp_path / "out", request, before)
+    operators, cost = against.check_operators(), against.check_cost(default_limits(), Arm.ON)
     assert (operators.verdict, cost.verdict) == verdicts
     assert cost.metric == "cost (on) against before"
     assert cost.old > 10_000

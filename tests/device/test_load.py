@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pytest_sme2.results import Arm, Outcome, RunRequest
-from pytest_sme2.session.bench import Bench
+from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.session.sustained import measure_sustained
 from pytest_sme2.targets.local import this_machine
@@ -76,7 +76,7 @@ def test_a_process_that_gets_less_of_its_core_is_found(
         if "under load" in line:
             said.append(time.monotonic())
 
-    bench = Bench(settings, lambda: "now", say)
+    bench = HeldDevice(settings, lambda: "now", say)
     request = RunRequest(make_artifact(programs["toy_fp32"]), Arm.OFF)
     with stopped_and_continued(share):
         found = measure_sustained(bench, "toy", request, tmp_path)

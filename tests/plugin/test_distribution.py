@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from pytest_sme2.plugin import progress
-from pytest_sme2.session.bench import Bench
+from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.session import Session
 
 progress.EVERY_SECONDS = 0.0
@@ -27,7 +27,7 @@ class Target:
     platform = "linux-x86_64"
 
 
-Bench.target = property(lambda self: Target())
+HeldDevice.target = property(lambda self: Target())
 
 
 def traced(self, case, arm):

@@ -18,9 +18,10 @@ from typing import Any
 
 from pytest_sme2.results import Arm, Artifact, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import Runner
-from pytest_sme2.session.bench import Bench
-from pytest_sme2.session.reference import OpenReference, Reference
+from pytest_sme2.session.device import HeldDevice
+from pytest_sme2.session.reference import OpenReference
 from pytest_sme2.session.session import Session
+from pytest_sme2.session.settings import Reference
 from pytest_sme2.targets.base import Job, Target
 from pytest_sme2.timing.selfcheck import PROGRAM, selfcheck_artifact
 from tests.support import ETDUMPS
@@ -191,15 +192,15 @@ def pretend(
         key = (case.model, str(case.variant))
         return OpenReference(Reference("baseline", "the baseline's program"), runner, {key: kept})
 
-    patch.setattr(Bench, "target", property(lambda _bench: device))
-    patch.setattr(Bench, "chosen", property(lambda _bench: device))
-    patch.setattr(Bench, "runner", runner)
+    patch.setattr(HeldDevice, "target", property(lambda _bench: device))
+    patch.setattr(HeldDevice, "chosen", property(lambda _bench: device))
+    patch.setattr(HeldDevice, "runner", runner)
     patch.setattr(
         Session,
         "artifact",
         lambda _session, case: replace(current, model=case.model, variant=str(case.variant)),
     )
     patch.setattr(Session, "baseline_reference", reference)
-    patch.setattr(Bench, "clock", staticmethod(device.clock))
+    patch.setattr(HeldDevice, "clock", staticmethod(device.clock))
     # Nobody else is on a pretended device.
-    patch.setattr(Bench, "exclusively", lambda _bench: contextlib.nullcontext())
+    patch.setattr(HeldDevice, "exclusively", lambda _bench: contextlib.nullcontext())

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import LeftFiles, ProcessFiles, Runner
-from pytest_sme2.session.bench import Bench
+from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.phone.silicon import Core, pick_cores
 from tests.support import ETDUMPS
@@ -140,5 +140,5 @@ def use(target: PretendedTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "pytest_sme2.runners.sme2.wheel_runner", lambda platform, **choices: PretendedRunner()
     )
-    monkeypatch.setattr(Bench, "clock", staticmethod(target.clock))
-    monkeypatch.setattr(Bench, "exclusively", lambda bench: contextlib.nullcontext())
+    monkeypatch.setattr(HeldDevice, "clock", staticmethod(target.clock))
+    monkeypatch.setattr(HeldDevice, "exclusively", lambda bench: contextlib.nullcontext())

@@ -37,8 +37,7 @@ from pytest_sme2.results import PAIR, Arm, Outcome, Profile, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sdk import find_pip
 from pytest_sme2.runners.sme2 import wheel_runner
-from pytest_sme2.session.bench import Bench, sme_word
-from pytest_sme2.session.device import choose_target
+from pytest_sme2.session.device import HeldDevice, choose_target, sme_word
 from pytest_sme2.session.options import DEVICE
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system import platforms
@@ -105,7 +104,7 @@ def check_this_machine(target: LocalTarget, folder: Path, say: Say) -> MachineCh
     return replace(found, problems=(*found.problems, *warnings))
 
 
-def check_phone(bench: Bench, folder: Path, say: Say) -> MachineCheck:
+def check_phone(bench: HeldDevice, folder: Path, say: Say) -> MachineCheck:
     """The same on a phone, with what it lets us read and set."""
     from pytest_sme2.targets.phone.target import AndroidTarget, phone_facts
 
@@ -350,7 +349,7 @@ def _look(settings: Settings) -> dict[str, list[Fact]]:
 def _try_out(settings: Settings) -> MachineCheck:
     with tempfile.TemporaryDirectory(prefix="sme2-doctor-") as folder:
         if settings.device == "android":
-            bench = Bench(settings, lambda: uuid.uuid4().hex, say)
+            bench = HeldDevice(settings, lambda: uuid.uuid4().hex, say)
             return check_phone(bench, Path(folder), say)
         return check_this_machine(this_machine(), Path(folder), say)
 

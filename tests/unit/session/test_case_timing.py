@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.results import PAIR, Arm, Run, RunRequest
-from pytest_sme2.session.bench import Bench, header_lines
 from pytest_sme2.session.case_result import Timing, measure_case
 from pytest_sme2.session.cases import program_case
+from pytest_sme2.session.device import HeldDevice, header_lines
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.targets.base import Job
 from pytest_sme2.timing.selfcheck import selfcheck_artifact
@@ -23,7 +23,7 @@ from tests.unit.session.test_session import PROGRAM
 def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Timing]:
     def measure(target: PretendedTarget, arms: Sequence[Arm] = PAIR, **choices: float) -> Timing:
         use(target, monkeypatch)
-        bench = Bench(Settings(device="linux", **choices), lambda: "run", lambda line: None)  # type: ignore[arg-type]
+        bench = HeldDevice(Settings(device="linux", **choices), lambda: "run", lambda line: None)  # type: ignore[arg-type]
         artifact = program_case(PROGRAM).program
         assert artifact is not None
         requests = {arm: bench.request(artifact, arm, 1) for arm in arms}
@@ -121,7 +121,7 @@ def test_a_macs_power_and_heat_are_shown_and_warned_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     PretendedMac(tmp_path, monkeypatch).power("Battery Power")
-    bench = Bench(Settings(device="mac"), lambda: "run", lambda _: None)
+    bench = HeldDevice(Settings(device="mac"), lambda: "run", lambda _: None)
     first, second, third = header_lines(bench)
     assert first.startswith("sme2: device mac (SME2, timing)")
     assert second == (

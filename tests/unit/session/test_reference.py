@@ -12,13 +12,13 @@ from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session import reference as against
 from pytest_sme2.session.bundle import write_bundle
 from pytest_sme2.session.reference import (
-    Reference,
     baseline_reference,
     kept_reference,
     open_beside,
     open_reference,
     parse_against,
 )
+from pytest_sme2.session.settings import Reference
 from tests.support.artifacts import make_artifact
 from tests.support.gate_examples import EMULATED, LINUX, baseline
 

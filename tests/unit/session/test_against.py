@@ -19,11 +19,10 @@ from pytest_sme2.results import (
     Segment,
     Toolchain,
 )
-from pytest_sme2.session.bench import Bench
-from pytest_sme2.session.generation import generate, step_costs
-from pytest_sme2.session.reference import CANDIDATE, OpenReference, Reference
-from pytest_sme2.session.settings import Settings
-from pytest_sme2.session.versus import Versus
+from pytest_sme2.session.case_result import generate, step_costs
+from pytest_sme2.session.device import HeldDevice
+from pytest_sme2.session.reference import CANDIDATE, AgainstReference, OpenReference
+from pytest_sme2.session.settings import Reference, Settings
 from pytest_sme2.timing.sampling import SamplingPlan
 from pytest_sme2.verdict.limits import default_limits
 from tests.support.artifacts import make_artifact
@@ -45,14 +44,16 @@ def sides(tmp_path: Path) -> Sides:
     return replace(old, outputs=()), replace(new, outputs=())
 
 
-def bench() -> Bench:
-    return Bench(Settings(device="linux"), lambda: "run", lambda line: None)
+def bench() -> HeldDevice:
+    return HeldDevice(Settings(device="linux"), lambda: "run", lambda line: None)
 
 
-def versus(sides: Sides, root: Path, family: int = 1) -> Versus:
+def against(sides: Sides, root: Path, family: int = 1) -> AgainstReference:
     old, new = sides
     reference = OpenReference(Reference("bundle", "release"), None, {("toy", "fp16"): old})
-    return Versus(bench(), "toy", root, bench().request(new, Arm.ON, 1), reference, family)
+    return AgainstReference(
+        bench(), "toy", root, bench().request(new, Arm.ON, 1), reference, family
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_a_slower_program_is_a_regression(
     target: PretendedTarget, sides: Sides, tmp_path: Path, slower: float, outcome: Outcome
 ) -> None:
     target.slower = {sides[1].sha256: slower}
-    found = versus(sides, tmp_path).measure(0.02)
+    found = against(sides, tmp_path).measure(0.02)
     assert (found.reference, found.candidate) == ("release", CANDIDATE)
     assert found.ratio == pytest.approx(slower, rel=0.01)
     assert found.decision.outcome is outcome
@@ -78,22 +79,22 @@ def test_one_of_many_verdicts_needs_clearer_evidence(
 ) -> None:
     plans: list[SamplingPlan] = []
     monkeypatch.setattr(
-        "pytest_sme2.session.bench.measure_pairs",
+        "pytest_sme2.session.device.measure_pairs",
         lambda starter, reference, candidate, plan, *others: plans.append(plan),
     )
     for family in (1, 10):
-        versus(sides, tmp_path, family).measure(0.03)
+        against(sides, tmp_path, family).measure(0.03)
     assert [(plan.family, plan.threshold) for plan in plans] == [(1, 0.03), (10, 0.03)]
 
 
 def test_the_same_operators_pass_and_fewer_on_sme2_are_a_regression(
     target: PretendedTarget, sides: Sides, tmp_path: Path
 ) -> None:
-    check = versus(sides, tmp_path).check_operators()
+    check = against(sides, tmp_path).check_operators()
     assert check.verdict is Outcome.PASS
     assert check.message == "The same 7 operators as release."
     target.dumps = {sides[1].sha256: "toy_fp16_off"}
-    check = versus(sides, tmp_path).check_operators()
+    check = against(sides, tmp_path).check_operators()
     assert check.verdict is Outcome.REGRESSED
     assert any(detail.startswith("Convolution (NHWC, PF16) IGEMM: -1") for detail in check.details)
 
@@ -122,7 +123,7 @@ def test_a_slowdown_is_found_in_its_phase_and_where_it_begins(
     begins: int | None,
 ) -> None:
     target.steps = {sides[0].sha256: USUAL, sides[1].sha256: steps}
-    checks = versus(sides, tmp_path).check_generation(default_limits())
+    checks = against(sides, tmp_path).check_generation(default_limits())
     assert [check.metric for check in checks] == [
         "prefill latency against release", "decode latency against release"
     ]  # fmt: skip
@@ -140,7 +141,7 @@ def test_what_is_open_after_the_first_look_is_measured_again(
     target: PretendedTarget, sides: Sides, tmp_path: Path, prefill: float, found: Outcome | None
 ) -> None:
     target.steps = {sides[0].sha256: USUAL, sides[1].sha256: slowed(prefill=prefill)}
-    check, decode = versus(sides, tmp_path).check_generation(default_limits())
+    check, decode = against(sides, tmp_path).check_generation(default_limits())
     assert len(target.requests) > 2 * (1 + 10)
     assert decode.verdict is Outcome.PASS
     if found is None:
@@ -156,7 +157,7 @@ def test_a_hot_phone_says_nothing_of_a_phase(
     target.steps = {side.sha256: USUAL for side in sides}
     run = target.run
     monkeypatch.setattr(target, "run", lambda *given: replace(run(*given), throttled=True))
-    checks = versus(sides, tmp_path).check_generation(default_limits())
+    checks = against(sides, tmp_path).check_generation(default_limits())
     assert {check.verdict for check in checks} == {Outcome.INVALID}
     assert checks[0].message.startswith("The device slowed itself down, against heat")
 
@@ -165,7 +166,7 @@ def test_another_generation_is_not_compared(
     target: PretendedTarget, sides: Sides, tmp_path: Path
 ) -> None:
     old = replace(sides[0], generation=replace(PLAN, new_tokens=8))
-    assert versus((old, sides[1]), tmp_path).check_generation(default_limits()) == []
+    assert against((old, sides[1]), tmp_path).check_generation(default_limits()) == []
     assert not target.requests
 
 
