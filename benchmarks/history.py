@@ -179,7 +179,7 @@ def _count_steps(
         at = int(np.searchsorted(places, step))
         counts["steps"] += 1
         counts["steps found"] += any(
-            change.first < at <= change.last and change.kind == "step" for change in track.changes
+            change.first < at <= change.last and not change.drift for change in track.changes
         )
 
 
@@ -188,7 +188,7 @@ def _count_drift(
 ) -> None:
     first, last = (int(np.searchsorted(places, end)) for end in true)
     found = [each for each in track.changes if each.first < last and first < each.last]
-    drifts = [change for change in found if change.kind == "drift"]
+    drifts = [change for change in found if change.drift]
     counts["drifts"] += 1
     counts["drifts told as steps"] += len(drifts) < len(found)
     if drifts:

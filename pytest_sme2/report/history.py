@@ -16,17 +16,18 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from pytest_sme2.errors import Sme2Error, StorageError, UsageError
-from pytest_sme2.results import Arm
+from pytest_sme2.report.versus_baseline import value_text
+from pytest_sme2.results import Arm, CaseResult
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.files import decode
 from pytest_sme2.system.reading import json_value
 from pytest_sme2.timing.stats import centre_interval
 
 FILE = "history.sqlite"
-SCHEMA = 2
+SCHEMA = 3
 _LARGEST = 1e18
 _REMEDY = "Take the file out of the folder, or get it again from where it came."
 # For as long a writer may wait for others.
@@ -43,18 +44,14 @@ class Figure:
 
     name: str
     unit: str = ""
-    """``ms``, ``x``, ``bytes``, or empty for a count."""
+    """``ms``, ``ratio``, ``bytes``, or empty for a count."""
     exact: bool = True
     """Whether the same program always gives the same, so that every change is real."""
     worse: int = 1
     """1 where more is worse, -1 where less is, 0 where neither is."""
 
     def format(self, value: float) -> str:
-        if self.unit == "bytes" and not self.exact:
-            return f"{value / 1e6:,.1f} MB"
-        if self.unit == "ms":
-            return f"{value:,.4g} ms" if value < 1 else f"{value:,.3f} ms"
-        return f"{value:,.2f}x" if self.unit == "x" else f"{value:,.0f}"
+        return value_text(value, self.unit)
 
 
 YARDSTICK = "yardstick"
@@ -68,14 +65,14 @@ FIGURES: Mapping[str, Figure] = {
     figure.name: figure
     for figure in (
         *_by_arm("latency", "ms", exact=False),  # never of an emulator
-        Figure("speedup", "x", exact=False, worse=-1),
+        Figure("speedup", "ratio", exact=False, worse=-1),
         # The best with SME2 against the best without, over several numbers of threads.
-        Figure("best against best", "x", exact=False, worse=-1),
+        Figure("best against best", "ratio", exact=False, worse=-1),
         *_by_arm("instructions"),
         Figure("operators on SME2", worse=-1),
         Figure("matrix operators", worse=0),
         *_by_arm("peak memory", "bytes", exact=False),
-        Figure("program bytes", "bytes"),
+        Figure("program bytes"),
         # What a program that never changes took meanwhile: the machine's own speed.
         Figure(YARDSTICK, "ms", exact=False),
     )
@@ -103,41 +100,16 @@ class HistoryRecord:
     figures: Mapping[str, Value] = field(default_factory=dict)
     """By the names in FIGURES; what a device cannot give is missing."""
 
+    def __post_init__(self) -> None:
+        ends = {end for value in self.figures.values() for end in value} - {None}
+        known = FIGURES.keys() >= self.figures.keys() and {*map(type, ends)} <= {int, float}
+        if not known or max(map(abs, ends), default=0) > _LARGEST:
+            raise ValueError(f"{self.figures!r} are no figures of a case")
+
 
 def history_record(record: CaseRecord, commit: str | None = None) -> HistoryRecord:
-    measured = record.measured
-    frontier = measured.frontier
-    if frontier is not None and frontier.alone:
-        frontier = None  # there is no SME2 to compare
-    best = [] if frontier is None else [frontier.cells[index] for index in frontier.best]
-    figures: dict[str, Value] = {}
-
-    def add(name: str, value: float | None, interval: Interval | None = None) -> None:
-        if value is not None:
-            figures[name] = (value, *(interval or (None, None)))
-
-    for arm, values in ({} if measured.emulated else measured.medians_ns or {}).items():
-        if values:
-            interval = centre_interval(values)
-            told = None if interval is None else (_rounded(interval[0]), _rounded(interval[1]))
-            add(f"latency ({arm})", _rounded(statistics.median(values)), told)
-    best_ratio = None if frontier is None else frontier.speedup
-    for name, ratio in (("speedup", measured.speedup), ("best against best", best_ratio)):
-        if ratio is not None:
-            # Of too few pairs, the interval has no upper end.
-            whole = math.isfinite(ratio.high)
-            bounds = (round(ratio.low, 4), round(ratio.high, 4)) if whole else None
-            add(name, round(ratio.value, 4), bounds)
-    for arm, cost in measured.costs.items():
-        add(f"instructions ({arm})", cost.total.instructions)
-    for arm, peak in (measured.peak_bytes or {}).items():
-        add(f"peak memory ({arm})", peak)
-    structure, yardstick = measured.structures.get(Arm.ON), measured.yardstick_ns
-    if structure is not None:
-        add("operators on SME2", structure.sme2)
-        add("matrix operators", structure.matrix)
-    add("program bytes", measured.pte_bytes)
-    add(YARDSTICK, None if yardstick is None else _rounded(yardstick))
+    measured, frontier = record.measured, record.measured.frontier
+    best = () if frontier is None or frontier.alone else frontier.best
     return HistoryRecord(
         case=record.id,
         device=measured.fingerprint.key,
@@ -149,31 +121,55 @@ def history_record(record: CaseRecord, commit: str | None = None) -> HistoryReco
         conditions={
             **measured.conditions,
             **({"phone": record.state["serial"]} if "serial" in record.state else {}),
-            **{f"best threads ({cell.arm})": str(cell.threads) for cell in best},
+            **{
+                f"best threads ({cell.arm})": str(cell.threads)
+                for index, cell in enumerate(frontier.cells if frontier else ())
+                if index in best
+            },
         },
         versions=measured.versions,
         pte_sha256=measured.pte_sha256,
-        figures=figures,
+        figures={name: value for name, value in _figures(measured) if value[0] is not None},
     )
 
 
-def _rounded(nanoseconds: float) -> float:
-    return round(nanoseconds / 1e6, 6)
+def _figures(measured: CaseResult) -> Iterator[tuple[str, Any]]:
+    """With None for what there is not."""
+    for arm, values in ({} if measured.emulated else measured.medians_ns or {}).items():
+        if values:
+            ends = centre_interval(values) or (None, None)
+            yield f"latency ({arm})", tuple(map(_milliseconds, (statistics.median(values), *ends)))
+    frontier = measured.frontier
+    # With one arm alone, there is nothing to compare.
+    best = None if frontier is None or frontier.alone else frontier.speedup
+    for name, ratio in (("speedup", measured.speedup), ("best against best", best)):
+        if ratio is not None:
+            # Of too few pairs, the interval has no upper end.
+            ends = (ratio.low, ratio.high) if math.isfinite(ratio.high) else (None, None)
+            yield name, tuple(end and round(end, 4) for end in (ratio.value, *ends))
+    for arm, cost in measured.costs.items():
+        yield f"instructions ({arm})", (cost.total.instructions, None, None)
+    for arm, peak in (measured.peak_bytes or {}).items():
+        yield f"peak memory ({arm})", (peak, None, None)
+    structure = measured.structures.get(Arm.ON)
+    if structure is not None:
+        yield "operators on SME2", (structure.sme2, None, None)
+        yield "matrix operators", (structure.matrix, None, None)
+    yield "program bytes", (measured.pte_bytes, None, None)
+    yield YARDSTICK, (_milliseconds(measured.yardstick_ns), None, None)
 
 
-_TEXTS = ("case", "device", "recorded", "session", "runner", "conditions", "versions", "pte_sha256")
-_MAPPINGS = ("conditions", "versions")
-_LIMITS = f"BETWEEN -{_LARGEST} AND {_LARGEST}"
-# SQLite takes any type in any column unless it is told not to.
-_TABLES = {
-    "records": "CREATE TABLE records (id INTEGER PRIMARY KEY, "
-    + ", ".join(f'"{name}" NOT NULL CHECK (typeof("{name}") = \'text\')' for name in _TEXTS)
-    + ", \"commit\" CHECK (typeof(\"commit\") IN ('text', 'null'))"
-    ", threads NOT NULL CHECK (typeof(threads) = 'integer'), UNIQUE (session, \"case\", device))",
-    "figures": "CREATE TABLE figures (record INTEGER NOT NULL, figure TEXT NOT NULL, "
-    f"value REAL NOT NULL CHECK (value {_LIMITS}), low REAL CHECK (low {_LIMITS}), "
-    f"high REAL CHECK (high {_LIMITS}), PRIMARY KEY (record, figure)) WITHOUT ROWID",
-}
+def _milliseconds(nanoseconds: float | None) -> float | None:
+    return None if nanoseconds is None else round(nanoseconds / 1e6, 6)
+
+
+# The ends of a figure are looked at by the record itself, which is ten times faster.
+_KINDS = get_type_hints(HistoryRecord) | {"figures": dict[str, tuple[Any, Any, Any]]}
+_JSON = ("conditions", "versions", "figures")
+_TABLE = (
+    f"CREATE TABLE records ({', '.join(map(json.dumps, _KINDS))}, "
+    'PRIMARY KEY (session, "case", device)) WITHOUT ROWID'
+)
 
 
 def write_history(folder: Path, records: Sequence[CaseRecord], commit: str | None) -> Path | None:
@@ -198,39 +194,21 @@ def add_records(path: Path, records: Sequence[HistoryRecord]) -> None:
         ):
             database.execute("BEGIN IMMEDIATE")
             if not database.execute("SELECT 1 FROM sqlite_master").fetchall():
-                for table in _TABLES.values():
-                    database.execute(table)
+                database.execute(_TABLE)
                 database.execute(f"PRAGMA user_version = {SCHEMA}")
-            for record in records:
-                _add(database, record)
+            rows = ([_stored(getattr(one, name)) for name in _KINDS] for one in records)
+            database.executemany(
+                "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
+            )
     except (OSError, sqlite3.Error) as error:
         raise StorageError(f"{path}: cannot be written: {error}. {_REMEDY}") from error
 
 
-def _add(database: sqlite3.Connection, record: HistoryRecord) -> None:
-    # A file name may contain bytes that are not text.
-    texts: dict[str, Any] = {
-        name: value.encode("utf-8", "backslashreplace").decode()
-        if isinstance(value, str)
-        else value
-        for name in (*_TEXTS, "commit", "threads")
-        for value in (getattr(record, name),)
-    }
-    texts |= {name: json.dumps(dict(texts[name]), sort_keys=True) for name in _MAPPINGS}
-    database.execute(
-        "DELETE FROM figures WHERE record IN (SELECT id FROM records "
-        'WHERE session = :session AND "case" = :case AND device = :device)',
-        texts,
-    )
-    added = database.execute(
-        "INSERT OR REPLACE INTO records VALUES (NULL, :case, :device, :recorded, :session, "
-        ":runner, :conditions, :versions, :pte_sha256, :commit, :threads)",
-        texts,
-    )
-    database.executemany(
-        "INSERT INTO figures VALUES (?, ?, ?, ?, ?)",
-        [(added.lastrowid, name, *value) for name, value in record.figures.items()],
-    )
+def _stored(value: object) -> object:
+    if isinstance(value, str):
+        # A file name may contain bytes that are not text.
+        return value.encode("utf-8", "backslashreplace").decode()
+    return json.dumps(dict(value), sort_keys=True) if isinstance(value, Mapping) else value
 
 
 def read_history(folder: Path) -> list[HistoryRecord]:
@@ -240,50 +218,36 @@ def read_history(folder: Path) -> list[HistoryRecord]:
     found: dict[tuple[str, str, str], HistoryRecord] = {}
     for path in sorted(folder.rglob("*.sqlite")):
         # Two files may hold the same run.
-        found |= {(each.session, each.case, each.device): each for each in _rows_of(path)}
+        found |= {(each.session, each.case, each.device): each for each in _records_of(path)}
     return sorted(found.values(), key=lambda each: (each.recorded, each.session, each.case))
 
 
-def _rows_of(path: Path) -> Iterator[HistoryRecord]:
+def _records_of(path: Path) -> Iterator[HistoryRecord]:
     if not path.is_file():
         raise Sme2Error(f"{path} cannot be read: it is not a plain file. {_REMEDY}")
     # Not read-only: what a killed writer left has to be rolled back.
     address = f"{path.resolve().as_uri()}?mode=rw"
+
+    # Most is the same in many runs, and there are millions of figures: each is kept once.
+    @functools.cache
+    def value(name: str, stored: Any) -> Any:
+        if name in _JSON:
+            stored = json_value(str(stored), str(path), remedy=_REMEDY, finite=True)
+        return decode(stored, _KINDS[name], f"{path}: {name}", remedy=_REMEDY)
+
     try:
         with contextlib.closing(
             sqlite3.connect(address, timeout=_PATIENCE_SECONDS, uri=True)
         ) as database:
+            ((schema,),) = database.execute("PRAGMA user_version")
+            if schema != SCHEMA:
+                raise Sme2Error(f"{path} has schema {schema!r}, this version reads {SCHEMA}.")
             # Nothing that a file of somebody else defines is run.
-            database.execute("PRAGMA trusted_schema = OFF")
-            yield from _rows(database, path)
-    except (sqlite3.Error, OverflowError) as error:
+            if [*database.execute("SELECT sql FROM sqlite_master WHERE sql NOT NULL")] != [
+                (_TABLE,)
+            ]:
+                raise Sme2Error(f"{path} is damaged: it is not of a history. {_REMEDY}")
+            for row in database.execute("SELECT * FROM records"):
+                yield HistoryRecord(*map(value, _KINDS, row))
+    except (sqlite3.Error, ValueError, OverflowError) as error:
         raise Sme2Error(f"{path} cannot be read: {error}. {_REMEDY}") from error
-
-
-def _rows(database: sqlite3.Connection, path: Path) -> Iterator[HistoryRecord]:
-    ((schema,),) = database.execute("PRAGMA user_version")
-    if schema != SCHEMA:
-        raise Sme2Error(f"{path} has schema {schema!r}, this version reads {SCHEMA}.")
-    # The tables are ours, and what they hold keeps to their rules.
-    tables = dict(database.execute("SELECT name, sql FROM sqlite_master WHERE sql NOT NULL"))
-    ((state,), *_) = database.execute("PRAGMA quick_check(1)")
-    names = {name: name for (name,) in database.execute("SELECT DISTINCT figure FROM figures")}
-    if tables != _TABLES or state != "ok" or not FIGURES.keys() >= names.keys():
-        raise Sme2Error(f"{path} is damaged: {state}, or not of a history. {_REMEDY}")
-    figures: dict[int, dict[str, Value]] = {}
-    for record, name, value, low, high in database.execute("SELECT * FROM figures"):
-        # Each name once in memory: there are millions of figures.
-        figures.setdefault(record, {})[names[name]] = (value, low, high)
-
-    @functools.cache
-    def mapping(text: str) -> Mapping[str, str]:
-        value = json_value(text, str(path), remedy=_REMEDY)
-        found: Mapping[str, str] = decode(value, Mapping[str, str], path, remedy=_REMEDY)
-        return found
-
-    for number, *texts, commit, threads in database.execute("SELECT * FROM records"):
-        facts = dict(zip(_TEXTS, texts, strict=True))
-        facts |= {name: mapping(facts[name]) for name in _MAPPINGS}
-        yield HistoryRecord(
-            **facts, commit=commit, threads=threads, figures=figures.get(number, {})
-        )

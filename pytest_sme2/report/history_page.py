@@ -11,10 +11,9 @@ from html import escape
 
 from pytest_sme2.report.history import Figure
 from pytest_sme2.report.history_series import Change, FigureHistory, Series, version_changes
-from pytest_sme2.report.html import page_part, page_policy
+from pytest_sme2.report.html import filled, page_part, page_policy
 from pytest_sme2.system.wording import count
 
-TITLE = "History of SME2 performance"
 # A chart takes 8 KB, and nobody looks at hundreds.
 _MOST = 80
 # As wide as a phone shows it, so that its letters are never smaller than the page's.
@@ -28,22 +27,14 @@ _STRETCHED = 0.04
 
 def history_page(series: Sequence[Series]) -> str:
     """What changed most comes first."""
-    order = sorted(
-        series, key=lambda each: -max((one[1].effect for one in each.changes), default=-1)
-    )
+    order = sorted(series, key=lambda each: -max((one.effect for one in each.changes), default=-1))
     left = count(max(0, len(order) - _MOST), "case")
-    return "".join(
-        (
-            '<!doctype html>\n<html lang="en" data-ready="yes">\n<head>\n<meta charset="utf-8">\n',
-            f'<meta http-equiv="Content-Security-Policy" content="{escape(page_policy())}">\n',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
-            '<meta name="color-scheme" content="light dark">\n',
-            f"<title>{TITLE}</title>\n<style>\n{page_part('report.css')}{page_part('history.css')}",
-            f"</style>\n</head>\n<body>\n<header><h1>{TITLE}</h1></header>\n<main>\n",
-            *map(_section, order[:_MOST]),
-            f"<p>{left} more changed less: --case chooses.</p>\n" if len(order) > _MOST else "",
-            "</main>\n</body>\n</html>\n",
-        )
+    more = f"<p>{left} more changed less: --case chooses.</p>\n" if len(order) > _MOST else ""
+    return filled(
+        "history.html",
+        policy=[escape(page_policy())],
+        style=[page_part("report.css"), page_part("history.css")],
+        cases=[*map(_section, order[:_MOST]), more],
     )
 
 
@@ -52,16 +43,16 @@ def _section(series: Series) -> str:
     track = max(series.tracks, key=lambda track: track.figure.name.endswith("(on)"))
     rows = "".join(
         f'<li><b class="{change.tone}">{escape(change.format())}</b> '
-        f"{escape(each.figure.name)}: <code>{escape(change.where())}</code></li>"
-        for each, change in series.changes
+        f"{escape(change.figure.name)}: <code>{escape(change.where())}</code></li>"
+        for change in series.changes
     )
     return (
-        f"<section><h2>{escape(series.title)}</h2>{chart(track)}"
+        f"<section><h2>{escape(series.title)}</h2>{_chart(track)}"
         f"<ul>{rows or '<li>Nothing changed.</li>'}</ul></section>\n"
     )
 
 
-def chart(track: FigureHistory) -> str:
+def _chart(track: FigureHistory) -> str:
     """A figure element."""
     plot, name = _Plot(track), escape(track.figure.name)
     parts = [*plot.frame(), *plot.changes(), *plot.course()]

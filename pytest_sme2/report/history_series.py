@@ -1,4 +1,12 @@
-"""Runs that can be compared, figure by figure, and where each figure changed. Pure."""
+"""Runs that can be compared, figure by figure, and where each figure changed. Pure.
+
+A noisy figure has one model: levels, joined by steps and drifts. Every change rises in a straight
+line from a first run to a last one; a step takes one run, a drift several. So a series is one level
+plus the sum of such ramps. They are searched by least squares among all there can be, and stay if
+they explain more than noise would. Wild runs count no more than three spreads. All constants were
+set with ``python -m benchmarks.history``, where the truth is known. ruptures finds where pieces
+begin, but has no cost for pieces that join.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +18,274 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pytest_sme2.report.history import FIGURES, YARDSTICK, Figure, HistoryRecord, Interval
-from pytest_sme2.report.history_model import FEWEST, SHORTEST, Model
 from pytest_sme2.system.wording import count
+from pytest_sme2.timing.stats import robust_spread
+
+FEWEST = 15
+"""Runs: with less nobody can tell a change from noise."""
+SHORTEST = 4
+"""Runs of one level: fewer may be one bad hour."""
+_DRIFT = 5
+# How much more than its number of parameters a change has to explain, in squared spreads.
+_CHANGE, _SLOPE = 22.0, 8.0
+# So little is tried at least: of two opposite changes, each alone explains little.
+_TRIED, _TRIES, _MOST = 8.0, 2, 30
+_WILD = 3.0
+_LEAST_SPREAD = 1e-4
+# Places that explain less by so many squared spreads may be the true one as well. For a change of
+# level in normal noise, 7.35 are 95 % (Hansen 2000, Econometrica 68, 575).
+_LIKELIHOOD = 16.0
+# More than for 95 % of normal noise: places and spread are estimated.
+_WIDTH = 3.0
+# Runs that resemble the ones before them say less.
+_MOST_ALIKE = 0.6
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Size = tuple[float, float, float]
+"""A logarithm, and its interval at 95 %."""
+
+
+class Ramp(NamedTuple):
+    """The places of the last run before a change, and of the first one after it."""
+
+    first: int
+    last: int
+
+    @property
+    def drift(self) -> bool:
+        return self.last - self.first > 1
+
+
+class Model:
+    """What a series of values above 0 is made of."""
+
+    def __init__(self, values: Sequence[float], places: Sequence[int]) -> None:
+        """``places`` say how far runs are apart; some may be missing between them."""
+        self._series, self._places = np.log(np.array(values)), np.array(places, dtype=float)
+        self._runs = self._series.size
+        self._calm = _without_wild(self._series)
+        self._powers = [_sums(self._places**power) for power in range(3)]
+        self._pairs = _pairs(self._runs)
+        self.ramps = self._found()
+        self.spread = self._spread(self.ramps)
+        self._design = self._columns(self.ramps)
+        self._inverse = np.linalg.pinv(self._design.T @ self._design)
+        self._sizes = self._inverse @ self._design.T @ self._calm
+        rest = self._calm - self._design @ self._sizes
+        alike = float(rest[1:] @ rest[:-1]) / max(float(rest @ rest), _LEAST_SPREAD**2)
+        alike = min(max(alike, 0.0), _MOST_ALIKE)
+        self._width = _WIDTH * self.spread * math.sqrt((1 + alike) / (1 - alike))
+
+    def levels(self) -> list[float]:
+        """What each run would be without noise."""
+        return [math.exp(level) for level in self._design @ self._sizes]
+
+    def growth(self, first: int, last: int, without: Sequence[int] = ()) -> Size:
+        """From one run to another, but for the changes whose numbers are given."""
+        contrast = self._design[last] - self._design[first]
+        contrast[[1 + number for number in without]] = 0.0
+        value = float(contrast @ self._sizes)
+        half = self._width * math.sqrt(max(float(contrast @ self._inverse @ contrast), 0.0))
+        return value, value - half, value + half
+
+    def size(self, number: int) -> Size:
+        others = [other for other in range(len(self.ramps)) if other != number]
+        return self.growth(0, self._runs - 1, others)
+
+    def range(self, number: int) -> Ramp:
+        """Between which runs the change lies; of a step at 95 %."""
+        ramp = self.ramps[number]
+        if ramp.drift:
+            return ramp
+        others = [*self.ramps[:number], *self.ramps[number + 1 :]]
+        pairs, explained = self._explained(others, ramp, math.inf)
+        likely = pairs[explained >= explained.max() - _LIKELIHOOD * self.spread**2]
+        return Ramp(int(likely[:, 0].min()), int(likely[:, 1].max()))
+
+    def _found(self) -> list[Ramp]:
+        """Repeated, because they say which runs are wild."""
+        # A drift found first would hide that two steps fit better.
+        starts = [self._pruned(self._grown([], slope)) for slope in (_SLOPE, math.inf)]
+        variance = min(map(self._spread, starts)) ** 2
+        ramps = min(starts, key=lambda start: self._cost(start, variance))
+        for _ in range(3):
+            ramps = self._pruned(self._grown(ramps))
+            fitted, wild = self._fitted(ramps), _WILD * self._spread(ramps)
+            calm = fitted + np.clip(self._series - fitted, -wild, wild)
+            if np.allclose(calm, self._calm, rtol=0, atol=1e-9):
+                break
+            self._calm = calm
+        return sorted(ramps)
+
+    def _columns(self, ramps: Sequence[Ramp]) -> Floats:
+        """Ones, then each ramp from 0 to 1."""
+        x = self._places
+        rising = (np.clip((x - x[a]) / (x[b] - x[a]), 0, 1) for a, b in ramps)
+        return np.column_stack([np.ones(self._runs), *rising])
+
+    def _fitted(self, ramps: Sequence[Ramp]) -> Floats:
+        columns = self._columns(ramps)
+        fitted: Floats = columns @ np.linalg.lstsq(columns, self._calm, rcond=None)[0]
+        return fitted
+
+    def _spread(self, ramps: Sequence[Ramp]) -> float:
+        rest = self._series - self._fitted(ramps)
+        clip = 2.5 * robust_spread(rest)
+        free = max(self._runs - 1 - sum(2 + ramp.drift for ramp in ramps), 3)
+        # 1.03: what clipping takes from normal noise.
+        square = 1.03 * float(np.sum(np.clip(rest, -clip, clip) ** 2)) / free
+        return max(math.sqrt(square), _LEAST_SPREAD)
+
+    def _cost(self, ramps: Sequence[Ramp], variance: float) -> float:
+        squares = (self._series - self._fitted(ramps)) ** 2 / variance
+        parameters = sum(_CHANGE + _SLOPE * ramp.drift for ramp in ramps)
+        return float(np.minimum(squares, _WILD**2).sum()) + parameters
+
+    def _explained(
+        self, others: Sequence[Ramp], near: Ramp | None, slope: float
+    ) -> tuple[Integers, Floats]:
+        """Ramps between others, with the squares that each explains beyond them."""
+        low, high = (0, self._runs) if near is None else _room(near, others)
+        first, last = self._pairs.T
+        pairs = self._pairs[(first >= low) & (last <= high) & _compatible(first, last, others)]
+        basis: Floats = np.linalg.qr(self._columns(others))[0]
+        new = self._squares(pairs)
+        for column in basis.T:
+            new -= self._products(column, pairs) ** 2
+        rest = self._calm - basis @ (basis.T @ self._calm)
+        # What the others can nearly make themselves explains nothing of its own.
+        found = np.where(new > 0.3, self._products(rest, pairs) ** 2 / np.maximum(new, 0.3), 0.0)
+        return pairs, found - np.where(pairs[:, 1] - pairs[:, 0] > 1, slope, 0.0)
+
+    def _products(self, values: Floats, pairs: Integers) -> Floats:
+        """Of a series with each ramp."""
+        x, (first, last) = self._places, pairs.T
+        plain, sloped = _sums(values), _sums(values * x)
+        inside = sloped[last] - sloped[first + 1] - x[first] * (plain[last] - plain[first + 1])
+        found: Floats = plain[-1] - plain[last] + inside / (x[last] - x[first])
+        return found
+
+    def _squares(self, pairs: Integers) -> Floats:
+        """Of each ramp with itself."""
+        x, (first, last) = self._places, pairs.T
+        none, one, two = (sums[last] - sums[first + 1] for sums in self._powers)
+        inside = two - 2 * x[first] * one + x[first] ** 2 * none
+        found: Floats = self._runs - last + inside / (x[last] - x[first]) ** 2
+        return found
+
+    def _best(
+        self, others: Sequence[Ramp], variance: float, near: Ramp | None, slope: float
+    ) -> tuple[float, Ramp | None]:
+        pairs, explained = self._explained(others, near, slope * variance)
+        if not explained.size:
+            return 0.0, near
+        best = int(np.argmax(explained))
+        return float(explained[best]), Ramp(*pairs[best].tolist())
+
+    def _grown(self, ramps: Sequence[Ramp], slope: float = _SLOPE) -> list[Ramp]:
+        """With more, as long as they may be more than noise."""
+        grown, tries = list(ramps), 0
+        variance = max(_noise(self._calm), _LEAST_SPREAD) ** 2
+        while len(grown) < min(_MOST, self._runs // 5):
+            explained, ramp = self._best(grown, variance, None, slope)
+            tries += explained < _CHANGE * variance
+            if ramp is None or explained < _TRIED * variance or tries > _TRIES:
+                break
+            grown = self._moved([*grown, ramp], variance, slope)
+        return grown
+
+    def _moved(self, ramps: Sequence[Ramp], variance: float, slope: float) -> list[Ramp]:
+        """Each to its best place while the others stay."""
+        moved, before = list(ramps), None
+        for _ in range(3):
+            if moved == before:
+                break
+            before = list(moved)
+            for at, ramp in enumerate(before):
+                others = [*moved[:at], *moved[at + 1 :]]
+                moved[at] = self._best(others, variance, ramp, slope)[1] or ramp
+        return moved
+
+    def _pruned(self, ramps: Sequence[Ramp]) -> list[Ramp]:
+        """Without those whose absence costs least, one or two at a time, until each is needed."""
+        kept = sorted(ramps)
+        while kept:
+            variance = self._spread(kept) ** 2
+            best = min(self._fewer(kept, variance), key=lambda each: self._cost(each, variance))
+            if self._cost(best, variance) >= self._cost(kept, variance):
+                break
+            kept = sorted(self._moved(best, variance, _SLOPE))
+        return kept
+
+    def _fewer(self, ramps: Sequence[Ramp], variance: float) -> list[list[Ramp]]:
+        """Without one; without two neighbours; with one instead of two."""
+        found = [[*ramps[:at], *ramps[at + 1 :]] for at in range(len(ramps))]
+        for at in range(len(ramps) - 1):
+            rest = [*ramps[:at], *ramps[at + 2 :]]
+            both = Ramp(ramps[at].first, ramps[at + 1].last)
+            found += [rest, [*rest, self._best(rest, variance, both, _SLOPE)[1] or both]]
+        return found
+
+
+def _sums(values: Floats) -> Floats:
+    """Of all values before each place."""
+    return np.concatenate([[0.0], np.cumsum(values)])
+
+
+def _noise(series: Floats) -> float:
+    """The spread of a run, whatever levels and slopes there are."""
+    return robust_spread(np.diff(series, 2)) / math.sqrt(6)
+
+
+def _without_wild(series: Floats) -> Floats:
+    """Before anything is known: near the median of seven runs, or at the ends near their line."""
+    windows = np.lib.stride_tricks.sliding_window_view(series, 7)
+    centre = np.arange(series.size)
+    place = np.clip(centre - 3, 0, series.size - 7)
+    slope = np.abs(np.median(np.diff(windows, axis=1), axis=1))[place]
+    usual = np.median(windows, axis=1)[place]
+    around = _WILD * max(_noise(series), _LEAST_SPREAD) + np.abs(centre - 3 - place) * slope
+    found: Floats = np.clip(series, usual - around, usual + around)
+    return found
+
+
+def _pairs(runs: int) -> Integers:
+    """All ramps: a step has a level on either side; a drift may begin or end with the series."""
+    lengths, length = [1], _DRIFT
+    while length < runs:
+        lengths.append(length)
+        # Of very long drifts, not each length is tried.
+        length += 1 + length // 64
+    first, reach = (each.ravel() for each in np.meshgrid(np.arange(runs), [*lengths, runs - 1]))
+    last, drift = first + reach, reach > 1
+    before = (first >= SHORTEST - 1) | (drift & (first == 0))
+    after = (last <= runs - SHORTEST) | (drift & (last == runs - 1))
+    found: Integers = np.stack([first, last], axis=1)[before & after]
+    return found
+
+
+def _room(ramp: Ramp, others: Sequence[Ramp]) -> tuple[int, int]:
+    """Between the nearest ends of the others."""
+    ends = [end for other in others for end in other]
+    low = max((end for end in ends if end <= ramp.first), default=0)
+    return low, min((end for end in ends if end >= ramp.last), default=1 << 30)
+
+
+def _compatible(first: Integers, last: Integers, others: Sequence[Ramp]) -> NDArray[np.bool_]:
+    """Either a level lies between two changes, or a drift touches one, or has a step within."""
+    found, drift = np.ones(first.size, dtype=bool), last - first > 1
+    for a, b in others:
+        gap = np.maximum(first - b, a - last)
+        within = np.maximum(np.minimum(first - a, b - last), np.minimum(a - first, last - b))
+        far = (gap >= SHORTEST - 1) | ((gap == 0) & (drift | (b - a > 1)))
+        found &= far | ((within >= SHORTEST - 1) & ~(drift & (b - a > 1)))
+    return found
+
 
 # So many spreads from its level, the last run is told.
 _ODD = 4.0
@@ -23,15 +296,15 @@ class Point(NamedTuple):
 
     run: HistoryRecord
     value: float
-    interval: Interval | None = None
+    interval: Interval | None
 
 
 @dataclass(frozen=True)
 class Change:
     """Of a figure, from the level of one run to that of another."""
 
-    kind: str
-    """``step`` or ``drift``."""
+    figure: Figure
+    drift: bool
     first: int
     """The place of the last point before it; of a noisy step, before all where it may be."""
     last: int
@@ -41,10 +314,13 @@ class Change:
     new: float
     interval: Interval | None = None
     """Of the new level at 95 %; None where it is exact."""
-    tone: str = ""
-    """``bad``, ``good`` or ``weak``: a class of the page's style."""
     machine: bool = False
     """Whether the machine explains it, by its yardstick."""
+
+    @property
+    def tone(self) -> str:
+        """``bad``, ``good`` or ``weak``: a class of the page's style."""
+        return ("weak", "bad", "good")[self.figure.worse * (1 if self.new > self.old else -1)]
 
     @property
     def shares(self) -> list[float]:
@@ -63,12 +339,10 @@ class Change:
     def where(self) -> str:
         """Its commits, or days where none is known, and what else changed between them."""
         runs = (self.before, self.after)
-        told = ["..".join(run.commit or run.recorded[:10] for run in runs)]
-        if self.kind == "drift":
-            told.append(f"a drift over {count(self.last - self.first, 'run')}")
-        if self.machine:
-            told.append("the machine, as its yardstick says")
-        return "; ".join([*told, *version_changes(*runs)])
+        drift = f"a drift over {count(self.last - self.first, 'run')}" if self.drift else ""
+        machine = "the machine, as its yardstick says" if self.machine else ""
+        commits = "..".join(run.commit or run.recorded[:10] for run in runs)
+        return "; ".join(filter(None, (commits, drift, machine, *version_changes(*runs))))
 
 
 @dataclass(frozen=True)
@@ -77,8 +351,8 @@ class FigureHistory:
 
     figure: Figure
     points: tuple[Point, ...]
-    changes: tuple[Change, ...] = ()
-    model: Model | None = None
+    changes: tuple[Change, ...]
+    model: Model | None
     """None of an exact figure, and of one that has too few runs."""
 
     @property
@@ -108,35 +382,25 @@ class FigureHistory:
         place = bisect.bisect_right([point.run.recorded for point in self.points], moment) - 1
         return max(0, place, len(self.points) - (window or len(self.points)))
 
-    def after(self, start: int) -> FigureHistory:
-        """Of its changes, those that reach beyond a point."""
-        return replace(self, changes=tuple(each for each in self.changes if each.last > start))
-
     def worse_by(self, start: int) -> Interval | None:
         """Between which parts the figure got worse from one run to the last, machines aside.
 
         None where nobody can tell.
         """
-        figure, last = self.figure, len(self.points) - 1
-        if not figure.worse or figure.name == YARDSTICK or start >= last:
+        worse, old, new = self.figure.worse, self.points[start].value, self.points[-1].value
+        if not worse or self.figure.name == YARDSTICK:
             return None
-        if figure.exact:
-            part = _worse(figure, self.points[start].value, self.points[last].value)
+        if self.figure.exact:
+            least, most = sorted((old, new))
+            part = most / least - 1 if least > 0 else math.inf
+            part = 0.0 if old == new else part if (new > old) == (worse > 0) else -1.0
             return part, part
         if self.model is None:
             return None
         machines = [at for at, change in enumerate(self.changes) if change.machine]
-        ends = self.model.growth(start, last, machines)[1:]
-        low, high = sorted(math.expm1(figure.worse * end) for end in ends)
+        ends = self.model.growth(start, len(self.points) - 1, machines)[1:]
+        low, high = sorted(math.expm1(worse * end) for end in ends)
         return low, high
-
-
-def _worse(figure: Figure, old: float, new: float) -> float:
-    if old == new:
-        return 0.0
-    if old <= 0 or new <= 0:
-        return math.inf if (new > old) == (figure.worse > 0) else -1.0
-    return (new / old if figure.worse > 0 else old / new) - 1
 
 
 @dataclass(frozen=True)
@@ -155,12 +419,16 @@ class Series:
         return f"{self.name}: {count(len(self.runs), 'run')}, {days}"
 
     @property
-    def changes(self) -> list[tuple[FigureHistory, Change]]:
-        return [(track, change) for track in self.tracks for change in track.changes]
+    def changes(self) -> list[Change]:
+        return [change for track in self.tracks for change in track.changes]
 
     def after(self, moment: str, window: int | None) -> Series:
         """With the changes of a part alone."""
-        tracks = (track.after(track.since(moment, window)) for track in self.tracks)
+        tracks = []
+        for track in self.tracks:
+            start = track.since(moment, window)
+            later = tuple(change for change in track.changes if change.last > start)
+            tracks.append(replace(track, changes=later))
         return replace(self, tracks=tuple(tracks))
 
 
@@ -190,19 +458,22 @@ def _name(record: HistoryRecord) -> str:
 def _tracks(
     runs: Sequence[HistoryRecord], places: Mapping[tuple[str, str], int], figures: str
 ) -> Iterator[FigureHistory]:
-    points: dict[str, list[Point]] = {}
-    for run in runs:
-        for name, (value, low, high) in run.figures.items():
+    found: dict[str, FigureHistory] = {}
+    # The yardstick first: its changes explain others.
+    for name in sorted(FIGURES, key=lambda name: name != YARDSTICK):
+        figure = FIGURES[name]
+        known = [(run, run.figures[name]) for run in runs if name in run.figures]
+        points = [
+            Point(run, value, None if low is None or high is None else (low, high))
+            for run, (value, low, high) in known
             # No noisy figure can be 0: there is nothing to compare with.
-            if FIGURES[name].exact or value > 0:
-                interval = None if low is None or high is None else (low, high)
-                points.setdefault(name, []).append(Point(run, value, interval))
-    machine: list[Change] = []
-    if YARDSTICK in points:
-        machine += _track(FIGURES[YARDSTICK], points[YARDSTICK], places, []).changes
-    for name, figure in FIGURES.items():
-        if name in points and fnmatch.fnmatchcase(name, figures):
-            yield _track(figure, points[name], places, machine)
+            if figure.exact or value > 0
+        ]
+        if points:
+            machine = found[YARDSTICK].changes if YARDSTICK in found else ()
+            found[name] = _track(figure, points, places, machine)
+    names = fnmatch.filter(FIGURES, figures)
+    return (found[name] for name in names if name in found)
 
 
 def _track(
@@ -215,32 +486,29 @@ def _track(
     if not figure.exact and len(points) >= FEWEST:
         runs = [places[each.run.device, each.run.session] for each in points]
         model = Model([point.value for point in points], runs)
-    made = _exact(points) if figure.exact else [] if model is None else _noisy(points, model)
-    changes = (
-        replace(
-            each,
-            tone=("weak", "bad", "good")[figure.worse * (1 if each.new > each.old else -1)],
-            machine=figure.unit == "ms" and any(_alike(each, other) for other in machine),
-        )
-        for each in made
+    made = () if model is None else _noisy(figure, points, model)
+    timed = figure.unit == "ms"
+    changes = tuple(
+        replace(each, machine=timed and any(_alike(each, other) for other in machine))
+        for each in (_exact(figure, points) if figure.exact else made)
     )
-    return FigureHistory(figure, tuple(points), tuple(changes), model)
+    return FigureHistory(figure, tuple(points), changes, model)
 
 
-def _exact(points: Sequence[Point]) -> Iterator[Change]:
+def _exact(figure: Figure, points: Sequence[Point]) -> Iterator[Change]:
     for at, (old, new) in enumerate(itertools.pairwise(points)):
         if new.value != old.value:
-            yield Change("step", at, at + 1, old.run, new.run, old.value, new.value)
+            yield Change(figure, False, at, at + 1, old.run, new.run, old.value, new.value)
 
 
-def _noisy(points: Sequence[Point], model: Model) -> Iterator[Change]:
+def _noisy(figure: Figure, points: Sequence[Point], model: Model) -> Iterator[Change]:
     levels = model.levels()
     for number, ramp in enumerate(model.ramps):
-        kind, (first, last) = "drift" if ramp.drift else "step", model.range(number)
+        first, last = model.range(number)
         old = levels[ramp.first]
         new, low, high = (old * math.exp(part) for part in model.size(number))
-        runs = (points[first].run, points[last].run)
-        yield Change(kind, first, last, *runs, old, new, (low, high))
+        ends = (first, last, points[first].run, points[last].run)
+        yield Change(figure, ramp.drift, *ends, old, new, (low, high))
 
 
 def _alike(change: Change, machine: Change) -> bool:

@@ -69,19 +69,24 @@ def write_html(path: Path, cases: Sequence[Case]) -> None:
 
 def page(document: Mapping[str, Any]) -> str:
     charts, script = page_part("plotly-basic.min.js"), page_part("report.js")
-    parts: dict[str, Iterable[str]] = {
-        "policy": [page_policy(charts, script, images="img-src data: blob:; ")],
-        "style": [page_part("report.css")],
-        "data": _data(document),
-        "charts": [charts],
-        "script": [script],
-    }
-    # Piece by piece: what was filled in is never searched for another mark.
-    first, *marked = re.split(r"{{(\w+)}}", page_part("report.html"))
-    filled = [first]
+    policy = page_policy(charts, script, images="img-src data: blob:; ")
+    return filled(
+        "report.html",
+        policy=[policy],
+        style=[page_part("report.css")],
+        data=_data(document),
+        charts=[charts],
+        script=[script],
+    )
+
+
+def filled(template: str, **parts: Iterable[str]) -> str:
+    """Piece by piece: what was filled in is never searched for another mark."""
+    first, *marked = re.split(r"{{(\w+)}}", page_part(template))
+    found = [first]
     for mark, after in zip(marked[::2], marked[1::2], strict=True):
-        filled += [*parts[mark], after]
-    return "".join(filled)
+        found += [*parts[mark], after]
+    return "".join(found)
 
 
 def page_part(name: str) -> str:

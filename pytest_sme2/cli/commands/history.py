@@ -12,7 +12,7 @@ from pytest_sme2.cli.options import Arguments, show
 from pytest_sme2.errors import UsageError
 from pytest_sme2.report.history import HistoryRecord, read_history
 from pytest_sme2.report.history_page import history_page
-from pytest_sme2.report.history_series import Change, FigureHistory, Series, all_series
+from pytest_sme2.report.history_series import Change, Series, all_series
 from pytest_sme2.session.settings import parse_report
 from pytest_sme2.system.files import write_text
 from pytest_sme2.system.processes import COMMIT_DIGITS
@@ -37,7 +37,6 @@ _MOST_ROWS = 40
 
 
 def run(arguments: argparse.Namespace) -> int:
-    limit = None if arguments.fail_on is None else _fraction(arguments.fail_on)
     html = None if arguments.html is None else parse_report(str(arguments.html))
     window = arguments.window
     if window is not None and window < 2:
@@ -52,20 +51,22 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{arguments.folder} has no record of such a case.")
     moment = "" if arguments.since is None else _moment(records, arguments.since)
     every = all_series(records, arguments.figure or "*")
-    worse = [] if limit is None else list(worsened(every, limit, moment, window))
+    worse = list(_failures(arguments.fail_on, every, moment, window))
     series = [each.after(moment, window) for each in every if each.tracks]
     if html is not None:
         write_text(html, history_page(series))
-    changes = [_document(*each) for each in _changes(series)]
-    show(arguments, {"changes": changes, "failed": worse}, history_lines(series))
+    document = {"changes": [_document(*found) for found in _changes(series)], "failed": worse}
+    show(arguments, document, history_lines(series))
     for line in worse:
         print(f"sme2: {line}", file=sys.stderr)
     return 1 if worse else 0
 
 
-def _fraction(text: str) -> float:
+def _failures(
+    limit: str | None, series: Sequence[Series], moment: str, window: int | None
+) -> Iterator[str]:
     try:
-        return parse_fraction(text)
+        yield from () if limit is None else worsened(series, parse_fraction(limit), moment, window)
     except ValueError as error:
         raise UsageError(f"--fail-on: {error}.") from error
 
@@ -99,22 +100,19 @@ def worsened(
                 )
 
 
-Found = tuple[Series, FigureHistory, Change]
-
-
-def _changes(series: Sequence[Series]) -> list[Found]:
+def _changes(series: Sequence[Series]) -> list[tuple[Series, Change]]:
     """The largest first."""
-    found = [(each, *change) for each in series for change in each.changes]
-    return sorted(found, key=lambda found: -found[2].effect)
+    found = [(each, change) for each in series for change in each.changes]
+    return sorted(found, key=lambda found: -found[1].effect)
 
 
-def _document(series: Series, track: FigureHistory, change: Change) -> dict[str, object]:
+def _document(series: Series, change: Change) -> dict[str, object]:
     return {
         "series": series.name,
         "case": series.runs[0].case,
         "device": series.runs[0].device,
-        "figure": track.figure.name,
-        "kind": change.kind,
+        "figure": change.figure.name,
+        "kind": "drift" if change.drift else "step",
         "machine": change.machine,
         "commits": [run.commit or run.recorded for run in (change.before, change.after)],
         "old": change.old,
@@ -131,16 +129,15 @@ def history_lines(series: Sequence[Series]) -> Iterator[str]:
             yield each.title
             for track in each.tracks:
                 yield f"  {track.figure.name}: {track.summary}"
-                for change in track.changes:
-                    yield f"    {change.format():>8}  {change.where()}"
+                yield from (f"    {one.format():>8}  {one.where()}" for one in track.changes)
         return
-    rows: dict[str, list[Found]] = {}
+    groups: dict[str, list[tuple[Series, Change]]] = {}
     for found in _changes(series):
-        rows.setdefault(found[2].where(), []).append(found)
-    yield f"{count(len(series), 'case')}: {count(len(rows), 'change')}"
-    for where, together in list(rows.items())[:_MOST_ROWS]:
-        (first, track, change), cases = together[0], {each[0].name for each in together}
+        groups.setdefault(found[1].where(), []).append(found)
+    yield f"{count(len(series), 'case')}: {count(len(groups), 'change')}"
+    for where, members in list(groups.items())[:_MOST_ROWS]:
+        (first, change), cases = members[0], {each.name for each, _ in members}
         told = first.name if len(cases) == 1 else f"{len(cases)} cases, most of {first.name}"
-        yield f"  {change.format():>8}  {where}; {track.figure.name} of {told}"
-    if len(rows) > _MOST_ROWS:
-        yield f"  {len(rows) - _MOST_ROWS} are smaller: --case chooses, --json has all"
+        yield f"  {change.format():>8}  {where}; {change.figure.name} of {told}"
+    if len(groups) > _MOST_ROWS:
+        yield f"  {len(groups) - _MOST_ROWS} are smaller: --case chooses, --json has all"
