@@ -101,7 +101,7 @@ class HistoryRecord:
     """By the names in FIGURES; what a device cannot give is missing."""
 
     def __post_init__(self) -> None:
-        ends = {end for value in self.figures.values() for end in value} - {None}
+        ends: set[Any] = {end for value in self.figures.values() for end in value} - {None}
         known = FIGURES.keys() >= self.figures.keys() and {*map(type, ends)} <= {int, float}
         if not known or max(map(abs, ends), default=0) > _LARGEST:
             raise ValueError(f"{self.figures!r} are no figures of a case")
