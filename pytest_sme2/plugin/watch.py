@@ -239,11 +239,6 @@ class RunWatch:
         root = settings.baseline_folder
         found: Judgement = contract.judge(root, records, asked)
         said = [str(found)] if found.stored else []
-        if (root / contract.LEFTOVER).exists():
-            said.append(
-                f"{root / contract.LEFTOVER} says nothing any more: the baselines themselves say "
-                "what must be compared. Remove it."
-            )
         if not binds(self.config, settings, asked=self.asked):
             return [*said, *(found.open if self.asked else ())], []
         none = [f"{test}: {reason}" for test, reason in self.empty.items()]

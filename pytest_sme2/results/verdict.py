@@ -159,15 +159,13 @@ class Baseline:
     promised: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     """What must be compared: by thread count and figure, the test that compares it."""
     limits: Limits | None = None
-    """Those it was accepted with; None where an older version did not store them."""
+    """Those it was accepted with."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """What else its figures depend on: ``runner``, ``cpu``."""
     samples: Mapping[str, Sample] = field(default_factory=dict)
     """``input 0``, ``output 0`` and so on."""
     operators: Mapping[Arm, tuple[StoredOperator, ...]] = field(default_factory=dict)
     """In the order in which they run, of the arms that were not counted; see ``program``."""
-    schema: int = 3
-    """Of the file; below 3 nothing is promised."""
 
     def program(self, arm: Arm) -> tuple[StoredOperator, ...]:
         """The operators in the order in which they run; empty where they were not stored."""

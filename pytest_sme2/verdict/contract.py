@@ -24,14 +24,11 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.system.files import safe_name
 from pytest_sme2.system.wording import count, some_of
-from pytest_sme2.verdict.baselines import differing_facts, read
+from pytest_sme2.verdict.baselines import SHARES, differing_facts, read, settings_of
 from pytest_sme2.verdict.judging import FAILING, UNCHECKED, UPDATE_HINT, WARNING, reference_of
-from pytest_sme2.verdict.promises import SHARES, differences
+from pytest_sme2.verdict.limits import limit_facts, limits_for
+from pytest_sme2.verdict.numerics import changed, tolerance_of_sample
 
-LEFTOVER = "contract.txt"
-"""Where an earlier version kept what the baselines say now."""
-_PROMISING = 3
-"""The first schema of a baseline that says what must be compared."""
 _NOT_PROMISED = (Outcome.INVALID, Outcome.NOT_MEASURED)
 _MOST_NAMED = 3
 
@@ -156,19 +153,18 @@ def judge(root: Path, records: Sequence[Record], asked: Asked) -> Judgement:
     except BaselineError as error:
         return Judgement(0, 0, 0, failed, (str(error),))
     sums, opened = _Sums(), _Alike()
-    old: list[str] = []
+    silent: list[str] = []
     for baseline in stored:
         known = case_of(baseline.model, baseline.variant, 1) in asked.known
-        if baseline.schema < _PROMISING or (known and not any(baseline.promised.values())):
-            old.append(f"{baseline.model}-{baseline.variant}")
+        if known and not any(baseline.promised.values()):
+            silent.append(f"{baseline.model}-{baseline.variant}")
         for threads, figures in sorted(baseline.promised.items()):
             _judge_case(baseline, threads, figures, records, asked, sums, opened)
     sentences = [*opened.sentences(), *(_without_baseline(records) if asked.strict else ())]
-    if old:
+    if silent:
         sentences.append(
-            f"{count(len(old), 'baseline')} of an older version ({some_of(old, _MOST_NAMED)}) "
-            "cannot promise anything: what must be compared, with which limits, inputs and "
-            "outputs. Run --update-baselines once."
+            f"{count(len(silent), 'baseline')} ({some_of(silent, _MOST_NAMED)}): nothing there "
+            "says what must be compared. Run --update-baselines once."
         )
     checks = [check for record in records for check in record.checks]
     empty = []
@@ -308,3 +304,38 @@ def _why_not(
     if others:
         return f"it ran with another number of threads ({others[0]})."
     return "no model of this run has this variant."
+
+
+def differences(baseline: Baseline, measured: CaseResult, limits: Limits | None) -> Iterator[str]:
+    """What a case was not measured with as it was accepted; what changed first explains the rest.
+
+    Nothing of a case of which nothing ran.
+    """
+    if not measured.structures:
+        return
+    now = {"weights": measured.weights, **settings_of(measured)}
+    now |= {} if limits is None else _limits_by_name(limits_for(measured.variant, limits))
+    accepted = {"weights": baseline.weights, **baseline.settings}
+    accepted |= {} if baseline.limits is None else _limits_by_name(baseline.limits)
+    yield from _other_samples(baseline, measured, "input")
+    for name in {**accepted, **now}:
+        old, new = accepted.get(name, "none"), now.get(name, "none")
+        if old != new:
+            yield f"{name}: {old} was accepted, and it is {new}."
+    yield from _other_samples(baseline, measured, "reference", "output")
+
+
+def _limits_by_name(limits: Limits) -> dict[str, str]:
+    return {f"limit {name}": value for name, value in limit_facts(limits)}
+
+
+def _other_samples(baseline: Baseline, measured: CaseResult, *kinds: str) -> Iterator[str]:
+    for name in {**baseline.samples, **measured.samples}:
+        if name.split()[0] not in kinds:
+            continue
+        old, new = baseline.samples.get(name), measured.samples.get(name)
+        words = "it is new" if old is None else "it is gone"
+        if old is not None and new is not None:
+            words = changed(old, new, tolerance_of_sample(name, measured.variant))
+        if words:
+            yield f"{name} is not the accepted one: {words}."

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import UsageError
-from pytest_sme2.export.variant import PRECISIONS, Variant, parse_variant
+from pytest_sme2.export.variant import PRECISIONS, Variant, parse_variant, precision_of
 from pytest_sme2.results import ANY_THREADS, AS_EXPORTED, Bounds, Category, Limits, Tolerance
 from pytest_sme2.system.reading import read_text_if_there, toml_value
+from pytest_sme2.system.wording import as_given
 
 FILE_NAME = "limits.toml"
 
@@ -328,3 +329,40 @@ def parse_limits(texts: Iterable[str]) -> dict[str, object]:
 def default_limits() -> Limits:
     """What holds where neither a file nor the command line says anything."""
     return Limits(tolerances=dict(TOLERANCES), on_off_tolerances=dict(ON_OFF_TOLERANCES))
+
+
+def limits_for(variant: str, limits: Limits) -> Limits:
+    """Those that concern a variant."""
+    precision = precision_of(variant)
+
+    def own(tolerances: Mapping[str, Tolerance]) -> dict[str, Tolerance]:
+        return {name: of for name, of in tolerances.items() if name == precision}
+
+    return dataclasses.replace(
+        limits,
+        tolerances=own(limits.tolerances),
+        on_off_tolerances=own(limits.on_off_tolerances),
+    )
+
+
+def limit_facts(limits: Limits) -> Iterator[tuple[str, str]]:
+    """Each limit that is set, by its name as in limits.toml."""
+    for entry in dataclasses.fields(limits):
+        value = getattr(limits, entry.name)
+        if not isinstance(value, Mapping):
+            yield from () if value is None else [(entry.name, limit_text(entry.name, value))]
+            continue
+        for name, of in value.items():
+            if isinstance(of, float):
+                yield f"{entry.name}.{name}", limit_text(entry.name, of)
+                continue
+            for part in dataclasses.fields(of):
+                number = getattr(of, part.name)
+                if number is not None:
+                    yield f"{entry.name}.{name}.{part.name}", limit_text(entry.name, number)
+
+
+def limit_text(name: str, value: float) -> str:
+    """With all its digits, as ``limits.toml`` has it: ``0.01 %``, ``300000000``."""
+    percent = name == "shares" or SCALARS.get(name) in (parse_fraction, parse_loss, parse_share)
+    return f"{as_given(value)} %" if percent else f"{value:.12g}"

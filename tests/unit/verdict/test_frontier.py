@@ -11,8 +11,7 @@ import pytest
 from pytest_sme2.errors import BaselineError
 from pytest_sme2.results import Arm, Baseline, Check, Frontier, Outcome, Ship
 from pytest_sme2.verdict.baseline_file import parse, render
-from pytest_sme2.verdict.baselines import update
-from pytest_sme2.verdict.promises import changes
+from pytest_sme2.verdict.baselines import changes, update
 from pytest_sme2.verdict.ratios import check_frontier, decision_text
 from pytest_sme2.verdict.stored_latency import stored_frontier
 from tests.support.gate_examples import (
@@ -172,5 +171,5 @@ def test_noise_changes_nothing_and_other_counts_are_another_thing() -> None:
 
 def test_a_stored_time_of_nothing_is_damage() -> None:
     text = render(update(None, measured(frontier=frontier()))[0])
-    with pytest.raises(BaselineError, match="frontier: holds a time or a speedup of 0 or less"):
+    with pytest.raises(BaselineError, match="frontier holds a figure of 0 or less"):
         parse(text.replace('"1": 6000000', '"1": 0'), Path("file"))

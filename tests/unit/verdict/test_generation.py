@@ -230,7 +230,7 @@ def test_each_phase_is_held_against_the_stored_sessions() -> None:
     assert check_stored_phases(measured(), old, LIMITS, Arm.ON) == []
     document = json.loads(render(old))
     document["sessions"][0]["phases_ns"][DECODE]["on"][0] = 0
-    with pytest.raises(BaselineError, match=r"decode\.on of 's0' holds a time of 0 or less"):
+    with pytest.raises(BaselineError, match=r"'s0': decode\.on holds a figure of 0 or less"):
         parse(json.dumps(document), Path("a.json"))
 
 

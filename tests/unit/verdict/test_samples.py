@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from pytest_sme2.errors import EvidenceError
-from pytest_sme2.results import Sample
-from pytest_sme2.verdict.numerics import changed, sample
+from pytest_sme2.results import AS_EXPORTED, Sample
+from pytest_sme2.verdict.numerics import changed, same_sample, sample
 
 Sampled = Callable[..., Sample]
 LONG = 3 * 65521 + 17
@@ -172,3 +172,30 @@ def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
     path.write_bytes(bytes(7))
     with pytest.raises(EvidenceError, match="holds 7 bytes where float32"):
         sample(path, "float32", [2], "any")
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "still_the_same", "another"),
+    [
+        ("input 0", "int8", 1e-6, 1e-2),
+        ("reference 0", "int8", 1e-5, 0.01),
+        ("reference 0", "fp16@64", 2e-3, 0.05),
+        ("output 0", "fp32", 1e-5, 1e-3),
+        ("output 1", "fp16", 2e-3, 0.05),
+        ("output 0", "int8@128", 0.05, 0.3),
+        ("output 0", AS_EXPORTED, 1e-5, 1e-3),
+    ],
+)
+def test_the_tolerance_is_that_of_the_tensor(
+    name: str, variant: str, still_the_same: float, another: float, tmp_path: Path
+) -> None:
+    generator = np.random.default_rng(0)
+    values, noise = generator.standard_normal((2, 1000))
+
+    def sampled(share: float) -> Sample:
+        path = tmp_path / "tensor.bin"
+        path.write_bytes((values + share * noise).astype("<f4").tobytes())
+        return sample(path, "float32", [1000], name)
+
+    assert same_sample(name, sampled(0), sampled(still_the_same), variant)
+    assert not same_sample(name, sampled(0), sampled(another), variant)
