@@ -152,22 +152,23 @@ def _converter(*, names_fields: bool = True) -> Any:
     read, write = table(Agreement), gen.make_dict_unstructure_fn(Agreement, converter, **left_out)
     converter.register_structure_hook(Agreement, lambda value, kind: read(_infinite(value), kind))
     converter.register_unstructure_hook(Agreement, lambda found: _without_infinity(write(found)))
-    for kind, reader, writer in (
+    hooks: tuple[tuple[Any, Callable[..., Any], Callable[..., Any]], ...] = (
         (Structure, _read_structure, _write_structure),
         (Fingerprint, _read_fingerprint, _write_fingerprint),
         (Spread, _read_spread, lambda _, spread: [spread.low, spread.value, spread.high]),
-    ):
+    )
+    for kind, reader, writer in hooks:
         converter.register_structure_hook(kind, functools.partial(reader, converter))
         converter.register_unstructure_hook(kind, functools.partial(writer, converter))
     converter.register_unstructure_hook(KernelCensus, _write_census)
-    for values, reader in (
-        (Mapping[Arm, KernelCensus], _read_censuses),
-        (Mapping[int, BaselineFigures], _read_by_threads),
-        (Mapping[int, Mapping[str, str]], _read_by_threads),
-    ):
-        converter.register_structure_hook_func(
-            functools.partial(operator.eq, values), functools.partial(reader, converter)
-        )
+    by_threads = functools.partial(_read_by_threads, converter)
+    tables: tuple[tuple[Any, Callable[..., Any]], ...] = (
+        (Mapping[Arm, KernelCensus], functools.partial(_read_censuses, converter)),
+        (Mapping[int, BaselineFigures], by_threads),
+        (Mapping[int, Mapping[str, str]], by_threads),
+    )
+    for kind, read_all in tables:
+        converter.register_structure_hook_func(functools.partial(operator.eq, kind), read_all)
     for kind, names in _OPTIONAL.items():
         left_out = dict.fromkeys(names, gen.override(omit_if_default=True))
         shorter = gen.make_dict_unstructure_fn(kind, converter, **left_out)
@@ -293,7 +294,7 @@ def _structured(document: dict[str, Any]) -> Baseline:
 
 def _reason(error: BaseException, kind: type | None) -> str:
     if isinstance(error, KeyError):
-        return f"{error} is missing"
+        return "is missing"
     if isinstance(error, cattrs_library().ForbiddenExtraKeysError):
         return f"unknown entries {', '.join(sorted(map(repr, error.extra_fields)))}"
     return "is not a table" if isinstance(error, (AttributeError, TypeError)) else str(error)
