@@ -78,6 +78,10 @@ class Runner(abc.ABC):
     """All it needs; the working directory of its processes."""
     makes_marks: ClassVar[bool] = False
     """Whether it can mark an inference for an emulator that counts instructions."""
+    takes_turns: ClassVar[bool] = False
+    """Whether two of its processes can take turns, run by run, and one can give them."""
+    generates: ClassVar[bool] = False
+    """Whether one of its processes can run a whole generation."""
 
     @abc.abstractmethod
     def files(self, arm: Arm) -> tuple[Path, ...]:
@@ -95,11 +99,6 @@ class Runner(abc.ABC):
         """What of it came with the compiler that built it; nothing where that is not known."""
         return Toolchain()
 
-    @property
-    def takes_turns(self) -> bool:
-        """Whether two of its processes can take turns, run by run, and one can give them."""
-        return False
-
     def turn_giver(
         self, turns: int, logs: Sequence[str], commands: Sequence[Sequence[str]]
     ) -> tuple[str, ...]:
@@ -109,11 +108,6 @@ class Runner(abc.ABC):
         take turns.
         """
         raise NotImplementedError(f"a {self.kind} runner gives no turns")
-
-    @property
-    def generates(self) -> bool:
-        """Whether one of its processes can run a whole generation."""
-        return False
 
     def traces(self, request: RunRequest) -> bool:
         """Whether a process for this request writes an ETDump."""

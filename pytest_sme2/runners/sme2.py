@@ -171,6 +171,8 @@ class Sme2Runner(Runner):
     """One binary for both arms: ``sme2_runner``, from the wheel or from a source tree."""
 
     makes_marks = True
+    takes_turns = True
+    generates = True
 
     @functools.cached_property
     def toolchain(self) -> Toolchain:
@@ -191,17 +193,6 @@ class Sme2Runner(Runner):
             return str(read_json(self.folder / _RECORD, remedy="")["compiler"])
         except (Sme2Error, KeyError, TypeError):
             return ""
-
-    @functools.cached_property
-    def takes_turns(self) -> bool:
-        return self._knows(_GIVE_TURNS)
-
-    def _knows(self, option: str) -> bool:
-        # Runners of older bundles know less; the program's own help tells.
-        try:
-            return option.encode() in (self.folder / PROGRAM).read_bytes()
-        except OSError:
-            return False
 
     def turn_giver(
         self, turns: int, logs: Sequence[str], commands: Sequence[Sequence[str]]
@@ -252,10 +243,6 @@ class Sme2Runner(Runner):
         pairs = ((name, value) for name, values in options.items() for value in values)
         words = (str(word) for pair in pairs for word in pair)
         return (*started(self.folder, PROGRAM), *words, *request.extra_arguments)
-
-    @property
-    def generates(self) -> bool:
-        return self._knows("--generate")
 
     def explain(self, returncode: int, stderr: str) -> str | None:
         if returncode not in EXIT_MEANINGS:

@@ -23,7 +23,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import (
@@ -49,7 +49,15 @@ from pytest_sme2.system.cache import (
 )
 from pytest_sme2.system.confine import run_confined
 from pytest_sme2.system.elf import refused_by_phones, unmet_needs
-from pytest_sme2.system.files import FileFacts, decode, encode, file_facts, file_sha256, replacing
+from pytest_sme2.system.files import (
+    FileFacts,
+    decode,
+    encode,
+    file_facts,
+    file_sha256,
+    inside,
+    replacing,
+)
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.reading import json_value
@@ -57,7 +65,8 @@ from pytest_sme2.system.terminal import Say
 
 # The history of the manifest. A change of its meaning raises the number.
 #   1  runner, artifacts, and sha256 and size of every file
-SCHEMA = 1
+#   2  the runner takes turns and generates
+SCHEMA = 2
 
 SUFFIXES = (".tar.gz", ".tgz")
 MANIFEST = "manifest.json"
@@ -71,7 +80,16 @@ ALWAYS_ALLOWED = 64 << 20
 # Pythons before 3.10.12 and 3.11.4 have no filters.
 _SAFELY: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-_DAMAGE = (OSError, EOFError, tarfile.TarError, zlib.error, ExportError, ValueError)
+
+
+class _ManifestError(Sme2Error):
+    pass
+
+
+_DAMAGE = (
+    *(OSError, EOFError, tarfile.TarError, zlib.error, ExportError, ValueError),
+    _ManifestError,
+)
 _MAKE_AGAIN = "Make it again with: sme2 bundle"
 _BUILD_AGAIN = "Delete that folder and build the runner again."
 
@@ -210,16 +228,14 @@ def open_bundle(path: Path, *, cache: Path | None = None) -> Bundle:
     try:
         folder = root / file_sha256(path)[:32]
         with locked(root / f"{folder.name}.lock", f"unpacking {path}"):
-            if not is_believed(folder, cache):
-                # Before that nothing of the archive is read here: its headers may be made to take
-                # hours and all memory.
-                _unpack_apart(path, folder)
-            digest, facts = _manifest(path)
-            if _difference(folder, facts.files):
+            # Nothing of the archive is read here: its headers may be made to take hours.
+            if not is_believed(folder, cache) or _difference(folder):
                 _unpack_apart(path, folder)
             mark_used(folder)
+        text, facts = _manifest(folder)
         made = facts.runner
         runner = Sme2Runner(made.kind, made.platform, made.executorch, folder / _RUNNER)
+        digest = hashlib.sha256(text).hexdigest()
         return Bundle(path, digest, runner, _artifacts(folder, facts))
     except _DAMAGE as error:
         raise _problem(path, root, error) from error
@@ -237,28 +253,34 @@ def _unpack_apart(path: Path, folder: Path) -> None:
 def unpack(path: str, folder: str) -> None:
     """Write the files of a bundle to a new folder. It runs in a process of its own."""
     try:
-        _, facts = _manifest(Path(path))
-        _refuse_bomb(Path(path), facts)
         with working_folder(Path(folder)) as staged, tarfile.open(path, "r:gz") as archive:
-            for member in archive:
-                if member.name != MANIFEST:
-                    _extract(archive, member, facts.files.get(member.name), staged)
-            if wrong := _difference(staged, facts.files):
+            _extract(archive, path, staged)
+            if wrong := _difference(staged):
                 raise ValueError(wrong)
             put_in_place(staged, Path(folder))
     except _DAMAGE as error:
         raise _problem(Path(path), Path(folder).parent, error) from error
 
 
-def _extract(
-    archive: tarfile.TarFile, member: tarfile.TarInfo, facts: FileFacts | None, folder: Path
-) -> None:
-    if facts is None:
-        raise ValueError(f"{member.name!r} is not in its manifest")
-    if not member.isreg() or member.size != facts.bytes:
-        raise ValueError(f"{member.name!r} in it is not the plain file that its manifest lists")
-    member.mode = 0o755 if facts.executable else 0o644
-    archive.extract(member, folder, **_SAFELY)
+def _extract(archive: tarfile.TarFile, path: str, folder: Path) -> None:
+    first = archive.next()
+    content = archive.extractfile(first) if first and first.name == MANIFEST else None
+    if first is None or content is None or first.size > _LARGEST_MANIFEST:
+        raise ValueError(f"it does not begin with {MANIFEST}")
+    (folder / MANIFEST).write_bytes(content.read())
+    _, facts = _manifest(folder)
+    _refuse_bomb(Path(path), facts)
+    for member in archive:
+        if member is first:
+            continue
+        listed = facts.files.get(member.name)
+        if listed is None:
+            raise ValueError(f"{member.name!r} is not in its manifest")
+        if not member.isreg() or member.size != listed.bytes:
+            raise ValueError(f"{member.name!r} in it is not the plain file that its manifest lists")
+        inside(folder, member.name)
+        member.mode = 0o755 if listed.executable else 0o644
+        archive.extract(member, folder, **_SAFELY)
 
 
 def _problem(path: Path, root: Path, error: Exception) -> Sme2Error:
@@ -278,41 +300,27 @@ def _refuse_bomb(path: Path, facts: _Manifest) -> None:
         raise ValueError(f"it unpacks to {total >> 20} MiB, and {most >> 20} MiB is the most")
 
 
-def _manifest(path: Path) -> tuple[str, _Manifest]:
-    """The hash of a bundle's manifest, and what it says."""
-    with tarfile.open(path, "r:gz") as archive:
-        member = archive.next()
-        content = archive.extractfile(member) if member and member.name == MANIFEST else None
-        if member is None or content is None or member.size > _LARGEST_MANIFEST:
-            raise ValueError(f"it does not begin with {MANIFEST}")
-        text = content.read()
-    return hashlib.sha256(text).hexdigest(), _read_manifest(text, path)
-
-
-def _read_manifest(text: bytes, path: Path) -> _Manifest:
-    """The manifest, with every name in it harmless."""
-    where = f"{path}: its {MANIFEST}"
-    document = json_value(text, where, remedy=_MAKE_AGAIN, error=BundleError)
+def _manifest(folder: Path) -> tuple[bytes, _Manifest]:
+    """The manifest of an unpacked bundle, and what it says."""
+    text = (folder / MANIFEST).read_bytes()
+    document = json_value(text, f"its {MANIFEST}", remedy="", error=_ManifestError)
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
         raise ValueError(f"its schema is {schema!r}, this version reads {SCHEMA}")
-    manifest: _Manifest = decode(document, _Manifest, where, remedy=_MAKE_AGAIN, error=BundleError)
-    for name in manifest.files:
-        parts = PurePosixPath(name).parts
-        harmless = "\\" not in name and "\0" not in name and name == "/".join(parts)
-        if not harmless or ".." in parts or parts[:1] not in ((_RUNNER,), (_ARTIFACTS,)):
-            raise ValueError(f"{name!r} is not a place in a bundle")
-    for program in manifest.artifacts:
-        parts = PurePosixPath(program.folder).parts
-        if len(parts) != 2 or parts[0] != _ARTIFACTS or parts[1] in ("..", "."):
-            raise ValueError(f"{program.folder!r} is not a place in a bundle")
-    return manifest
+    manifest: _Manifest = decode(
+        document, _Manifest, f"its {MANIFEST}", remedy="", error=_ManifestError
+    )
+    return text, manifest
 
 
-def _difference(folder: Path, files: Mapping[str, FileFacts]) -> str:
-    """What is not as listed in a folder that shall hold these files and no others; else nothing."""
+def _difference(folder: Path) -> str:
+    """What is not as listed in the folder of an unpacked bundle; else nothing."""
+    try:
+        files = _manifest(folder)[1].files
+    except _DAMAGE as error:
+        return str(error)
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
-    for name in sorted(found ^ {*files}):
+    for name in sorted(found ^ {MANIFEST, *files}):
         return f"{name!r} is {'missing' if name in files else 'not in its manifest'}"
     for name, facts in files.items():
         if (folder / name).is_symlink() or file_sha256(folder / name) != facts.sha256:
@@ -323,7 +331,7 @@ def _difference(folder: Path, files: Mapping[str, FileFacts]) -> str:
 def _artifacts(folder: Path, manifest: _Manifest) -> dict[tuple[str, str], Artifact]:
     found = {}
     for entry in manifest.artifacts:
-        artifact = load_artifact(folder / entry.folder)
+        artifact = load_artifact(inside(folder, entry.folder))
         if (artifact.model, artifact.variant) != (entry.model, entry.variant):
             raise ValueError(f"{entry.folder!r} holds another program than its manifest says")
         if (artifact.model, artifact.variant) in found:

@@ -12,7 +12,7 @@ import pytest
 from pytest_sme2.errors import RunError, TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.results import PAIR, Arm, Artifact, RunRequest, Turn
-from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner
+from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.runners.stock import PairRunner, pair_runner
 from pytest_sme2.targets.base import Job, TakesTurns
 from pytest_sme2.targets.phone.adb import AdbDevice
@@ -131,14 +131,6 @@ def test_a_measurement_in_turns(
     # The first is the pilot, alone.
     assert all(len(runs) == 3 for runs in starter.runs.values())
     assert all(run.request.turn for runs in starter.runs.values() for run in runs[1:])
-
-
-def test_a_runner_that_gives_no_turns_is_known(tmp_path: Path) -> None:
-    folder = tmp_path / "old"
-    folder.mkdir()
-    (folder / PROGRAM).write_bytes(b"\x7fELF --turn N --turn-descriptor FD")
-    assert not Sme2Runner("wheel", "linux-aarch64", "1.5.1", folder).takes_turns
-    assert not Sme2Runner("wheel", "linux-aarch64", "1.5.1", tmp_path / "gone").takes_turns
 
 
 def test_what_the_giver_refuses(target: AndroidTarget, bundle: Sme2Runner) -> None:
