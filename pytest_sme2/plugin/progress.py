@@ -1,10 +1,5 @@
-"""What is being done right now, beside pytest's own output and never in it.
-
-On a terminal it is one line below pytest's, which is taken away before pytest writes again. In a
-log it is a line of its own now and then. A worker of pytest-xdist has no terminal: it writes such
-lines to the standard error that it shares with the process that started it.
-
-How pytest-xdist deals out tests: all tests of one case are one group, whatever ``--dist`` is.
+"""What is being done right now, in a line of its own now and then beside pytest's own output; and
+how pytest-xdist deals out tests: all tests of one case are one group, whatever ``--dist`` is.
 
 Its runs are then made once, and never compete with each other for a folder or for the machine.
 """
@@ -15,13 +10,9 @@ import functools
 import os
 import re
 import sys
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Generator, Iterable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from typing import Any, TextIO
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 from xdist.scheduler import LoadGroupScheduling, LoadScopeScheduling
@@ -94,164 +85,91 @@ class CaseScheduling(LoadGroupScheduling):  # type: ignore[misc]
 
 
 EVERY_SECONDS = 15.0
-"""How often a log is told."""
+"""How often a line is written."""
 # An estimate from less than this part of the work, or this long, is off by a multiple.
 _ENOUGH_SHARE, _ENOUGH_SECONDS = 0.1, 120.0
 
 
-class Remaining:
-    """How many cases of a run are done, and about how long the others take.
-
-    Where most tests are of no case, as in a project's own, all of them count instead, and nothing
-    is known of how long they take.
-    """
+class Progress:
+    """How many cases of a run are done, about how long the others take, and what is done now."""
 
     def __init__(
         self,
-        tests: Iterable[str],
-        cases: Iterable[str],
+        write: Callable[[str], None],
+        worker: str,
+        cases: Callable[[], list[str]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        known = tuple(cases)
-        of_cases = {test: case_in(test, known) for test in tests}
-        self._by_case = sum(case is not None for case in of_cases.values()) * 2 > len(of_cases)
-        self._case_of = of_cases if self._by_case else {test: test for test in of_cases}
-        self._left = Counter(case for case in self._case_of.values() if case is not None)
-        self._done, self._total = 0, len(self._left)
-        self._clock, self._begun = clock, clock()
-
-    def finished(self, test: str) -> None:
-        case = self._case_of.get(test)
-        if case is not None:
-            self._left[case] -= 1
-            # A test that is run again ends more than once.
-            self._done += self._left[case] == 0
-
-    def __str__(self) -> str:
-        done, elapsed = self._done, self._clock() - self._begun
-        said = f"{done} of {count(self._total, 'case' if self._by_case else 'test')} done"
-        soon = done < _ENOUGH_SHARE * self._total and elapsed < _ENOUGH_SECONDS
-        if not self._by_case or soon or done in (0, self._total):
-            return said
-        seconds = elapsed * (self._total - done) / done
-        about = f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.0f} min"
-        return f"{said}, about {about} left"
-
-
-@dataclass(eq=False)
-class Progress:
-    """Where it is told: on a terminal at once, in a log now and then."""
-
-    stream: TextIO
-    column: Callable[[], int]
-    """Where pytest's cursor is."""
-    width: int | None
-    """Of the terminal; None for a log."""
-    uncaptured: Callable[[], AbstractContextManager[None]] = nullcontext
-    clock: Callable[[], float] = time.monotonic
-    shown: bool = False
-    """Whether the last line is ours."""
-    lock: threading.RLock = field(default_factory=threading.RLock)
-
-    def __post_init__(self) -> None:
-        self.told = self.clock()
-
-    def say(self, line: str) -> None:
-        with self.lock:
-            now, said = self.clock(), plain(line).replace("\n", " ")
-            apart = "" if self.shown or not self.column() else "\n"
-            if self.width is not None:
-                self._write(f"{apart or chr(13)}\x1b[K{said[: self.width - 1]}")
-            elif now - self.told >= EVERY_SECONDS:
-                self.told = now
-                self._write(f"{apart}sme2: {said}\n")
-
-    def _write(self, text: str) -> None:
-        with self.uncaptured():
-            self.stream.write(text)
-            self.stream.flush()
-        self.shown = True
-
-    def clear(self) -> None:
-        """Make room: pytest is about to write."""
-        with self.lock:
-            if self.shown and self.width is not None:
-                # pytest's line stays as it is: the cursor goes back to where it was.
-                column = self.column()
-                self.stream.write("\r\x1b[K" + (f"\x1b[1A\x1b[{column}C" if column else ""))
-                self.stream.flush()
-            self.shown = False
-
-
-class Hooks:
-    """Keeps the progress and pytest's own output apart, and counts what is done."""
-
-    def __init__(self, progress: Progress, worker: str, cases: Callable[[], list[str]]) -> None:
-        self._progress, self._worker, self._cases = progress, worker, cases
-        self._far: Remaining | None = None
+        self._write, self._worker, self._cases, self._clock = write, worker, cases, clock
+        self._begun = self._told = clock()
+        self._left: dict[str, set[str]] | None = None
+        """By case, the tests that have not ended; None before they are collected."""
         self._deals = False
         """Whether workers run the tests, and this process only deals them out."""
 
     def say(self, line: str) -> None:
-        self._progress.say(f"{self._worker or self._far or 'collecting tests'}: {line}")
+        now = self._clock()
+        if now - self._told >= EVERY_SECONDS:
+            self._told = now
+            said = plain(line).replace("\n", " ")
+            self._write(f"sme2: {self._worker or self.how_far()}: {said}")
 
-    @pytest.hookimpl(tryfirst=True)
+    def how_far(self) -> str:
+        if self._left is None:
+            return "collecting tests"
+        total, elapsed = len(self._left), self._clock() - self._begun
+        done = sum(not left for left in self._left.values())
+        said = f"{done} of {count(total, 'case')} done"
+        if done in (0, total) or (done < _ENOUGH_SHARE * total and elapsed < _ENOUGH_SECONDS):
+            return said
+        seconds = elapsed * (total - done) / done
+        about = f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.0f} min"
+        return f"{said}, about {about} left"
+
+    def collected(self, tests: Iterable[str]) -> None:
+        cases, self._left, self._begun = self._cases(), {}, self._clock()
+        for test in tests:
+            if (case := case_in(test, cases)) is not None:
+                self._left.setdefault(case, set()).add(test)
+
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self._progress.clear()
-        self._far = Remaining((item.nodeid for item in session.items), self._cases())
+        self.collected(item.nodeid for item in session.items)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
         if not self._deals:
-            self._far, self._deals = Remaining(ids, self._cases()), True
+            self._deals = True
+            self.collected(ids)
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_logreport(
-        self, report: pytest.TestReport
-    ) -> Generator[None, object, object]:
-        self._progress.clear()
-        result = yield
-        if report.when == "teardown" and self._far is not None:
-            self._far.finished(report.nodeid)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "teardown" and self._left is not None:
+            for left in self._left.values():
+                left.discard(report.nodeid)
             if self._deals:
                 self.say("the workers run them")
-        return result
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logstart(self) -> None:
-        self._progress.clear()
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logfinish(self) -> None:
-        if not self._deals:
-            self._progress.clear()
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self) -> None:
-        self._progress.clear()
-
-    def pytest_unconfigure(self) -> None:
-        self._progress.clear()
 
 
 def progress_of(config: pytest.Config, cases: Callable[[], list[str]]) -> Callable[[str], None]:
-    """Where the run says what it is doing; nowhere with ``-q``."""
+    """Where the run says what it is doing, in lines of their own; nowhere with ``-q``.
+
+    A worker of pytest-xdist writes to the standard error that it shares with who started it.
+    """
     reporter = config.pluginmanager.getplugin("terminalreporter")
     capture = config.pluginmanager.getplugin("capturemanager")
     worker = str(getattr(config, "workerinput", {}).get("workerid", ""))
     if capture is None or config.get_verbosity() < 0 or not (reporter or worker):
         return lambda line: None
-    uncaptured = capture.global_and_fixture_disabled
     writer = config.get_terminal_writer() if reporter else None
-    with uncaptured():
-        stream = sys.stderr if worker else sys.stdout
-        if stream is None:
-            return lambda line: None
-        width = writer.fullwidth if writer is not None and stream.isatty() else None
-    # Before the line of a worker the dots of all may stand.
-    progress = Progress(
-        stream, lambda: writer.width_of_current_line if writer else 1, width, uncaptured
-    )
-    hooks = Hooks(progress, worker, cases)
-    config.pluginmanager.register(hooks, "sme2-progress")
-    return hooks.say
+
+    def write(line: str) -> None:
+        with capture.global_and_fixture_disabled():
+            stream = sys.stderr if worker else sys.stdout
+            if stream is not None:
+                # Before the line of a worker the dots of all may stand.
+                apart = "\n" if writer is None or writer.width_of_current_line else ""
+                stream.write(f"{apart}{line}\n")
+                stream.flush()
+
+    progress = Progress(write, worker, cases)
+    config.pluginmanager.register(progress, "sme2-progress")
+    return progress.say

@@ -1,119 +1,204 @@
-"""The progress stays out of pytest's own output, on a terminal and in a log."""
+"""What a run says of itself while it goes on, and how its tests are dealt out."""
 
 from __future__ import annotations
 
-import io
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling, LoadScheduling, LoadScopeScheduling
 
-from pytest_sme2.plugin.progress import EVERY_SECONDS, Progress, Remaining
-
-
-def screen(text: str) -> list[str]:
-    """What a terminal shows: as much of one as the progress line needs."""
-    lines, row, column = [""], 0, 0
-    while text:
-        if text.startswith("\x1b["):
-            end = next(place for place in range(2, len(text)) if text[place].isalpha())
-            number = int(text[2:end] or 0)
-            if text[end] == "K":
-                lines[row] = lines[row][:column]
-            elif text[end] == "A":
-                row -= number
-            elif text[end] == "C":
-                column += number
-            text = text[end + 1 :]
-            continue
-        letter, text = text[0], text[1:]
-        if letter == "\r":
-            column = 0
-        elif letter == "\n":
-            row, column = row + 1, 0
-            lines += [""] * (row + 1 - len(lines))
-        else:
-            lines[row] = lines[row][:column].ljust(column) + letter + lines[row][column + 1 :]
-            column += 1
-    return [line for line in lines if line]
-
-
-def test_on_a_terminal_the_dots_stay_in_their_line() -> None:
-    stream = io.StringIO()
-    dots = "test_a.py .."
-    stream.write(dots)
-    progress = Progress(stream, lambda: len(dots), 40)
-    progress.say("toy: exporting")
-    progress.say("toy: a traced run")
-    assert screen(stream.getvalue()) == [dots, "toy: a traced run"]
-    progress.clear()
-    progress.clear()
-    stream.write("F")
-    assert screen(stream.getvalue()) == [f"{dots}F"]
-
-
-def test_on_a_terminal_a_line_is_never_wider_than_it_and_never_two() -> None:
-    stream = io.StringIO()
-    progress = Progress(stream, lambda: 0, 12)
-    progress.say("a" * 30 + "\nb")
-    assert screen(stream.getvalue()) == ["a" * 11]
-    progress.clear()
-    assert screen(stream.getvalue()) == []
-
-
-def test_in_a_log_there_is_a_line_now_and_then_and_never_in_that_of_the_dots() -> None:
-    stream, now = io.StringIO(), [0.0]
-    progress = Progress(stream, lambda: 2, None, clock=lambda: now[0])
-    stream.write("..")
-    for line in ("toy: exporting", "toy: running", "toy: running (20 s)", "big:\nexporting"):
-        progress.say(line)
-        now[0] += EVERY_SECONDS / 2
-    # pytest goes on in the same line, as it believes.
-    progress.clear()
-    stream.write(".")
-    now[0] += EVERY_SECONDS
-    progress.say("big: running")
-    assert stream.getvalue().splitlines() == [
-        *("..", "sme2: toy: running (20 s)", ".", "sme2: big: running")
-    ]
-
+from pytest_sme2.plugin.progress import (
+    EVERY_SECONDS,
+    CaseScheduling,
+    Progress,
+    case_in,
+    useful_workers,
+)
 
 CASES = ["toy-fp32", "big-fp32"]
 
 
+class Told:
+    """A progress, the lines it wrote, and a clock that stands still until it is moved."""
+
+    def __init__(self, tests: list[str], cases: list[str], worker: str = "") -> None:
+        self.now, self.lines = 0.0, list[str]()
+        self.progress = Progress(self.lines.append, worker, lambda: cases, lambda: self.now)
+        items: Any = SimpleNamespace(items=[SimpleNamespace(nodeid=test) for test in tests])
+        self.progress.pytest_collection_finish(items)
+
+    def ended(self, *tests: str) -> str:
+        for test in tests:
+            report: Any = SimpleNamespace(when="teardown", nodeid=test)
+            self.progress.pytest_runtest_logreport(report)
+        return self.progress.how_far()
+
+
+def test_a_line_is_written_now_and_then() -> None:
+    told = Told(["t.py::a[toy-fp32]"], CASES)
+    for line in ("toy: exporting", "toy: running", "toy: running\n(20 s)", "big: exporting"):
+        told.progress.say(line)
+        told.now += EVERY_SECONDS / 2
+    assert told.lines == ["sme2: 0 of 1 case done: toy: running (20 s)"]
+    worker = Told([], CASES, "gw1")
+    worker.now = EVERY_SECONDS
+    worker.progress.say("toy: running")
+    assert worker.lines == ["sme2: gw1: toy: running"]
+
+
 def test_a_case_is_done_with_its_last_test() -> None:
-    now = [0.0]
     tests = ["t.py::a[toy-fp32]", "t.py::b[toy-fp32]", "t.py::a[big-fp32]", "t.py::other"]
-    far = Remaining(tests, CASES, lambda: now[0])
-    assert str(far) == "0 of 2 cases done"
-    now[0] = 8.0
-    far.finished(tests[0])
-    assert str(far) == "0 of 2 cases done"
-    far.finished(tests[1])
-    assert str(far) == "1 of 2 cases done, about 8 s left"
-    for test in (tests[1], tests[3], tests[2]):
-        far.finished(test)
-    assert str(far) == "2 of 2 cases done"
+    told = Told(tests, CASES)
+    told.now = 8.0
+    assert told.ended(tests[0]) == "0 of 2 cases done"
+    assert told.ended(tests[1]) == "1 of 2 cases done, about 8 s left"
+    # A test that is run again ends more than once; one of no case does not count.
+    assert told.ended(tests[1], tests[3]) == "1 of 2 cases done, about 8 s left"
+    assert told.ended(tests[2]) == "2 of 2 cases done"
 
 
-def test_nothing_is_estimated_from_too_little() -> None:
-    now = [0.0]
+@pytest.mark.parametrize(
+    ("done", "seconds", "said"),
+    [
+        (1, 100.0, "1 of 30 cases done"),
+        (1, 120.0, "1 of 30 cases done, about 58 min left"),
+        (3, 100.0, "3 of 30 cases done, about 15 min left"),
+    ],
+)
+def test_nothing_is_estimated_from_too_little(done: int, seconds: float, said: str) -> None:
     cases = [f"toy-{number}" for number in range(30)]
-    far = Remaining([f"t.py::a[{case}]" for case in cases], cases, lambda: now[0])
-    now[0] = 100.0
-    far.finished("t.py::a[toy-0]")
-    assert str(far) == "1 of 30 cases done"
-    now[0] = 120.0
-    assert str(far) == "1 of 30 cases done, about 58 min left"
-    now[0] = 100.0
-    for case in cases[1:3]:
-        far.finished(f"t.py::a[{case}]")
-    assert str(far) == "3 of 30 cases done, about 15 min left"
+    told = Told([f"t.py::a[{case}]" for case in cases], cases)
+    told.now = seconds
+    assert told.ended(*(f"t.py::a[{case}]" for case in cases[:done])) == said
 
 
-@pytest.mark.parametrize("cases", [[], CASES])
-def test_where_most_are_of_no_case_tests_are_counted_and_nothing_is_estimated(
-    cases: list[str],
+NAMES = ["toy-fp16", "toy-fp16-t2", "a[b]-fp32@256", "toy"]
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "case"),
+    [
+        ("t.py::test[toy-fp16]", "toy-fp16"),
+        ("t.py::test[toy-fp16-t2]", "toy-fp16-t2"),
+        ("t.py::test[toy-fp16-3]", "toy-fp16"),
+        ("t.py::test[3-toy-fp16]", "toy-fp16"),
+        ("t.py::test[a[b]-fp32@256]", "a[b]-fp32@256"),
+        ("t.py::test[toy-fp16]@g", "toy-fp16"),
+        ("t.py::test[nottoy-fp16]", None),
+        ("t.py::test", None),
+    ],
+)
+def test_a_test_belongs_to_the_case_in_its_brackets(nodeid: str, case: str | None) -> None:
+    assert case_in(nodeid, NAMES) == case
+
+
+class Worker:
+    """What the scheduler sees of a worker: what it was told to run."""
+
+    shutting_down = False
+
+    def __init__(self) -> None:
+        self.gateway = SimpleNamespace(id="gw")
+        self.told: list[int] = []
+
+    def send_runtest_some(self, indices: list[int]) -> None:
+        self.told += indices
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+class Config:
+    option = SimpleNamespace(loadscopereorder=True)
+
+    def getvalue(self, name: str) -> Any:
+        return {"tx": ["2*popen"], "px": []}.get(name)
+
+    getoption = getvalue
+
+
+def scheduling(kind: type = LoadScheduling) -> CaseScheduling:
+    config = Config()
+    return CaseScheduling(config, None, ["toy-fp16", "toy-fp32"], kind(config))
+
+
+TESTS = (
+    "one.py::test_a[toy-fp16]",
+    "one.py::test_a[toy-fp32]",
+    "two.py::TestX::test_b[toy-fp16]@g",
+    "two.py::TestX::test_c@g",
+    "two.py::test_d",
+    "three.py::test_e",
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "groups"),
+    [
+        (LoadScheduling, [{0, 2}, {1}, {3}, {4}, {5}]),
+        (LoadFileScheduling, [{0, 2}, {1}, {3, 4}, {5}]),
+        (LoadScopeScheduling, [{0, 2}, {1}, {3}, {4}, {5}]),
+    ],
+)
+def test_a_case_stays_together_and_other_tests_as_their_mode_says(
+    kind: type, groups: list[set[int]]
 ) -> None:
-    tests = ["t.py::one", "t.py::two[toy-fp32]"]
-    far = Remaining(tests, cases, lambda: 0.0)
-    far.finished("t.py::one")
-    assert str(far) == "1 of 2 tests done"
+    found: dict[str, set[int]] = {}
+    dealt = scheduling(kind)
+    for number, test in enumerate(TESTS):
+        found.setdefault(dealt._split_scope(test), set()).add(number)
+    assert sorted(found.values(), key=min) == groups
+
+
+def test_ten_thousand_tests_are_dealt_out_at_once() -> None:
+    tests = [f"t{number % 100}.py::test_{number}[toy-{number % 200}]" for number in range(10_000)]
+    cases = [f"toy-{number}" for number in range(200)]
+    assert {case_in(test, cases) for test in tests} == set(cases)
+
+
+def test_a_test_that_ends_its_worker_is_not_run_again_and_a_new_worker_collects_first() -> None:
+    dealt, workers = scheduling(), [Worker(), Worker()]
+    tests = [f"t.py::test_{name}[toy-{case}]" for case in ("fp16", "fp32") for name in "abc"]
+    for worker in workers:
+        dealt.add_node(worker)
+        dealt.add_node_collection(worker, tests)
+    dealt.schedule()
+    assert [worker.told for worker in workers] == [[0, 1, 2], [3, 4, 5]]
+    dealt.mark_test_complete(workers[0], 0)
+    dealt.mark_test_complete(workers[1], 3)
+    new = Worker()
+    dealt.add_node(new)
+    # The second is lost while the first's replacement still collects.
+    assert dealt.remove_node(workers[0]) == tests[1]
+    assert dealt.remove_node(workers[1]) == tests[4]
+    assert new.told == []
+    dealt.add_node_collection(new, tests)
+    dealt.schedule()
+    dealt.schedule()
+    assert sorted(new.told) == [2, 5]
+
+
+@pytest.mark.parametrize(
+    ("timing", "exported", "load", "workers"),
+    [
+        (True, "", 0.0, 0),
+        (False, "", 0.0, 4),
+        (False, "ab", 99.0, 3),
+        (False, "abcd", 99.0, 0),
+        (False, "abcde", 99.0, 0),
+        (False, "abcde", 0.0, 4),
+    ],
+)
+def test_workers_are_for_exports_or_for_an_idle_machine(
+    monkeypatch: pytest.MonkeyPatch, timing: bool, exported: str, load: float, workers: int
+) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (load, load, load))
+    target = SimpleNamespace(capabilities=lambda: SimpleNamespace(timing=timing))
+    cases = [SimpleNamespace(id=name, problem=None) for name in "abcde"]
+    session: Any = SimpleNamespace(
+        bench=SimpleNamespace(chosen=target),
+        cases=lambda: [*cases, SimpleNamespace(id="broken", problem="a typo")],
+        is_exported=lambda case: case.id in exported,
+    )
+    assert useful_workers(session, 4) == workers
