@@ -16,16 +16,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.harness import append_record, clean_claims, finish, parser_of, read_records
-from benchmarks.hostile import attacks, disks, fuzz, fuzz_outside, kills, surroundings
+from benchmarks.hostile import disks, fuzz, kills, surroundings
 from benchmarks.hostile.stage import count, enter_namespace
 
 SUBJECTS = (
     *fuzz.SUBJECTS,
-    *fuzz_outside.SUBJECTS,
     *kills.SUBJECTS,
     *disks.SUBJECTS,
     *surroundings.SUBJECTS,
-    *attacks.SUBJECTS,
 )
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gzip
-import hashlib
 import io
 import json
 import os
@@ -18,17 +16,34 @@ import signal
 import sys
 import tarfile
 import tracemalloc
+import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import FrameType
 
 from benchmarks.hostile.damage import damaged_bytes, damaged_json, damaged_text
 from benchmarks.hostile.stage import Attempt, NotCleanError, Subject, expect
+from pytest_sme2.cli.commands.history import history_lines
 from pytest_sme2.cli.experiment_file import read_plan, template
-from pytest_sme2.errors import EtdumpError, Sme2Error
+from pytest_sme2.errors import Sme2Error
+from pytest_sme2.export.registry import discover
 from pytest_sme2.export.store import load_artifact
+from pytest_sme2.export.weights import upstream_of
 from pytest_sme2.plugin.conclusion import update_baseline
+from pytest_sme2.profile.beside import (
+    ORIGINS,
+    SCHEMA,
+    SHAPES,
+    beside,
+    keep_origins,
+    kept_origins,
+    kept_shapes,
+)
+from pytest_sme2.report.history import FILE, HistoryRecord, Value, add_records, read_history
+from pytest_sme2.report.history_page import history_page
+from pytest_sme2.report.history_series import all_series
 from pytest_sme2.report.html import write_html
 from pytest_sme2.report.markdown import run_report
 from pytest_sme2.report.validation import validate_run
@@ -37,23 +52,37 @@ from pytest_sme2.report.writing import write_case
 from pytest_sme2.results import PAIR, Arm, Artifact, RunRequest
 from pytest_sme2.runners.base import LeftFiles
 from pytest_sme2.runners.sme2 import Sme2Runner
+from pytest_sme2.runners.stock import read_observed
 from pytest_sme2.session.bundle import MANIFEST, open_bundle, write_bundle
-from pytest_sme2.session.run_directory import METRICS, read_record
+from pytest_sme2.session.run_directory import METRICS, read_record, read_shard
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.trace.kernel_log import census_from_qemu_log, census_from_xnnpack_log
+from pytest_sme2.system.debian_packages import (
+    Archive,
+    parse_deb822,
+    system_archives,
+)
+from pytest_sme2.targets.phone.adb import AdbDevice, quote
+from pytest_sme2.targets.phone.power import NOTE, SETTINGS, parse_note
+from pytest_sme2.trace.etrecord import read_attribution
+from pytest_sme2.trace.library import read_package
+from pytest_sme2.trace.program import read_outline
 from pytest_sme2.verdict import baselines, limits, ratios, structure, times
 from pytest_sme2.verdict.baseline_file import render
 from pytest_sme2.verdict.stored_latency import stored_frontier
 from tests.support import damaged_etdumps, gate_examples, records
 from tests.support.artifacts import make_artifact
-from tests.support.elf_writer import write_elf
+from tests.support.library_writer import KERNEL, SME2_KERNEL, macho
+from tests.support.phones import answering
+from tests.support.readers import repeated_method
+
+DATA = Path(__file__).parents[2] / "tests" / "data"
+CODE = "__import__('pathlib').Path('/tmp/hostile-code-was-run').touch()"
 
 SECONDS = 20
 """Of processor time, so that a busy machine does not count."""
 MEMORY_BYTES = 1 << 30
 """Mostly for the libraries that a first reading loads."""
 ARCHIVE_MEMORY_BYTES = 1 << 27
-SWOLLEN_BYTES = 1 << 28
 LONGEST_MESSAGE = 4000
 
 
@@ -124,20 +153,6 @@ def etdump(chance: Random, folder: Path) -> None:
         tracemalloc.stop()
 
 
-def etdump_file(chance: Random, folder: Path) -> None:
-    """A damaged dump as a file, read by way of the analysis."""
-    from pytest_sme2.session.analysis import analyze_file
-
-    path = folder / "run.etdump"
-    path.write_bytes(damaged_etdumps.mutate(chance, _dumps()))
-
-    def read() -> None:
-        with contextlib.suppress(EtdumpError):
-            analyze_file(path)
-
-    read_within_bounds(read, path.name)
-
-
 RUNNER_JSON = """{"schema":1,"executorch":"1.5.1","platform":"linux-aarch64",
 "sme2":{"requested":"on","effective":true,"source":"getauxval"},
 "cpu_features":["asimd","sme","sme2"],"threads":1,"load_ns":149136316,
@@ -195,13 +210,6 @@ def baseline(chance: Random, folder: Path) -> None:
         baselines.store(folder, measured)
     except Sme2Error:
         expect(path.read_bytes() == damaged, "what could not be read was overwritten")
-
-
-def experiment(chance: Random, folder: Path) -> None:
-    path = folder / "experiment.json"
-    text = template(chance.choice(("mac", "android", "linux", "emulated")))
-    path.write_bytes(damaged_json(chance, text))
-    read_within_bounds(lambda: read_plan(path), path.name)
 
 
 def metrics(chance: Random, folder: Path) -> None:
@@ -266,21 +274,11 @@ def _small_bundle(folder: Path) -> bytes:
 
 
 def bundle(chance: Random, folder: Path) -> None:
-    """A bundle damaged as bytes, in its manifest, or by members that no bundle holds."""
-    data = _small_bundle(folder)
-    way = chance.random()
-    if way < 0.02:
-        data = _swollen_header()
-    elif way < 0.3:
-        data = damaged_bytes(chance, data)
-    else:
-        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-            members = [(member, _content(archive, member)) for member in archive]
-        data = _packed(
-            chance.choice((_changed_manifest, _changed_record, _strange_members))(chance, members)
-        )
+    """A bundle damaged as bytes, or in its manifest."""
+    whole = _small_bundle(folder)
+    damaged = damaged_bytes if chance.random() < 0.3 else _changed_manifest
     path = folder / "b.tar.gz"
-    path.write_bytes(data)
+    path.write_bytes(damaged(chance, whole))
     before = {item for item in folder.rglob("*") if "cache" not in item.parts}
 
     def read() -> None:
@@ -294,118 +292,20 @@ def bundle(chance: Random, folder: Path) -> None:
     expect(after == before, f"written outside of the cache: {after - before}")
 
 
-_Members = list[tuple[tarfile.TarInfo, bytes]]
-
-
-def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    file = archive.extractfile(member)
-    return b"" if file is None else file.read()
-
-
-def _packed(members: _Members) -> bytes:
-    raw = io.BytesIO()
-    with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for member, content in members:
-            member.size = len(content) if member.isreg() else 0
-            archive.addfile(member, io.BytesIO(content))
-    return gzip.compress(raw.getvalue(), compresslevel=1)
-
-
-def _changed_manifest(chance: Random, members: _Members) -> _Members:
-    return [
-        (member, damaged_json(chance, content.decode()) if member.name == MANIFEST else content)
-        for member, content in members
-    ]
-
-
-def _changed_record(chance: Random, members: _Members) -> _Members:
-    """An artifact's own record damaged, and the manifest made to agree with it."""
-    changed: _Members = []
-    for member, content in members:
-        if member.name.endswith("export_meta.json"):
-            content = damaged_json(chance, content.decode())
-        changed.append((member, content))
-    document = json.loads(changed[0][1])
-    for member, content in changed[1:]:
-        facts = document["files"][member.name]
-        facts |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    return [(changed[0][0], json.dumps(document).encode()), *changed[1:]]
-
-
-def _strange_members(chance: Random, members: _Members) -> _Members:
-    kinds = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE)
-    for _ in range(chance.choice((1, 2))):
-        member, content = chance.choice(members[1:])
-        changed = tarfile.TarInfo(
-            chance.choice((member.name, "../evil", "/evil", "runner/../../evil", "runner/\udcff"))
-        )
-        if chance.random() < 0.6:
-            changed.type, changed.linkname = chance.choice(kinds), "../../made/b.tar.gz"
-        members.insert(chance.randrange(len(members) + 1), (changed, content))
-    return members
-
-
-@functools.cache
-def _swollen_header() -> bytes:
-    """An archive of a megabyte that begins with a header of a quarter of a gigabyte."""
-    header = tarfile.TarInfo("header")
-    header.type, header.size = tarfile.XHDTYPE, SWOLLEN_BYTES
+def _changed_manifest(chance: Random, data: bytes) -> bytes:
     packed = io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1) as stream:
-        stream.write(header.tobuf())
-        for _ in range(SWOLLEN_BYTES >> 20):
-            stream.write(bytes(1 << 20))
+    with (
+        tarfile.open(fileobj=io.BytesIO(data)) as archive,
+        tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as changed,
+    ):
+        for member in archive:
+            file = archive.extractfile(member)
+            content = b"" if file is None else file.read()
+            if member.name == MANIFEST:
+                content = damaged_json(chance, content.decode())
+                member.size = len(content)
+            changed.addfile(member, io.BytesIO(content))
     return packed.getvalue()
-
-
-XNNPACK_LOG = b"""\
-Note (XNNPACK): Using gemm microkernel 'xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2'. (x.c:1)
-Note (XNNPACK): Using batched gemm microkernel 'xnn_f32_gemm_minmax_ukernel_6x8__neonfma'. (x.c:2)
-I 00:00:00.001 executorch:executor_runner.cpp:1] Model loaded in 66.6 ms.
-Debug (XNNPACK): running operator 8:0 (Fully Connected (NC, PF32) GEMM)
-Debug (XNNPACK): running operator 9:1 (Convolution (NHWC, F32) IGEMM)
-Debug (XNNPACK): running operator 10:0 (Softmax (NC, F32))
-"""
-
-
-def _read_xnnpack_log(path: Path) -> None:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        census_from_xnnpack_log(file, Arm.ON)
-
-
-xnnpack_log = damaged_file("runner.log", XNNPACK_LOG * 9, _read_xnnpack_log)
-
-
-def qemu_log(chance: Random, folder: Path) -> None:
-    """The emulator's log, and now and then the library it speaks of."""
-    library = write_elf(
-        folder / "libkernels.so",
-        [
-            (0x1100, 0x40, "kai_run_matmul_clamp_f16_f16p2vlx2_f16p2vlx2_2vlx2vl_sme2_mopa"),
-            (0x1300, 0x40, "xnn_f16_gemm_minmax_ukernel_6x8__neonfp16arith_ld64"),
-        ],
-        unwind=[(0x1800, 0x100)],
-    )
-    if chance.random() < 0.2:
-        library.write_bytes(damaged_bytes(chance, library.read_bytes()))
-    path = folder / "qemu.log"
-    path.write_bytes(damaged_text(chance, _qemu_log(library.name)))
-    named = library.name if library.exists() else path.name
-    read_within_bounds(lambda: census_from_qemu_log(path, [library], Arm.ON), named)
-
-
-def _qemu_log(library: str) -> bytes:
-    base = 0x7F0000000000
-    lines = [
-        f'81 openat(AT_FDCWD,"./{library}",O_RDONLY|O_CLOEXEC) = 4',
-        f"81 mmap(NULL,36864,PROT_READ,MAP_PRIVATE,4,0) = 0x{base:016x}",
-        f"81 mmap(0x{base + 0x1000:016x},36864,PROT_EXEC|PROT_READ,MAP_PRIVATE|MAP_FIXED,4,0x1000)"
-        f" = 0x{base + 0x1000:016x}",
-    ]
-    for address in (0x1100, 0x1110, 0x1300, 0x1800, 0x1A00):
-        lines += ["----------------", "IN: ", f"0x{base + address:012x}:  d503201f  nop      "]
-        lines += [f"0x{base + address + 4:012x}:  4e20d400  fadd     v0.4s, v0.4s, v0.4s", ""]
-    return "\n".join([*lines, "81 exit_group(0)", ""]).encode()
 
 
 LIMITS = b"""\
@@ -427,21 +327,273 @@ max_regression = 0.05
 """
 
 
-limits_file = damaged_file(
-    "limits.toml", LIMITS, lambda path: limits.resolve("fp16@256", files=[path])
+@functools.cache
+def _etrecord() -> dict[str, bytes]:
+    with zipfile.ZipFile(DATA / "etrecords" / "toy.etrecord") as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def etrecord(chance: Random, folder: Path) -> None:
+    """The archive damaged as bytes, in one of its documents, or with code where text should be."""
+    mark = Path("/tmp/hostile-code-was-run")
+    path = folder / "toy.etrecord"
+    entries = dict(_etrecord())
+    name = chance.choice([name for name in entries if entries[name].startswith(b"{")])
+    if chance.random() < 0.2:
+        document = json.loads(entries[name])
+        entries[name] = json.dumps(document).replace('"debug_handle": "', f'"x": "{CODE}').encode()
+    else:
+        entries[name] = damaged_json(chance, entries[name].decode())
+    with zipfile.ZipFile(path, "w", chance.choice((0, zipfile.ZIP_DEFLATED))) as archive:
+        for member, content in entries.items():
+            archive.writestr(member, content)
+    if chance.random() < 0.3:
+        path.write_bytes(damaged_bytes(chance, path.read_bytes()))
+    read_within_bounds(lambda: read_attribution(path), path.name)
+    expect(not mark.exists(), "code from the file was run")
+
+
+def program(chance: Random, folder: Path) -> None:
+    """A program of somebody else, damaged: what its methods take is read before it is run."""
+    path = folder / "toy.pte"
+    name = chance.choice(("methods.pte", "toy_fp16.pte", "toy_int8.pte"))
+    content = (DATA / "programs" / name).read_bytes()
+    if chance.random() < 0.1:
+        content = repeated_method(content, chance.choice((2, 500, 10**5)))
+    path.write_bytes(damaged_bytes(chance, content))
+    read_within_bounds(lambda: read_outline(path), path.name)
+
+
+def history(chance: Random, folder: Path) -> None:
+    path = folder / FILE
+    figures: dict[str, Value] = {"instructions (on)": (742, None, None), "speedup": (2.5, 2, 3)}
+    record = HistoryRecord("toy-fp32", "emulated", "2026-01-01", "s", None, figures=figures)
+    # So often that changes are looked for.
+    add_records(path, [replace(record, session=f"s{number}") for number in range(15)])
+    path.write_bytes(damaged_bytes(chance, path.read_bytes()))
+
+    def read() -> None:
+        series = all_series(read_history(folder))
+        list(history_lines(series))
+        history_page(series)
+
+    read_within_bounds(read, path.name)
+
+
+TESTS = """{"schema":2,"exit_code":0,"tests":{"test_it.py::test_it":{"outcome":"passed",
+"seconds":1.5}},"found":["test_it.py::test_it"],"number":1,"of":2}"""
+
+SHAPES_TEXT = """{"schema":1,"methods":[{"name":"forward","calls":{"0":[{"operation":"convolution",
+"inputs":[[1,8,8,3],[8,3,3,3]],"output":[1,8,8,8]}]}}]}"""
+
+
+def shapes(chance: Random, folder: Path) -> None:
+    etdump = folder / "run.etdump"
+    text = SHAPES_TEXT.replace('"schema":1', f'"schema":{SCHEMA}')
+    damaged_file(beside(etdump, SHAPES).name, text, lambda _: kept_shapes(etdump))(chance, folder)
+
+
+WEIGHTS = b"""\
+file = "net.pt"
+source = "a place"
+licence = "MIT"
+url = "https://example.invalid/net.pt"
+sha256 = "0123456789abcdef"
+state = "model"
+"""
+MODEL = "from pytest_sme2 import register_model\n@register_model('net')\nclass M: pass\n"
+
+
+def weights(chance: Random, folder: Path) -> None:
+    (folder / "model.py").write_text(MODEL, "utf-8")
+    entry = discover([folder], entry_points=False).get("net")
+    damaged_file("weights.toml", WEIGHTS, lambda _: upstream_of(entry))(chance, folder)
+
+
+SOURCES = b"""\
+Types: deb deb-src
+URIs: http://archive.example/debian
+Suites: bookworm bookworm-updates
+Components: main contrib
+Signed-By:
+ -----BEGIN PGP PUBLIC KEY BLOCK-----
+ .
+ mQINBF
+
+deb [arch=amd64 signed-by=/k.gpg] http://example.invalid stable main
+"""
+
+
+def apt_sources(chance: Random, folder: Path) -> None:
+    """What was read is written again: it must say the same, or apt reads something else."""
+    (folder / "sources.list.d").mkdir()
+    for ending in ("list", "sources"):
+        path = folder / "sources.list.d" / f"a.{ending}"
+        path.write_bytes(damaged_text(chance, SOURCES))
+    found: list[Archive] = []
+
+    def read() -> None:
+        found.extend(system_archives(folder))
+
+    read_within_bounds(read, "a.")
+    for archive in found:
+        expect(list(parse_deb822(archive.stanza())) == [archive], f"{archive} changed")
+
+
+def adb(chance: Random, folder: Path) -> None:
+    """A server that says anything at all, in place of adb's protocol."""
+    good = chance.choice(
+        (
+            b"OKAY0004abcd",
+            b"FAIL0003no!",
+            b"OKAY" + bytes(8) + b"OKAY" + b"\1\4\0\0\0text" + b"\3\1\0\0\0\0",
+            b"OKAY" + bytes(8) + b"OKAY" + b"DATA\4\0\0\0text" + b"DONE\0\0\0\0",
+            b"OKAY" + bytes(8) + b"OKAY" + b"\1\xff\xff\xff\xff" + bytes(5000),
+        )
+    )
+    answer = damaged_bytes(chance, good) if chance.random() < 0.8 else good
+    with answering(answer) as server:
+        device = AdbDevice(server, "phone")
+        asked = chance.choice(
+            (
+                lambda: server.devices(),
+                lambda: device.features(),
+                lambda: device.shell("id", timeout=5),
+                lambda: device.pull("/x", folder / "x", timeout=5),
+                lambda: device.push(b"data", "/x", timeout=5),
+            )
+        )
+        read_within_bounds(asked, "")
+    expect({path.name for path in folder.iterdir()} <= {"x"}, "something is left")
+
+
+NOTE_TEXT = json.dumps(
+    {"version": 1, "settings": {"low_power": "0", "animator_duration_scale": None},
+     "fixed_performance": True}
+)  # fmt: skip
+
+
+def note(chance: Random, folder: Path) -> None:
+    """The note of old settings on a phone: only our settings are put back, with plain values."""
+    text = damaged_json(chance, NOTE_TEXT).decode("utf-8", "replace")
+
+    def read() -> None:
+        settings, _, _ = parse_note(text, "phone")
+        expect({*settings} <= {*SETTINGS}, f"settings of others: {settings}")
+        for value in settings.values():
+            quote(["settings", "put", "global", "name", value or ""]).encode()
+
+    read_within_bounds(read, NOTE)
+
+
+def origins(chance: Random, folder: Path) -> None:
+    etdump = folder / "run.etdump"
+    keep_origins(etdump, DATA / "etrecords" / "toy.etrecord", lambda line: None)
+    path = beside(etdump, ORIGINS)
+    damaged_file(path.name, path.read_text("utf-8"), lambda _: kept_origins(etdump))(chance, folder)
+
+
+def library(chance: Random, folder: Path) -> None:
+    """A library in an archive; one of the two is damaged."""
+    made = macho(SME2_KERNEL, [KERNEL])
+    content = made if chance.random() < 0.3 else damaged_bytes(chance, made)
+    path = folder / "app.apk"
+    with zipfile.ZipFile(path, "w", chance.choice((0, zipfile.ZIP_DEFLATED))) as archive:
+        archive.writestr("lib/arm64-v8a/libexecutorch.so", content)
+    if content == made:
+        path.write_bytes(damaged_bytes(chance, path.read_bytes()))
+    read_within_bounds(lambda: read_package(path), path.name)
+
+
+OBSERVED = (
+    'PyTorchObserver {"prompt_tokens":14,"generated_tokens":54,"model_load_start_ms":100,'
+    '"model_load_end_ms":2377,"inference_start_ms":2377,"inference_end_ms":3566,'
+    '"prompt_eval_end_ms":2541,"first_token_ms":2541,"aggregate_sampling_time_ms":19,'
+    '"SCALING_FACTOR_UNITS_PER_SECOND":1000}\n'
 )
+
+
+def _read_observed(path: Path) -> None:
+    """What a runner of language models printed: no time is negative or without end."""
+    for found in read_observed(path):
+        expect(all(0 <= time <= 1e9 for time in found.token_ms.values()), "impossible times")
+
+
+def _one_file(name: str, content: str | bytes, read: Callable[[Path], object]) -> Subject:
+    kind = f"fuzz-{name.partition('.')[0]}"
+    return Subject(kind, f"damaged {name}", 500, 30, damaged_file(name, content, read))
+
 
 SUBJECTS = (
     Subject("fuzz-etdump", "damaged ETDumps (a hundred a trial)", 100, 3, etdump),
-    Subject("fuzz-etdump-file", "damaged ETDump files, analysed", 300, 20, etdump_file),
     Subject("fuzz-runner", "damaged runner results", 2000, 100, runner_result),
     Subject("fuzz-baseline", "damaged baselines: read, compared, updated", 800, 40, baseline),
-    Subject("fuzz-experiment", "damaged experiment files", 1000, 60, experiment),
     Subject("fuzz-metrics", "damaged metrics.json: read and reported on", 150, 8, metrics),
     Subject("fuzz-run-directory", "damaged run directories, validated", 80, 5, run_directory),
     Subject("fuzz-artifact", "damaged export records", 1000, 60, artifact_meta),
-    Subject("fuzz-bundle", "damaged and malicious bundles", 300, 25, bundle),
-    Subject("fuzz-xnnpack-log", "damaged XNNPACK logs", 500, 30, xnnpack_log),
-    Subject("fuzz-qemu-log", "damaged QEMU logs and libraries", 500, 30, qemu_log),
-    Subject("fuzz-limits", "damaged limits.toml", 1000, 60, limits_file),
+    Subject("fuzz-bundle", "damaged bundles", 300, 25, bundle),
+    Subject("fuzz-library", "damaged libraries and apps", 1000, 40, library),
+    Subject("fuzz-etrecord", "damaged and malicious ETRecords", 1000, 40, etrecord),
+    Subject("fuzz-program", "damaged programs without model code", 1000, 40, program),
+    Subject("fuzz-history", "damaged files of a history", 500, 30, history),
+    Subject("fuzz-shapes", "damaged run.shapes.json", 1000, 40, shapes),
+    Subject("fuzz-origins", "damaged run.origins.json", 1000, 40, origins),
+    Subject("fuzz-weights", "damaged weights.toml", 500, 30, weights),
+    Subject("fuzz-apt-sources", "damaged sources of apt", 500, 30, apt_sources),
+    Subject("fuzz-note", "damaged notes on a phone", 500, 30, note),
+    Subject("fuzz-adb", "answers that are not adb's protocol", 500, 30, adb),
+    _one_file("experiment.json", template("mac"), read_plan),
+    _one_file("limits.toml", LIMITS, lambda path: limits.resolve("fp16@256", files=[path])),
+    _one_file("tests.json", TESTS, lambda path: read_shard(path.parent)),
+    _one_file("llama.log", OBSERVED.encode(), _read_observed),
 )
+
+# Every module that reads a file or an answer from outside, and the subject that damages it.
+READERS = {
+    "cli/experiment_file": "fuzz-experiment",
+    "export/store": "fuzz-artifact",
+    "export/weights": "fuzz-weights",
+    "profile/beside": "fuzz-shapes",
+    "report/history": "fuzz-history",
+    "report/validation": "fuzz-run-directory",
+    "runners/sme2": "fuzz-runner",
+    "session/analysis": "fuzz-run-directory",
+    "session/bundle": "fuzz-bundle",
+    "session/run_directory": "fuzz-metrics",
+    "system/debian_packages": "fuzz-apt-sources",
+    "targets/phone/adb": "fuzz-adb",
+    "targets/phone/power": "fuzz-note",
+    "trace/etdump": "fuzz-etdump",
+    "trace/etrecord": "fuzz-etrecord",
+    "trace/library": "fuzz-library",
+    "runners/stock": "fuzz-llama",
+    "verdict/baseline_file": "fuzz-baseline",
+    "verdict/baselines": "fuzz-baseline",
+    "verdict/limits": "fuzz-limits",
+}
+# Why nothing is damaged here of these modules, which read as well.
+_REASONS = {
+    "reads files of this package": (
+        "cli/commands/init", "fake_phone/root", "profile/kernel_matrix",
+        "profile/known_names", "report/html",
+    ),
+    "reads what this package, its parent or its child has just written": (
+        "cli/commands/advise", "cli/commands/export", "cli/experiments", "cli/running",
+        "export/artifacts", "export/lowering", "export/server", "fake_phone/lab",
+        "fake_phone/supervisor", "plugin/hooks", "system/confine", "trace/kernel_log",
+    ),
+    "reads the user's own Python files or sources, which are run as well": (
+        "export/registry", "runners/source_build", "session/session", "session/trials",
+    ),
+    "reads the kernel's own files": (
+        "cli/commands/doctor", "system/processes", "targets/local", "timing/selfcheck",
+    ),
+    "nonsense there is tested in tests/unit": (
+        "system/elf", "system/locks", "system/platforms", "targets/phone/leases",
+    ),
+    "what is damaged is made anew": ("report/writing", "system/cache", "targets/census"),
+    "unpacks a wheel that pip has checked": ("runners/sdk",),
+    "is what the others read with": ("system/reading",),
+    "reads numbers of any value as they are": ("verdict/numerics",),
+}  # fmt: skip
+NOT_FUZZED = {module for modules in _REASONS.values() for module in modules}

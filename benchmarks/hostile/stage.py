@@ -297,7 +297,8 @@ def merging(stage: Stage) -> list[str]:
     """Put two parts of one run beside the stage; the command that merges them."""
     shutil.copytree(_parts().name, stage.root / "parts")
     parts = [stage.root / "parts" / part for part in _PARTS]
-    return stage.sme2("merge", *parts, "--out", stage.out)
+    stored = stage.root / "parts" / "baselines"
+    return stage.sme2("merge", *parts, "--out", stage.out, "--baseline-dir", stored)
 
 
 @functools.cache
@@ -305,6 +306,9 @@ def _parts() -> tempfile.TemporaryDirectory[str]:
     made = tempfile.TemporaryDirectory(prefix="hostile-")
     with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
         stage = make_stage(Path(folder))
+        # What is merged is held against what is stored.
+        stage.run(stage.update()).expect_success("an update")
+        shutil.copytree(stage.checkout / "baselines", Path(made.name, "baselines"))
         for part in _PARTS:
             stage.out = Path(made.name, part)
             stage.run(stage.pytest("-k", part)).expect_success(f"the part of {part}")

@@ -1,4 +1,7 @@
-"""Places nobody likes to work in: read-only, crowded, oddly named, homeless, with a mad clock."""
+"""Places nobody likes to work in: read-only, crowded, oddly named, homeless, with a mad clock.
+
+And where somebody means harm: with links in a run directory, and escape sequences in names.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,9 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import site
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,10 +24,7 @@ from benchmarks.hostile.stage import (
     Stage,
     Subject,
     also_at,
-    command_line,
-    descendants,
     expect,
-    fill_cache,
     finish,
     make_stage,
     read_only,
@@ -34,9 +32,7 @@ from benchmarks.hostile.stage import (
 )
 from pytest_sme2.export.artifacts import is_utf8
 from pytest_sme2.report.validation import validate_run
-from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.run_directory import METRICS
-from pytest_sme2.system.platforms import host_platform
 from pytest_sme2.verdict.baselines import read
 
 NOBODY = 54321
@@ -95,26 +91,6 @@ def clock(chance: Random, folder: Path) -> None:
         stage.run(stage.update()).expect_success("an update")
         stage.run(stage.update()).expect_success("a second update, perhaps years earlier")
     stage.check_whole()
-    _runner_itself(stage)
-
-
-def _runner_itself(stage: Stage) -> None:
-    """The runner's processes see a plain environment; here one of them gets the clock, too."""
-    assert stage.cache is not None
-    (pte,) = (stage.cache / "exports").glob("*/*.pte")
-    runner = stage.cache / "runners" / wheel_runner(host_platform()).folder.name
-    result = stage.root / "runner.json"
-    words = ["./sme2_runner", "--model", str(pte), "--sme2", "off", "--runs", "50"]
-    done = subprocess.run(
-        [*words, "--json", str(result)],
-        cwd=runner,
-        env=stage.environment(),
-        check=False,
-        capture_output=True,
-    )
-    expect(done.returncode == 0, f"the runner ended with {done.returncode}: {done.stderr!r}")
-    times = json.loads(result.read_text())["wall_ns"]
-    expect(all(0 < value < 10e9 for value in times), f"the runner's times: {times}")
 
 
 def two_runs(chance: Random, folder: Path) -> None:
@@ -142,7 +118,17 @@ def two_runs(chance: Random, folder: Path) -> None:
     stage.check_no_leftovers()
 
 
-_ODD_NAMES = (b"caf\xe9", b"\xff\xfe", b"two\nlines", b"a b", b"100%d", b"it's;", b"<b>&", b"-x")
+_ODD_NAMES = (
+    b"a  b's (home)",
+    b"caf\xe9",
+    b"\xff\xfe",
+    b"two\nlines",
+    b"a b",
+    b"100%d",
+    b"it's;",
+    b"<b>&",
+    b"-x",
+)
 
 
 def odd_names(chance: Random, folder: Path) -> None:
@@ -176,17 +162,6 @@ def odd_names(chance: Random, folder: Path) -> None:
             stage.run(stage.sme2("report", *words, stage.out)).expect_success(words[0])
     stage.check_whole()
     stage.check_no_leftovers()
-
-
-def home_with_spaces(chance: Random, folder: Path) -> None:
-    """Everything in the home folder's own cache, the runner built there."""
-    home = chance.choice(("my home", "a  b's (home)", " ", "home #1 & co"))
-    stage = make_stage(folder, home=home)
-    stage.cache = None
-    fill_cache(folder / home / ".cache" / "pytest-sme2", exports=True, runners=False)
-    stage.run(stage.measure()).expect_success("a measurement")
-    stage.run(stage.update()).expect_success("an update")
-    stage.check_whole()
 
 
 AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
@@ -285,27 +260,6 @@ def low_limits(chance: Random, folder: Path) -> None:
     stage.check_whole()
 
 
-def others_lock(chance: Random, folder: Path) -> None:
-    """A lock that belongs to somebody else, or is a folder or a link: named, and left alone."""
-    stage = make_stage(folder)
-    assert stage.cache is not None
-    stage.run(stage.measure()).expect_success("a measurement")
-    locks = sorted(stage.cache.rglob("*.lock"))
-    expect(locks, "no lock was found in the cache")
-    lock = chance.choice(locks)
-    victim = folder / "victim"
-    victim.write_text("theirs")
-    lock.unlink()
-    way = chance.choice(("folder", "link"))
-    lock.mkdir() if way == "folder" else lock.symlink_to(victim)
-    shutil.rmtree(stage.out)
-    ending = stage.run(stage.measure())
-    ending.expect_plain()
-    if ending.code != 0:
-        ending.expect_refusal(str(lock))
-    expect(victim.read_text() == "theirs", f"what the link {lock} leads to was changed")
-
-
 _RACER = """
 import os, sys
 folder, victim = sys.argv[1:]
@@ -341,23 +295,94 @@ def temporary_races(chance: Random, folder: Path) -> None:
     stage.check_whole()
 
 
-def export_server(chance: Random, folder: Path) -> None:
-    """The process that exports dies: its case fails in plain words, or is exported again."""
-    stage = make_stage(folder, exports=False)
-    process = stage.start(stage.export())
-    deadline = time.monotonic() + chance.uniform(1, 8)
-    while process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    for pid in descendants(process.pid):
-        if "pytest_sme2.export" in command_line(pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-    ending = finish(process)
-    if ending.code != 0:
-        ending.expect_refusal("toy_cnn")
-    stage.check_whole()
-    stage.run(stage.export()).expect_success("an export afterwards")
-    stage.check_whole()
+def _readers(stage: Stage) -> list[list[str]]:
+    """What reads a run directory and writes to it."""
+    return [
+        stage.sme2("report", stage.out, "--html", stage.out / "report.html"),
+        stage.sme2("report", "--check", stage.out),
+        stage.sme2("report", "analyze", stage.out),
+        stage.measure(),
+    ]
+
+
+def links(chance: Random, folder: Path) -> None:
+    """A file of a run directory becomes a link to something precious; then all commands run."""
+    stage = make_stage(folder)
+    stage.run(stage.measure()).expect_success("a measurement")
+    precious = folder / "precious"
+    precious.write_text("keep me\n")
+    files = sorted(path for path in stage.out.rglob("*") if path.is_file())
+    names = [*files, stage.out / ".run.lock", stage.out / "report.md", stage.out / "report.html"]
+    for path in chance.sample(names, 3):
+        path.unlink(missing_ok=True)
+        if chance.random() < 0.8:
+            path.symlink_to(precious)
+        else:
+            path.hardlink_to(precious)
+    for words in _readers(stage):
+        stage.run(words).expect_plain()
+    expect(precious.read_text() == "keep me\n", f"{precious} was overwritten")
+
+
+def backup(chance: Random, folder: Path) -> None:
+    """Every file of a run directory has a second name: nothing is changed under that one."""
+    stage = make_stage(folder)
+    commands = _readers(stage)
+    stage.run(stage.measure()).expect_success("a measurement")
+    stage.run(commands[0]).expect_success("a report")
+    kept = folder / "kept"
+    kept.mkdir()
+    for number, path in enumerate(sorted(stage.out.rglob("*"))):
+        if path.is_file():
+            (kept / f"{number}-{path.name}").hardlink_to(path)
+    before = {path: path.read_bytes() for path in kept.iterdir()}
+    for words in chance.sample(commands, len(commands)):
+        stage.run(words).expect_plain()
+    # The lock of the run directory is refused as it is.
+    (stage.out / ".run.lock").unlink(missing_ok=True)
+    stage.run(stage.measure()).expect_success("a measurement without the old lock")
+    changed = [path.name for path, content in before.items() if path.read_bytes() != content]
+    expect(not changed, f"changed under their second names: {', '.join(changed)}")
+
+
+SEQUENCES = ("\x1b[2J", "\x1b]0;title\x07", "\x9b31m", "\r", "\x08" * 5, "\x1b[1A")
+
+
+def terminal(chance: Random, folder: Path) -> None:
+    """Escape sequences in names and values: none reaches the terminal as it is."""
+    stage = make_stage(folder)
+    evil = f"a{chance.choice(SEQUENCES)}b"
+    places = ("missing file", "etdump", "option", "experiment", "baseline", "model", "serial")
+    place = chance.choice(places)
+    if place == "missing file":
+        words = stage.sme2("report", *chance.choice((["analyze"], [], ["--check"])), folder / evil)
+    elif place == "etdump":
+        (folder / f"{evil}.etdump").write_bytes(b"not one")
+        words = stage.sme2("report", "analyze", folder / f"{evil}.etdump")
+    elif place == "option":
+        words = stage.pytest(f"--sme2-variants={evil}")
+    elif place == "experiment":
+        path = folder / f"{evil}.json"
+        path.write_text(json.dumps({"experiments": [{evil: evil}], evil: [evil]}))
+        words = stage.sme2("run", "--config", path)
+    elif place == "baseline":
+        stage.run(stage.update()).expect_success("an update")
+        (path,) = (stage.checkout / "baselines").glob("*/*.json")
+        document = json.loads(path.read_text())
+        document[chance.choice(("model", "variant", evil))] = evil
+        document["structure"]["off"]["operators"]["delegated"][evil] = 1
+        path.write_text(json.dumps(document))
+        words = stage.pytest()
+    elif place == "model":
+        (stage.checkout / "models" / "toy_cnn").rename(stage.checkout / "models" / evil)
+        words = stage.sme2("models", "--models-folder", "models")
+    else:
+        words = stage.sme2("run", "toy_cnn", "--device", "android", "--serial", evil)
+    ending = stage.run(words)
+    ending.expect_plain()
+    # A carriage return in front of a line feed is how some tools end their lines.
+    raw = {letter for letter in ending.said.replace("\r\n", "\n") if letter in "\x1b\x07\x08\x9b\r"}
+    expect(not raw, f"raw letters {raw} were printed ({place}):\n{ending.said[-2000:]!r}")
 
 
 SUBJECTS = (
@@ -365,12 +390,12 @@ SUBJECTS = (
     Subject("no-shm", "no shared memory", 3, 1, no_shared_memory),
     Subject("read-only-home", "a home that cannot be written", 6, 1, read_only_home),
     Subject("low-limits", "few files, processes, memory or bytes", 15, 1, low_limits),
-    Subject("others-lock", "locks that are folders, or links to others' files", 8, 1, others_lock),
     Subject("tmp-races", "links laid beside temporary files", 5, 1, temporary_races),
-    Subject("export-server", "the exporting process is killed", 10, 1, export_server),
     Subject("clock", "the wall clock jumps by years", 3, 1, clock),
     Subject("two-runs", "two runs at once in one checkout", 6, 1, two_runs),
     Subject("names", "folders with names that are not UTF-8, or odd", 8, 1, odd_names),
-    Subject("home-spaces", "a home folder with spaces", 2, 1, home_with_spaces),
     Subject("no-home", "no home folder, or one that cannot be used", 5, 1, no_home),
+    Subject("attack-links", "links in a run directory", 10, 2, links),
+    Subject("attack-backup", "a backup of a run directory by hard links", 3, 1, backup),
+    Subject("attack-terminal", "escape sequences in names and values", 40, 6, terminal),
 )

@@ -10,12 +10,12 @@ from random import Random
 import pytest
 
 import pytest_sme2
-from benchmarks.hostile import fuzz, fuzz_outside
+from benchmarks.hostile import fuzz
 from benchmarks.hostile.__main__ import SUBJECTS, main
 from benchmarks.hostile.stage import NotCleanError, NotPossibleError, Subject, count
 
 TRIALS = {"fuzz-etdump": 1, "fuzz-metrics": 4, "fuzz-run-directory": 4}
-FUZZED = [*fuzz.SUBJECTS, *fuzz_outside.SUBJECTS]
+FUZZED = fuzz.SUBJECTS
 
 
 @pytest.mark.nightly
@@ -37,15 +37,15 @@ def test_every_module_that_reads_from_outside_is_fuzzed_or_says_why_not() -> Non
         for path in package.rglob("*.py")
         if reads.search(path.read_text("utf-8"))
     }
-    assert found == {*fuzz_outside.READERS, *fuzz_outside.NOT_FUZZED}
-    assert {*fuzz_outside.READERS.values()} <= {subject.name for subject in FUZZED}
+    assert found == {*fuzz.READERS, *fuzz.NOT_FUZZED}
+    assert {*fuzz.READERS.values()} <= {subject.name for subject in FUZZED}
 
 
 def test_documents_from_outside_are_read_in_one_place() -> None:
     """What reads them itself would miss a case that system/reading.py has."""
     package = Path(pytest_sme2.__file__).parent
     parses = re.compile(r"json\.loads?\(|tomllib\.loads?\(")
-    for name in fuzz_outside.READERS:
+    for name in fuzz.READERS:
         text = (package / f"{name}.py").read_text("utf-8")
         assert not parses.search(text), f"{name} does not read with system/reading.py"
 
