@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from pytest_sme2.profile.cost import (
@@ -88,19 +88,6 @@ LIMITS_OF_COST = (
     "cost is the number of executed instructions (Minst: a million), not time: where phones were "
     "measured, SME2 cut the time 1.8 to 3.9 times, and the instructions of the same work 4.5 to "
     "38.9 times (docs/measuring.md)"
-)
-
-# The counts beside the instructions: column, and field of Counts.
-_DETAILS = {
-    "outer_products": "outer_products",
-    "other_sme2": "sme2_other",
-    "streaming_entries": "streaming_entries",
-    "za_transfers": "za_transfers",
-}
-_COLUMNS = (
-    *("index", "operator", "category", "executor", "instructions", "share_percent"),
-    *_DETAILS,
-    *("multiply_accumulates", "tile_use", "kernel"),
 )
 
 
@@ -207,36 +194,39 @@ def _share(cost: InferenceCost, entry: OperatorCost) -> float:
     return entry.counts.instructions / cost.total.instructions
 
 
-Table = tuple[Sequence[str], Iterable[Sequence[object]]]
-"""Its columns and its rows."""
+def cost_tables(cost: InferenceCost) -> dict[str, Mapping[str, list[object]]]:
+    """By name the columns: a row per operator, and a row per kernel."""
+    operators, kernels = cost.operators, cost.kernels
+    used = [tile_use(cost, [entry]) for entry in operators]
+    return {
+        "cost": {
+            "index": [entry.index for entry in operators],
+            "operator": [entry.label for entry in operators],
+            "category": [str(entry.category) for entry in operators],
+            "executor": [str(entry.executor) for entry in operators],
+            "instructions": [entry.counts.instructions for entry in operators],
+            "share_percent": [round(100 * _share(cost, entry), 4) for entry in operators],
+            **_details([entry.counts for entry in operators]),
+            "multiply_accumulates": ["" if e.macs is None else e.macs for e in operators],
+            "tile_use": ["" if use is None else round(use, 4) for use in used],
+            "kernel": [entry.kernels[0][0] if entry.kernels else "" for entry in operators],
+        },
+        "kernel_cost": {
+            "kernel": [kernel.name for kernel in kernels],
+            "instructions": [kernel.counts.instructions for kernel in kernels],
+            **_details([kernel.counts for kernel in kernels]),
+        },
+    }
 
 
-def cost_tables(cost: InferenceCost) -> dict[str, Table]:
-    """By name: a row per operator, and a row per kernel."""
-    kernels = [(one.name, one.counts.instructions, *_details(one.counts)) for one in cost.kernels]
-    columns = ("kernel", "instructions", *_DETAILS)
-    return {"cost": (_COLUMNS, _operator_rows(cost)), "kernel_cost": (columns, kernels)}
-
-
-def _operator_rows(cost: InferenceCost) -> Iterator[tuple[object, ...]]:
-    for entry in cost.operators:
-        counts, use = entry.counts, tile_use(cost, [entry])
-        yield (
-            entry.index,
-            entry.label,
-            str(entry.category),
-            str(entry.executor),
-            counts.instructions,
-            round(100 * _share(cost, entry), 4),
-            *_details(counts),
-            "" if entry.macs is None else entry.macs,
-            "" if use is None else round(use, 4),
-            entry.kernels[0][0] if entry.kernels else "",
-        )
-
-
-def _details(counts: Counts) -> list[int]:
-    return [getattr(counts, field) for field in _DETAILS.values()]
+def _details(counts: Sequence[Counts]) -> dict[str, list[object]]:
+    """What is counted beside instructions."""
+    return {
+        "outer_products": [each.outer_products for each in counts],
+        "other_sme2": [each.sme2_other for each in counts],
+        "streaming_entries": [each.streaming_entries for each in counts],
+        "za_transfers": [each.za_transfers for each in counts],
+    }
 
 
 def cost_summary(cost: InferenceCost) -> dict[str, object]:

@@ -32,17 +32,8 @@ SUMMARY_NAME = "analysis_summary.json"
 # 1: the first.
 SUMMARY_SCHEMA = 1
 
-TIMELINE_COLUMNS = (
-    "run", "event", "role", "operator", "category", "kind", "executor", "sme2", "instruction",
-    "depth", "start_us", "duration_us",
-)  # fmt: skip
-OPERATOR_COLUMNS = (
-    "index", "operator", "name", "category", "kind", "executor", "sme2", "instruction", "call",
-    "runs", "share_percent", "time_us", "median_us", "mean_us", "trimmed_mean_us", "mad_us",
-    "minimum_us", "maximum_us", "p5_us", "p95_us", "p99_us", "cv", "outliers", "aten", "modules",
-    "shapes",
-)  # fmt: skip
-CATEGORY_COLUMNS = ("category", "kind", "operators", "time_ms", "share_percent")
+Table = Mapping[str, Sequence[object]]
+"""What each column holds, by its name."""
 
 _MOST_NAMES = 8
 # What spreadsheets take for the start of a formula.
@@ -54,13 +45,13 @@ def safe_stem(name: str) -> str:
     return re.sub(r"[/\\\x00-\x1f\x7f]", "_", name) or "_"
 
 
-def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def csv_text(table: Table) -> str:
     """A CSV table; no cell of it is a formula."""
     stream = io.StringIO()
     # All text in quotes: a lone carriage return would otherwise start a new row for some readers.
     writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerow(columns)
-    writer.writerows([_cell(value) for value in row] for row in rows)
+    writer.writerow(table)
+    writer.writerows(map(_cell, row) for row in zip(*table.values(), strict=True))
     return stream.getvalue()
 
 
@@ -75,88 +66,99 @@ def write_experiment(
 ) -> tuple[Path, ...]:
     """Write the files of one ETDump into ``folder``; returns their paths."""
     stem = safe_stem(stem or analysis.path.name.removesuffix(".etdump"))
-    profile = analysis.profile
-    rows = timeline_rows(analysis)
-    stats = robust_stats_of_each([member.samples_ns for member in profile.operators])
-    table = map(_operator_row, profile.operators, stats, sme2_states(profile))
+    stats = robust_stats_of_each([member.samples_ns for member in analysis.profile.operators])
     texts = {
-        "all_runs_timeline.csv": csv_text(TIMELINE_COLUMNS, rows),
-        "run0_timeline.csv": csv_text(TIMELINE_COLUMNS, (row for row in rows if row[0] == 0)),
-        "operator_stats.csv": csv_text(OPERATOR_COLUMNS, table),
-        "category_summary.csv": csv_text(CATEGORY_COLUMNS, _category_rows(profile)),
-        "robust_stats.json": json_text(robust_summary(profile, stats)),
+        "all_runs_timeline.csv": csv_text(_timeline(analysis, slice(None))),
+        "run0_timeline.csv": csv_text(_timeline(analysis, 0)),
+        "operator_stats.csv": csv_text(_operators(analysis.profile, stats)),
+        "category_summary.csv": csv_text(_categories(analysis.profile)),
+        "robust_stats.json": json_text(robust_summary(analysis.profile, stats)),
     }
     for ending, text in texts.items():
         write_text(folder / f"{stem}_{ending}", text)
     return tuple(folder / f"{stem}_{ending}" for ending in texts)
 
 
-def timeline_rows(analysis: Analysis) -> list[tuple[object, ...]]:
-    """Every event of every run, with what it is; starts are counted from the run's own."""
+def _timeline(analysis: Analysis, runs: int | slice) -> Table:
+    """Every event of some runs, with what it is; starts are counted from the run's own."""
     selection = select(analysis.columns, rules=analysis.rules)
     columns = selection.columns
-    rows = np.flatnonzero(selection.role != OUTSIDE)
+    rows = np.flatnonzero(
+        (selection.role != OUTSIDE) & np.isin(columns.run, np.arange(columns.runs)[runs])
+    )
     origin = np.zeros(max(columns.runs, 1), dtype=np.int64)
     origin[columns.run[selection.execute]] = columns.start[selection.execute].astype(np.int64)
     start = columns.start[rows].astype(np.int64) - origin[columns.run[rows]]
     known = settled_operators(analysis.profile)
-    found = (columns.run, columns.name, selection.role, columns.instruction, columns.depth)
-    lists = [each[rows].tolist() for each in found]
-    lists += [(each / 1e3).tolist() for each in (start, durations(columns, rows))]
-    made: list[tuple[object, ...]] = []
-    for run, name, role, instruction, depth, at, length in zip(*lists, strict=True):
-        label = columns.names[name]
-        kinds: tuple[object, ...] = ("",) * 5
-        if role == OPERATOR:
-            of = known.get((label, instruction), selection.operators[name])
-            kinds = (of.name, str(of.category), of.kind, str(of.executor), of.proof)
-        times = (round(at, 3), round(length, 3))
-        made.append((run, label, ROLE_NAMES[role], *kinds, instruction, depth, *times))
-    return made
+    events = [columns.names[name] for name in columns.name[rows]]
+    instructions = columns.instruction[rows].tolist()
+    found = [
+        known.get((event, instruction), selection.operators[name]) if role == OPERATOR else None
+        for event, instruction, name, role in zip(
+            events, instructions, columns.name[rows], selection.role[rows], strict=True
+        )
+    ]
+    return {
+        "run": columns.run[rows].tolist(),
+        "event": events,
+        "role": [ROLE_NAMES[role] for role in selection.role[rows]],
+        "operator": [one.name if one else "" for one in found],
+        "category": [str(one.category) if one else "" for one in found],
+        "kind": [one.kind if one else "" for one in found],
+        "executor": [str(one.executor) if one else "" for one in found],
+        "sme2": [one.proof if one else "" for one in found],
+        "instruction": instructions,
+        "depth": columns.depth[rows].tolist(),
+        "start_us": [round(at / 1e3, 3) for at in start.tolist()],
+        "duration_us": [round(took / 1e3, 3) for took in durations(columns, rows).tolist()],
+    }
 
 
-def _operator_row(
-    member: OperatorProfile, stats: RobustStats, sme2: bool | None
-) -> tuple[object, ...]:
-    operator = member.operator
-    values = (
-        member.time_ns, stats.median, stats.mean, stats.trimmed_mean, stats.mad, stats.minimum,
-        stats.maximum, stats.p5, stats.p95, stats.p99,
-    )  # fmt: skip
-    return (
-        member.index,
-        member.label,
-        operator.name,
-        str(operator.category),
-        operator.kind,
-        str(operator.executor),
-        "unproven" if sme2 is None else sme2,
-        member.instruction,
-        member.call,
-        stats.count,
-        round(member.share * 100, 4),
-        *(round(value / 1e3, 3) for value in values),
-        round(stats.cv, 6),
-        stats.outliers,
-        " ".join(_few(member.aten)),
-        " ".join(_few(member.modules)),
-        str(member.shapes or ""),
-    )
+def _operators(profile: Profile, stats: Sequence[RobustStats]) -> Table:
+    members = profile.operators
+    operators = [member.operator for member in members]
+    times = ("median", "mean", "trimmed_mean", "mad", "minimum", "maximum", "p5", "p95", "p99")
+    return {
+        "index": [member.index for member in members],
+        "operator": [member.label for member in members],
+        "name": [one.name for one in operators],
+        "category": [str(one.category) for one in operators],
+        "kind": [one.kind for one in operators],
+        "executor": [str(one.executor) for one in operators],
+        "sme2": ["unproven" if state is None else state for state in sme2_states(profile)],
+        "instruction": [member.instruction for member in members],
+        "call": [member.call for member in members],
+        "runs": [each.count for each in stats],
+        "share_percent": [round(member.share * 100, 4) for member in members],
+        "time_us": [round(member.time_ns / 1e3, 3) for member in members],
+        **{f"{name}_us": [round(getattr(s, name) / 1e3, 3) for s in stats] for name in times},
+        "cv": [round(each.cv, 6) for each in stats],
+        "outliers": [each.outliers for each in stats],
+        "aten": [" ".join(_few(member.aten)) for member in members],
+        "modules": [" ".join(_few(member.modules)) for member in members],
+        "shapes": [str(member.shapes or "") for member in members],
+    }
 
 
-def _category_rows(profile: Profile) -> Iterable[tuple[object, ...]]:
-    def row(category: object, kind: str, number: int, ns: float) -> tuple[object, ...]:
-        return (
-            str(category), kind, number, round(ns / 1e6, 6), round(profile.share(ns) * 100, 4)
-        )  # fmt: skip
-
+def _categories(profile: Profile) -> Table:
+    rows: list[tuple[str, str, int, float]] = []
     for category, ns in profile.category_ns.items():
-        yield row(category, "", profile.category_counts[category], ns)
-        for (place, kind), kind_ns in profile.kind_ns.items():
-            if place is category:
-                yield row(category, kind, profile.kind_counts[place, kind], kind_ns)
-    yield row("overhead", "", 0, profile.overhead_ns)
-    yield row("total", "", len(profile.operators), profile.end_to_end.median)
+        rows.append((str(category), "", profile.category_counts[category], ns))
+        rows += [
+            (str(category), kind, profile.kind_counts[place, kind], kind_ns)
+            for (place, kind), kind_ns in profile.kind_ns.items()
+            if place is category
+        ]
+    rows.append(("overhead", "", 0, profile.overhead_ns))
+    rows.append(("total", "", len(profile.operators), profile.end_to_end.median))
+    categories, kinds, numbers, times = zip(*rows, strict=True)
+    return {
+        "category": categories,
+        "kind": kinds,
+        "operators": numbers,
+        "time_ms": [round(ns / 1e6, 6) for ns in times],
+        "share_percent": [round(profile.share(ns) * 100, 4) for ns in times],
+    }
 
 
 def robust_summary(profile: Profile, stats: Sequence[RobustStats]) -> dict[str, Any]:

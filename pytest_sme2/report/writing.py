@@ -82,7 +82,7 @@ def write_case(
         write_experiment(analysis, place, stem=stem)
         if arm in record.measured.costs:
             for name, table in cost_tables(record.measured.costs[arm]).items():
-                write_text(place / f"{stem}_{name}.csv", csv_text(*table))
+                write_text(place / f"{stem}_{name}.csv", csv_text(table))
     write_summary([*analyses.values()], out, timed=not record.measured.emulated)
     stem = model_stem(record)
     write_json(out / f"{stem}_pipeline_summary.json", pipeline_summary(record))
