@@ -40,25 +40,23 @@ def program_of(folder: Path, record: CaseRecord) -> Path:
 def write_node_data(folder: Path, record: CaseRecord, before: CaseRecord | None) -> list[Path]:
     """The files of one case; of the same case ``before``, what changed since."""
     measured, program = record.measured, program_of(folder, record)
-    graphs = read_nodes(program)
+    graphs, arm = read_nodes(program), measured.arm
     placed = {
         arm: place_operators(measured.profiles[arm], program.name, graphs)
         for arm in SHOWN
         if arm in measured.profiles
     }
+    spent = {arm: values for arm in placed if (values := _values(record, arm))}
     tables: dict[str, dict[Node, Any]] = {
-        str(arm): _sums(places, _values(record, arm))
-        for arm, (places, _) in placed.items()
-        if _values(record, arm)
+        str(arm): _sums(placed[arm][0], values) for arm, values in spent.items()
     }
-    spent = tables.get(str(measured.arm), {})
-    total = sum(value for (graph, _), value in spent.items() if "::" not in graph)
-    if total:
-        tables["percent"] = {node: round(100 * value / total, 3) for node, value in spent.items()}
+    if total := sum(spent.get(arm, ())):
+        shares = tables[str(arm)].items()
+        tables["percent"] = {node: round(100 * value / total, 3) for node, value in shares}
     # The last one is what Model Explorer shows at first.
-    tables["ran"] = _ran(record, *placed[measured.arm])
-    if before is not None and spent:
-        tables["changed"] = _sums(placed[measured.arm][0], _changes(before, record))
+    tables["ran"] = _ran(record, *placed[arm])
+    if before is not None and arm in spent:
+        tables["changed"] = _sums(placed[arm][0], _changes(before, record, spent[arm]))
     written = []
     for name, found in tables.items():
         written.append(folder / FOLDER / f"{name}.json")
@@ -113,13 +111,12 @@ def _values(record: CaseRecord, arm: Arm) -> list[float]:
     return [] if cost is None else [entry.counts.instructions for entry in cost.operators]
 
 
-def _changes(before: CaseRecord, after: CaseRecord) -> list[float]:
+def _changes(before: CaseRecord, after: CaseRecord, values: Sequence[float]) -> list[float]:
     arm = after.measured.arm
     old, new = (each.measured.profiles[arm].operators for each in (before, after))
     spent = dict(zip(map(id, old), _values(before, arm), strict=False))
     earlier = {id(each.after): spent.get(id(each.before), 0) for each in match_operators(old, new)}
-    values = zip(new, _values(after, arm), strict=True)
-    return [value - earlier.get(id(member), 0) for member, value in values]
+    return [value - earlier.get(id(each), 0) for each, value in zip(new, values, strict=True)]
 
 
 def _sums(places: Sequence[Sequence[Node]], values: Sequence[float]) -> dict[Node, float]:

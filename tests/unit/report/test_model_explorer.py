@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from pytest_sme2.report.model_explorer import write_node_data
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import CaseRecord, read_record, write_record
 from tests.support import Command
+from tests.support.etdump_builder import build_etdump
 from tests.support.nodes import assert_all_is_on_nodes
+from tests.support.profiles import run_of
 from tests.support.records import changed, cost_of, stored_dumps, write_case
 
 PROGRAM = Path(__file__).parents[2] / "data" / "programs" / "toy_fp16.pte"
@@ -67,6 +70,32 @@ def test_what_changed_is_red_where_it_costs_more(tmp_path: Path) -> None:
     assert found[graph]["results"][node] == {"value": 800, "bgColor": "#ff8a80"}
     inner = found[f"{PROGRAM.name}::{node}"]["results"]
     assert [each["value"] for each in inner.values() if each["value"]] == [800]
+
+
+def test_a_graph_of_two_thousand_operators_takes_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("Convolution (NHWC, PF32) IGEMM", "Add (ND)", "Transpose (ND, X32)", "Clamp (NC)")
+    calls = [[(f"{names[number % 4]} #{number}", 5_000) for number in range(2000)]]
+    dump = build_etdump([run_of(calls)])
+    folder = write_case(
+        tmp_path, "large", "fp32", dict.fromkeys(Arm, dump), emulated=True, program=str(PROGRAM)
+    )
+    record = read_record(folder)
+    costs = {arm: cost_of(record.measured, arm, 10**6) for arm in (Arm.ON, Arm.OFF)}
+    record = changed(record, costs=costs)
+    # Convolutions, additions and transposes; XNNPACK has each Clamp from a convolution.
+    graph = {"forward": {0: [7, 1, 5] * 500}}
+    monkeypatch.setattr("pytest_sme2.report.model_explorer.read_nodes", lambda _: graph)
+    took = []
+    for _ in range(3):
+        start = time.process_time()
+        files = write_node_data(folder, record, record)
+        took.append(time.process_time() - start)
+    assert min(took) < 1, took
+    assert max(file.stat().st_size for file in files) < 100_000
+    on = read(files)["on"][f"{PROGRAM.name}::forward_0_0"]["results"]
+    assert sum(each["value"] for each in on.values()) == 2000 * 10**6
 
 
 def test_the_command_prints_what_shows_it(sme2: Command, tmp_path: Path) -> None:
