@@ -13,7 +13,7 @@ import struct
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -148,13 +148,10 @@ class Instructions:
     """Those between an SMSTART and the next SMSTOP: elsewhere, constants may look like them."""
 
     smstart: int
-    fmopa: int
-    """All outer products of floating point."""
-    smopa: int
-    """All outer products of integers."""
-    luti: int
     sme2_only: int
     """What SME does not have: LUTI and multi-vector instructions."""
+    work: Mapping[str, int]
+    """What multiplies, by the classes of ``results.Code``, the most frequent first."""
 
 
 @dataclass(frozen=True)
@@ -284,18 +281,15 @@ def _streaming_words(code: np.ndarray) -> Counter[int]:
     return words
 
 
-def _of_integers(word: int) -> bool:
-    return decode.work_of(word).startswith("int")
-
-
 def _instructions(words: Counter[int]) -> Instructions:
-    outer = Counter({w: n for w, n in words.items() if decode.counts_of(w).outer_products})
+    work: Counter[str] = Counter()
+    for word, number in words.items():
+        work[decode.work_of(word)] += number
+    del work[""]
     return Instructions(
         smstart=sum(words[word] for word in decode.STREAMING_ENTRIES),
-        fmopa=sum(number for word, number in outer.items() if not _of_integers(word)),
-        smopa=sum(number for word, number in outer.items() if _of_integers(word)),
-        luti=sum(number for word, number in words.items() if decode.is_table_lookup(word)),
         sme2_only=sum(number for word, number in words.items() if decode.is_sme2_only(word)),
+        work=dict(work.most_common()),
     )
 
 

@@ -99,9 +99,10 @@ def _library_lines(library: dict[str, Any]) -> list[str]:
         if kernels:
             lines += [f"    {count(len(kernels), f'{title} kernel')} by name:", *_listed(kernels)]
     if found["smstart"]:
+        work = "".join(f", {number} {name}" for name, number in found["work"].items())
         lines.append(
-            f"    instructions: {found['smstart']} SMSTART, {found['fmopa']} FMOPA, "
-            f"{found['smopa']} SMOPA, {found['luti']} LUTI; {found['sme2_only']} are SME2's alone"
+            f"    instructions: {found['smstart']} SMSTART{work}; "
+            f"{found['sme2_only']} are SME2's alone"
         )
     return [f"  {plain(library['name'])}", *lines] if lines else []
 

@@ -75,7 +75,8 @@ def test_the_text_says_what_was_found(tmp_path: Path, sme2: Command) -> None:
         "    9 SME kernels by name:",
         *(f"      kai_run_{letter}_sme" for letter in "abcdefgh"),
         "      and 1 more",
-        "    instructions: 1 SMSTART, 2 FMOPA, 1 SMOPA, 1 LUTI; 2 are SME2's alone",
+        "    instructions: 1 SMSTART, 2 fp32 outer product, 1 int8 outer product, 1 look-up, "
+        "1 multiply-add; 2 are SME2's alone",
         "  aligned for pages of 16 KB: not all",
         "      not lib\\u001bexecutorch.so",
     ]

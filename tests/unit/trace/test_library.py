@@ -41,7 +41,11 @@ def read(data: bytes) -> Library:
 
 
 def test_kernels_have_names_and_instructions(tmp_path: Path) -> None:
-    found = Instructions(smstart=1, fmopa=2, smopa=1, luti=1, sme2_only=2)
+    found = Instructions(
+        smstart=1,
+        sme2_only=2,
+        work={"fp32 outer product": 2, "int8 outer product": 1, "look-up": 1, "multiply-add": 1},
+    )
     for data in (elf(tmp_path, SME2_KERNEL, [KERNEL]), macho(SME2_KERNEL, [KERNEL])):
         library = read(data)
         assert (library.architecture, library.kleidiai, library.xnnpack) == ("arm64", True, False)
@@ -71,7 +75,7 @@ def test_code_of_others_is_not_that_of_kleidiai(tmp_path: Path) -> None:
 
 def test_words_outside_of_streaming_mode_are_constants(tmp_path: Path) -> None:
     library = read(elf(tmp_path, (MULTI_VECTOR, FMOPA, *SME_KERNEL, MULTI_VECTOR)))
-    assert library.instructions == Instructions(1, 1, 0, 0, 0)
+    assert library.instructions == Instructions(1, 0, {"fp32 outer product": 1})
 
 
 @pytest.mark.parametrize(
@@ -138,7 +142,7 @@ def test_the_objects_of_a_static_library_are_one_library(tmp_path: Path, long_na
         elf(tmp_path, ASKING[1:], ["cpuinfo_isa"], text=b"odd"),
     ]
     library = read(static_library(*objects, long_name=long_name))
-    assert library.instructions.fmopa == 2
+    assert library.instructions.work["fp32 outer product"] == 2
     assert library.asks_for_sme2
     assert library.cpuinfo
 
