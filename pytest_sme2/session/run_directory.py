@@ -39,7 +39,6 @@ from pytest_sme2.results import (
     Profile,
 )
 from pytest_sme2.system.files import decode, encode, inside, unwritable, write_json, write_text
-from pytest_sme2.system.locks import open_lock_file
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.verdict.contract import Asked
@@ -168,7 +167,8 @@ class RunLock:
         """Raises UsageError where another run uses it."""
         try:
             _make_ignored_folder(folder)
-            descriptor = open_lock_file(folder / LOCK, 0o666)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(folder / LOCK, flags, 0o666)
         except OSError as error:
             raise unwritable(folder / LOCK, error) from error
         self._close = weakref.finalize(self, os.close, descriptor)

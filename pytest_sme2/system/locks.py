@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import functools
 import getpass
 import json
@@ -13,16 +11,19 @@ import socket
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import BusyError, StorageError
 from pytest_sme2.system.files import make_folders, umask
 from pytest_sme2.system.platforms import sysctl
+from pytest_sme2.system.reading import open_plain
 from pytest_sme2.system.terminal import Say
 
+if TYPE_CHECKING:
+    from filelock import FileLock
+
 _PAUSE_SECONDS = 0.05
-_NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
 # Every user of a machine may make files there, and remove only their own.
 _MACHINE_FOLDERS = (Path("/run/lock"), Path("/var/lock"), Path("/tmp"))  # noqa: S108 - see above
 _ALL_USERS = 0o666
@@ -44,20 +45,48 @@ def locked(
     process waits. BusyError: it waited for ``timeout_seconds``, of which a negative number is none.
     ``shared``: other users of this machine lock it as well, see ``machine_lock``.
     """
+    # Imported late, since that takes long.
+    from filelock import FileLock
+
+    mode = _ALL_USERS if shared else _ALL_USERS & ~umask() & ~stat.S_IWOTH
     try:
         make_folders(file.parent)
-        mode = _ALL_USERS if shared else _ALL_USERS & ~umask() & ~stat.S_IWOTH
-        descriptor = _acquire(file, mode, _Waiting(file, doing, say, timeout_seconds))
-        _write_holder(descriptor)
-    except OSError as error:
+        lock = FileLock(file, mode=mode, fallback_to_soft=False, on_acquired=_write_holder)
+        _wait_for(lock, file, doing, say, timeout_seconds)
+    except (OSError, NotImplementedError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise StorageError(
-            f"{file} cannot be written: {error.strerror or error}. Free space there, or correct "
-            "its permissions. If it is in the cache, you can set SME2_CACHE_DIR to another folder."
+            f"{file} cannot be locked: {reason}. Free space there, correct its permissions, or use "
+            "another folder: SME2_CACHE_DIR for the cache, --sme2-baseline-dir for baselines."
         ) from error
     try:
         yield
     finally:
-        os.close(descriptor)
+        lock.release()
+
+
+def _wait_for(
+    lock: FileLock, file: Path, doing: str, say: Say | None, timeout_seconds: float
+) -> None:
+    from filelock import Timeout
+
+    began, told = time.monotonic(), set()
+    while True:
+        try:
+            lock.acquire(timeout=0)
+            return
+        except Timeout:
+            holder = holder_of(file)
+        if 0 <= timeout_seconds <= time.monotonic() - began:
+            enough = f" This one has waited for {timeout_seconds:g} s." if timeout_seconds else ""
+            raise BusyError(
+                f"Another process is {doing}{holder}.{enough} Wait for it, or end it, and run "
+                f"again. It holds the lock {file}."
+            )
+        if say is not None and holder not in told:
+            told.add(holder)
+            say(f"another process is {doing}{holder}; waiting for it")
+        time.sleep(_PAUSE_SECONDS)
 
 
 shared_lock = functools.partial(locked, shared=True, timeout_seconds=0)
@@ -87,72 +116,6 @@ def machine_since_boot(place: Path) -> str:
     return f"{socket.gethostname()}:{started}:{status.st_dev}:{status.st_ino}"
 
 
-def _acquire(file: Path, mode: int, waiting: _Waiting) -> int:
-    while True:
-        descriptor = open_lock_file(file, mode)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # If the file was removed meanwhile, this lock protects nothing.
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(file.lstat(), os.fstat(descriptor)):
-                    return descriptor
-            os.close(descriptor)
-        except OSError as error:
-            holder = _read_holder(descriptor)
-            os.close(descriptor)
-            if error.errno in _NO_LOCKS:
-                raise StorageError(
-                    f"{file} cannot be locked: its file system has no locks. Use another folder: "
-                    "SME2_CACHE_DIR for the cache, --sme2-baseline-dir for baselines."
-                ) from error
-            if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
-                raise
-            waiting.pause(holder)
-
-
-def open_lock_file(file: Path, mode: int) -> int:
-    """Open a lock file, or make it; never the target of a link that somebody put there."""
-    always = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    while True:
-        # First without O_CREAT: the kernel refuses that for files of others in a shared folder.
-        with contextlib.suppress(FileNotFoundError):
-            descriptor = os.open(file, always)
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                os.close(descriptor)
-                raise OSError(errno.EINVAL, "it is not a plain file", str(file))
-            return descriptor
-        with contextlib.suppress(FileExistsError):
-            descriptor = os.open(file, always | os.O_CREAT | os.O_EXCL, mode)
-            os.fchmod(descriptor, mode)
-            return descriptor
-
-
-@dataclass
-class _Waiting:
-    """How long this process waits, and what it says meanwhile."""
-
-    file: Path
-    doing: str
-    say: Say | None
-    timeout_seconds: float
-    began: float = field(default_factory=time.monotonic)
-    said: set[str] = field(default_factory=set)
-
-    def pause(self, holder: str) -> None:
-        """Wait a moment for ``holder``; raises BusyError when this was long enough."""
-        limit = self.timeout_seconds
-        if 0 <= limit <= time.monotonic() - self.began:
-            enough = f" This one has waited for {limit:g} s." if limit else ""
-            raise BusyError(
-                f"Another process is {self.doing}{holder}.{enough} Wait for it, or end it, and "
-                f"run again. It holds the lock {self.file}."
-            )
-        if self.say is not None and holder not in self.said:
-            self.said.add(holder)
-            self.say(f"another process is {self.doing}{holder}; waiting for it")
-        time.sleep(_PAUSE_SECONDS)
-
-
 def _write_holder(descriptor: int) -> None:
     """Only a note for waiting processes: with a full disk the lock works without it."""
     with contextlib.suppress(OSError):
@@ -165,14 +128,9 @@ def _write_holder(descriptor: int) -> None:
 
 def holder_of(file: Path) -> str:
     """Who took the lock last, in brackets and after a space; empty if unknown."""
-    try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return ""
-    try:
-        return _read_holder(descriptor)
-    finally:
-        os.close(descriptor)
+    with contextlib.suppress(OSError), open_plain(file) as opened:
+        return _holder_in(opened.read(4096))
+    return ""
 
 
 def user_name() -> str:
@@ -182,10 +140,10 @@ def user_name() -> str:
         return str(os.getuid())
 
 
-def _read_holder(descriptor: int) -> str:
+def _holder_in(note: bytes) -> str:
     """``(process 12 of anna, since 14:03:20)``; empty where the holder did not say."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        known = json.loads(os.pread(descriptor, 4096, 0))
+    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+        known = json.loads(note)
         since = time.strftime("%H:%M:%S", time.localtime(float(known["since"])))
         user = "".join(letter for letter in str(known["user"])[:40] if letter.isprintable())
         return f" (process {int(known['pid'])} of {user}, since {since})"

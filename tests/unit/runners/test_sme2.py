@@ -285,7 +285,7 @@ def test_what_a_killed_build_left_is_removed_and_built_again(build, tmp_path):
 
 def test_a_cache_that_cannot_be_written_and_android_which_has_no_wheel(build, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match=r"cannot be written: .*SME2_CACHE_DIR"):
+    with pytest.raises(StorageError, match=r"cannot be locked: .*SME2_CACHE_DIR"):
         wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path / "file")
     with pytest.raises(BuildError, match="No runner for android-arm64 can be built from a wheel"):
         wheel_runner("android-arm64", cache=tmp_path)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import re
 import subprocess
@@ -96,8 +95,7 @@ def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
     target.write_text("keep me")
     (tmp_path / "x.lock").symlink_to(target)
     (tmp_path / "y.lock").mkdir()
-    os.mkfifo(tmp_path / "z.lock")
-    for name in ("x.lock", "y.lock", "z.lock"):
+    for name in ("x.lock", "y.lock"):
         with pytest.raises(StorageError, match=name):
             take(tmp_path / name)
     assert target.read_text() == "keep me"
@@ -133,17 +131,17 @@ def test_it_ends_with_its_process(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"[" * 4000, b'{"pid": 1}', b'{"pid": "x", "user": 1, "since": "y"}', b"\xff"]
+    ("text", "told"),
+    [
+        *((text, "") for text in (b"", b"[" * 4000, b'{"pid": 1}', b"\xff")),
+        (b'{"pid": "x", "user": 1, "since": "y"}', ""),
+        (b'{"pid": 1, "user": "\\u001b[2Jann", "since": 0}', "(process 1 of [2Jann, since"),
+    ],
 )
-def test_unreadable_holder_is_reported(file: Path, text: bytes) -> None:
+def test_a_holders_note_is_printed_plain_or_not_at_all(file: Path, text: bytes, told: str) -> None:
     assert holder_of(file) == ""
     file.write_bytes(text)
-    assert holder_of(file) == ""
-
-
-def test_a_holders_name_is_printed_without_its_escape_sequences(file: Path) -> None:
-    file.write_text(json.dumps({"pid": 1, "user": "\x1b[2Jann", "since": 0}))
-    assert "of [2Jann, since" in holder_of(file)
+    assert holder_of(file)[:28].strip() == told
 
 
 def test_all_users_find_and_may_open_the_same_file(
