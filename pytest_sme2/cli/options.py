@@ -72,7 +72,7 @@ def add_arguments(
         text, default = about if isinstance(about, tuple) else (about, None)
         how: dict[str, Any] = {"help": text, "default": default}
         if value.startswith("{"):
-            how["choices"] = value.strip("{}.").split(",")
+            how["choices"] = value.strip("{}.!?+").split(",")
         elif value:
             how["metavar"] = value.rstrip("!?+.")
             how["type"] = Path if how["metavar"].partition("|")[0] in PATHS else str

@@ -13,13 +13,13 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from packaging.version import Version
 
-from pytest_sme2.errors import BuildError, BusyError, ElfError, UsageError
+from pytest_sme2.errors import BuildError, BusyError, ElfError
 from pytest_sme2.results import Arm, KernelFamily
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.elf import read_elf
@@ -27,12 +27,10 @@ from pytest_sme2.system.files import make_folders
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.processes import run_process, whitelisted_environment
 from pytest_sme2.system.provision import find_cmake, find_ninja
-from pytest_sme2.system.wording import one_of
 from pytest_sme2.trace.kernel_log import family_of, is_microkernel
 
 PLATFORMS = ("mac", "linux", "android")
 VARIANTS = ("timing", "xnnlog")
-SIDES = ("on", "off", "both")
 RUNNER = "executor_runner"
 LOG = "sme2-build.log"
 
@@ -50,19 +48,8 @@ class SourceBuild:
     python: Path = field(default_factory=lambda: Path(sys.executable))
     out: Path | None = None
     jobs: int = 1
-    options: tuple[tuple[str, str], ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
     """The user's own CMake variables; they override ours."""
-
-    def __post_init__(self) -> None:
-        one_of(self.platform, PLATFORMS, "a platform")
-        one_of(self.variant, VARIANTS, "a build variant")
-        if self.jobs < 1:
-            raise UsageError(f"{self.jobs} is not a number of jobs. Give 1 or more.")
-        for name, _ in self.options:
-            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-                raise UsageError(
-                    f"{name!r} is not a CMake variable. Write --cmake-option NAME=VALUE."
-                )
 
     @property
     def folder(self) -> Path:
@@ -95,19 +82,6 @@ class BuildStep:
     binary: Path
 
 
-def parse_sides(value: str) -> tuple[Arm, ...]:
-    one_of(value, SIDES, "a side of the SME2 switch")
-    return (Arm.ON, Arm.OFF) if value == "both" else (Arm(value),)
-
-
-def parse_option(value: str) -> tuple[str, str]:
-    """``NAME=VALUE``."""
-    name, equals, setting = value.partition("=")
-    if not equals:
-        raise UsageError(f"{value!r} is not a CMake option. Write --cmake-option NAME=VALUE.")
-    return name, setting
-
-
 def find_tools() -> Tools:
     """The build tools: CMake and Ninja as for our own runner, and the user's compiler."""
     found: dict[str, Path] = {}
@@ -131,7 +105,7 @@ def plan(request: SourceBuild, tools: Tools) -> tuple[BuildStep, ...]:
 def _step(request: SourceBuild, tools: Tools, arm: Arm) -> BuildStep:
     folder = request.folder / f"{request.platform}-{request.variant}-sme2-{arm}"
     cmake = str(tools.cmake or "cmake")
-    variables = _variables(request, tools, arm) | dict(request.options)
+    variables = {**_variables(request, tools, arm), **request.options}
     return BuildStep(
         arm=arm,
         folder=folder,
@@ -233,8 +207,6 @@ LEAST_CLANG = 18
 LEAST_APPLE_CLANG = 17
 BROKEN_GCC = 12
 LEAST_NDK = 27
-FIRST_XNNLOG = Version("1.4")
-BYTES_PER_BUILD = 600 * 1024 * 1024
 _TOOLCHAIN = "CMAKE_TOOLCHAIN_FILE"
 # ExecuTorch has many submodules; these are the ones this build compiles.
 _NEEDED_SUBMODULES = re.compile(
@@ -249,18 +221,7 @@ def check(request: SourceBuild, tools: Tools) -> tuple[str, ...]:
         *tools.problems,
         *_check_host(request),
         *_check_compiler(request, tools),
-        *_check_python(request.python),
-        *_check_folders(request),
     )
-
-
-def notes(request: SourceBuild) -> tuple[str, ...]:
-    """What the user should know, without having to act."""
-    if request.kleidiai is None and "KLEIDIAI_SOURCE_DIR" not in dict(request.options):
-        return (
-            "configuring downloads KleidiAI; without a network, give a copy with --kleidiai DIR.",
-        )
-    return ()
 
 
 def _check_tree(request: SourceBuild) -> Iterator[str]:
@@ -290,13 +251,6 @@ def _check_tree(request: SourceBuild) -> Iterator[str]:
             f"({', '.join(empty)}). Run: "
             + shlex.join(["git", "-C", str(tree), "submodule", "update", "--init", "--recursive"])
         )
-    version = "".join(_text(tree / "version.txt").split()[:1])[:40]
-    found = _version(version, "^")
-    if request.variant == "xnnlog" and found is not None and found < FIRST_XNNLOG:
-        yield (
-            f"{tree} is ExecuTorch {version}, which cannot log XNNPACK. "
-            f"Check out {FIRST_XNNLOG} or newer, or build the timing variant."
-        )
 
 
 def _text(file: Path) -> str:
@@ -320,7 +274,7 @@ def _check_host(request: SourceBuild) -> Iterator[str]:
             f"a runner for Linux must be built on Linux, but this is {system}. Run the command on "
             "Linux, or choose another --platform."
         )
-    elif request.platform == "linux" and not arm and _TOOLCHAIN not in dict(request.options):
+    elif request.platform == "linux" and not arm and _TOOLCHAIN not in request.options:
         yield (
             f"this machine is {machine}, but only Arm has SME2. Cross-compile with "
             f"--cmake-option {_TOOLCHAIN}=FILE, or build on an aarch64 machine."
@@ -328,7 +282,7 @@ def _check_host(request: SourceBuild) -> Iterator[str]:
 
 
 def _check_compiler(request: SourceBuild, tools: Tools) -> Iterator[str]:
-    options = dict(request.options)
+    options = request.options
     if request.platform == "android":
         yield from _check_ndk(request.ndk, request.sides)
         return
@@ -377,35 +331,6 @@ def _check_ndk(ndk: Path | None, sides: Sequence[Arm]) -> Iterator[str]:
         yield (
             f"{ndk} is NDK {version}, whose clang is older than {LEAST_CLANG}: "
             f"XNNPACK would build no SME2 kernels. Give NDK {LEAST_NDK} or newer."
-        )
-
-
-def _check_python(python: Path) -> Iterator[str]:
-    question = (
-        "import importlib.util as u; "
-        "print(' '.join(n for n in ('torch', 'yaml') if u.find_spec(n) is None) or 'all')"
-    )
-    answer = _output([str(python), "-c", question]).split()
-    if not answer:
-        yield f"{python} is not a working Python. Give one that has torch with --python FILE."
-    elif answer != ["all"]:
-        yield (
-            f"ExecuTorch's build runs Python code that imports {' and '.join(answer)}, "
-            f"but {python} does not have that. Give another Python with --python FILE, or run "
-            "ExecuTorch's own install_executorch.sh."
-        )
-
-
-def _check_folders(request: SourceBuild) -> Iterator[str]:
-    if request.kleidiai is not None and not (request.kleidiai / "CMakeLists.txt").is_file():
-        yield f"{request.kleidiai} is not KleidiAI: it has no CMakeLists.txt."
-    folder = next(path for path in (request.folder, *request.folder.parents) if path.exists())
-    needed = BYTES_PER_BUILD * len(request.sides)
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        yield (
-            f"{folder} has {free // 2**20} MiB free, but {len(request.sides)} builds may need "
-            f"{needed // 2**20} MiB. Free space, or choose another folder with --out DIR."
         )
 
 

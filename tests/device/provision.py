@@ -86,10 +86,10 @@ def stock_request(folder: Path, variant: str = "timing") -> SourceBuild:
         variant=variant,
         python=Path(sys.executable),
         out=folder / "out",
-        options=(
-            ("CMAKE_TOOLCHAIN_FILE", str(toolchain)),
-            ("CMAKE_PREFIX_PATH", str(executorch_sdk(LINUX_AARCH64))),
-        ),
+        options={
+            "CMAKE_TOOLCHAIN_FILE": str(toolchain),
+            "CMAKE_PREFIX_PATH": str(executorch_sdk(LINUX_AARCH64)),
+        },
     )
 
 

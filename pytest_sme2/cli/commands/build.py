@@ -8,16 +8,17 @@ import sys
 from pathlib import Path
 
 from pytest_sme2.cli.options import Arguments, show
-from pytest_sme2.errors import BuildError
+from pytest_sme2.errors import BuildError, UsageError
+from pytest_sme2.results import PAIR, Arm
 from pytest_sme2.runners import source_build
 from pytest_sme2.system.terminal import say
 
 EXAMPLE = "sme2 build --executorch ~/executorch --platform android --ndk ~/android-ndk --dry-run"
 ARGUMENTS: Arguments = {
     "--executorch DIR!": "the ExecuTorch checkout; it is not changed",
-    "--platform PLATFORM!": "where the runner runs: " + ", ".join(source_build.PLATFORMS),
-    "--sme2 on|off|both": ("which runners to build (default: both)", "both"),
-    "--variant timing|xnnlog": (
+    f"--platform {{{','.join(source_build.PLATFORMS)}}}!": "where the runner runs",
+    "--sme2 {on,off,both}": ("which runners to build (default: both)", "both"),
+    f"--variant {{{','.join(source_build.VARIANTS)}}}": (
         "xnnlog prints which operators ran; do not use it for timing",
         "timing",
     ),
@@ -37,21 +38,19 @@ def run(arguments: argparse.Namespace) -> int:
         # Made absolute, not resolved: a link named 'executorch' is a good way to get the name.
         tree=_absolute(arguments.executorch),
         platform=arguments.platform,
-        sides=source_build.parse_sides(arguments.sme2),
+        sides=PAIR if arguments.sme2 == "both" else (Arm(arguments.sme2),),
         variant=arguments.variant,
         ndk=_absolute(ndk) if (ndk := arguments.ndk or os.environ.get("ANDROID_NDK")) else None,
         kleidiai=arguments.kleidiai and _absolute(arguments.kleidiai),
         python=_absolute(arguments.python),
         out=arguments.out and _absolute(arguments.out),
         jobs=arguments.jobs,
-        options=tuple(source_build.parse_option(option) for option in arguments.cmake_option),
+        options=dict(map(_option, arguments.cmake_option)),
     )
     tools = source_build.find_tools()
     problems = source_build.check(request, tools)
     if arguments.dry_run:
         print(source_build.dry_run(request, tools), end="")
-    for note in source_build.notes(request):
-        print(f"note: {note}", file=sys.stderr)
     for problem in problems:
         print(f"missing: {problem}", file=sys.stderr)
     if arguments.dry_run:
@@ -70,6 +69,13 @@ def run(arguments: argparse.Namespace) -> int:
         document.append({"sme2": runner.arm, "binary": str(runner.binary), "kernels": families})
     lines.append(source_build.usage_line(request, tuple(built)))
     return show(arguments, document, lines)
+
+
+def _option(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"{text!r} is not a CMake option. Write --cmake-option NAME=VALUE.")
+    return name, value
 
 
 def _absolute(path: Path | str) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import BuildError, StorageError
+from pytest_sme2.errors import BuildError
 from pytest_sme2.runners import sdk, sme2
 from pytest_sme2.system.platforms import LINUX_AARCH64, host_platform
 from pytest_sme2.system.processes import Finished
@@ -201,9 +201,3 @@ def test_a_download_that_fails_leaves_nothing_behind(pip, tmp_path, answer, mess
     with pytest.raises(BuildError, match=message):
         sdk.executorch_sdk("macos-arm64", "1.5.2", cache=tmp_path)
     assert [path.name for path in (tmp_path / "sdk").iterdir() if path.is_dir()] == []
-
-
-def test_a_cache_that_cannot_be_written(pip, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match=r"cannot be written: .*SME2_CACHE_DIR"):
-        sdk.executorch_sdk("macos-arm64", "1.5.1", cache=tmp_path / "file")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pytest_sme2.errors import BuildError, UsageError
+from pytest_sme2.errors import BuildError
 from pytest_sme2.results import PAIR, Arm, KernelFamily
 from pytest_sme2.runners import source_build
 from pytest_sme2.runners.source_build import SourceBuild, Tools
@@ -84,7 +84,7 @@ def test_off_switches_both_extensions_off() -> None:
 
 def test_a_users_option_wins() -> None:
     request = SourceBuild(
-        tree=Path("/executorch"), platform="mac", options=(("CMAKE_BUILD_TYPE", "Debug"),)
+        tree=Path("/executorch"), platform="mac", options={"CMAKE_BUILD_TYPE": "Debug"}
     )
     assert variables(source_build.plan(request, TOOLS)[0])["CMAKE_BUILD_TYPE"] == "Debug"
 
@@ -95,29 +95,6 @@ def test_builds_stay_out_of_the_checkout(tmp_path: Path, monkeypatch: pytest.Mon
     second = SourceBuild(tree=Path("/b/executorch"), platform="linux")
     assert tmp_path in first.folder.parents
     assert first.folder != second.folder
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ({"variant": "fast"}, "Choose one of: timing, xnnlog"),
-        ({"jobs": 0}, "0 is not a number of jobs"),
-        ({"options": (("-DX; rm", "1"),)}, "is not a CMake variable"),
-    ],
-)
-def test_bad_requests_name_the_choices(words: dict[str, object], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        SourceBuild(**{"tree": Path("/executorch"), "platform": "linux", **words})  # type: ignore[arg-type]
-
-
-def test_sides_and_options_are_parsed() -> None:
-    assert source_build.parse_sides("both") == (Arm.ON, Arm.OFF)
-    assert source_build.parse_sides("off") == (Arm.OFF,)
-    with pytest.raises(UsageError, match="Choose one of: on, off, both"):
-        source_build.parse_sides("maybe")
-    assert source_build.parse_option("A=b=c") == ("A", "b=c")
-    with pytest.raises(UsageError, match="NAME=VALUE"):
-        source_build.parse_option("A")
 
 
 def make_tree(folder: Path, name: str = "executorch") -> Path:
@@ -146,14 +123,12 @@ def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """A machine on which nothing is missing."""
     monkeypatch.setattr("platform.system", lambda: "Linux")
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    monkeypatch.setattr(source_build, "BYTES_PER_BUILD", 1)
     tools = Tools(
         cmake=program(tmp_path / "bin/cmake", "cmake version 3.31.2"),
         ninja=program(tmp_path / "bin/ninja", "1.12"),
         compiler=program(tmp_path / "bin/clang++", "Debian clang version 19.1.7"),
     )
-    python = program(tmp_path / "bin/python", "all")
-    request = SourceBuild(make_tree(tmp_path), "linux", python=python, out=tmp_path / "out")
+    request = SourceBuild(make_tree(tmp_path), "linux", out=tmp_path / "out")
     return Machine(request, tools)
 
 
@@ -171,21 +146,17 @@ def test_everything_missing_is_one_list(tmp_path: Path, fit: Machine) -> None:
         "\tpath = third-party/flatcc\n\tpath = backends/vulkan/third-party/volk\n"
     )
     (tree / "third-party/flatcc").mkdir(parents=True)
-    python = program(tmp_path / "bare/python", "torch yaml")
-    elsewhere = replace(fit.request, tree=tree, python=python, kleidiai=tmp_path)
-    request = replace(elsewhere, platform="android", ndk=None)
+    request = replace(fit.request, tree=tree, platform="android", ndk=None)
     tools = Tools(None, None, None, ("Building the runner needs CMake",))
     found = source_build.check(request, tools)
     text = "\n".join(found)
-    assert len(found) == 6
+    assert len(found) == 4
     for expected in (
         "is named 'executorch-main'",
         "2 of ExecuTorch's submodules are not checked out "
         "(backends/xnnpack/third-party/XNNPACK, third-party/flatcc)",
         "needs CMake",
         "needs the NDK",
-        "imports torch and yaml",
-        "is not KleidiAI",
     ):
         assert expected in text
     assert "volk" not in text
@@ -195,23 +166,6 @@ def test_folder_that_is_not_a_checkout_is_refused(tmp_path: Path, fit: Machine) 
     other, gone = (replace(fit.request, tree=tmp_path / name) for name in ("bin", "gone"))
     expect("is not an ExecuTorch checkout", other, fit.tools)
     expect("is not a folder", gone, fit.tools)
-
-
-@pytest.mark.parametrize(
-    ("version", "variant", "expected"),
-    [
-        ("1.3.1\n", "xnnlog", "is ExecuTorch 1.3.1, which cannot log XNNPACK"),
-        ("1.3.1\n", "timing", ""),
-        ("1.6.0a0\n", "xnnlog", ""),
-        ("", "xnnlog", ""),
-        ("main", "xnnlog", ""),
-    ],
-)
-def test_old_checkouts_have_no_xnnlog(
-    fit: Machine, version: str, variant: str, expected: str
-) -> None:
-    (fit.request.tree / "version.txt").write_text(version)
-    expect(expected, replace(fit.request, variant=variant), fit.tools)
 
 
 @pytest.mark.parametrize(
@@ -282,18 +236,6 @@ def test_hosts(
     expect(expected, replace(fit.request, platform=platform), fit.tools)
 
 
-def test_a_full_disk_is_seen_beforehand(fit: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Nothing else is missing on a fit machine.
-    expect("", *fit)
-    monkeypatch.setattr(source_build, "BYTES_PER_BUILD", 2**60)
-    expect("MiB free", *fit)
-
-
-def test_downloading_kleidiai_is_announced(fit: Machine, tmp_path: Path) -> None:
-    assert "--kleidiai DIR" in source_build.notes(fit.request)[0]
-    assert source_build.notes(replace(fit.request, kleidiai=tmp_path)) == ()
-
-
 def test_kernels_of_a_binary_are_found_by_symbols(tmp_path: Path) -> None:
     symbols = [
         (0x1100, 16, "xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2"),
@@ -337,7 +279,7 @@ def miniature(fit: Machine) -> Machine:
     found = source_build.find_tools()
     tools = Tools(found.cmake, found.ninja, compiler=fit.tools.compiler)
     (fit.request.tree / "CMakeLists.txt").write_text(MINIATURE % "")
-    options = (("CMAKE_C_COMPILER", shutil.which("gcc") or ""),)
+    options = {"CMAKE_C_COMPILER": shutil.which("gcc") or ""}
     return Machine(replace(fit.request, options=options), tools)
 
 
@@ -402,9 +344,9 @@ def test_the_command_lists_everything_and_builds_nothing(
     assert not out.exists()
 
 
-def test_the_command_names_the_platforms(sme2: Command) -> None:
-    told = sme2("build", "--executorch", ".", "--platform", "windows", code=2).err
-    assert "Choose one of: mac, linux, android" in told
+def test_an_option_of_cmake_has_a_value(sme2: Command) -> None:
+    words = ("build", "--executorch", ".", "--platform", "linux", "--cmake-option", "A")
+    assert "NAME=VALUE" in sme2(*words, code=2).err
 
 
 @pytest.mark.slow
@@ -418,7 +360,7 @@ def test_the_command_prints_how_to_use_what_it_built(
     words = ["build", "--platform", "linux", "--sme2", "both", "--jobs", "1"]
     words += ["--executorch", str(request.tree), "--out", str(request.out)]
     words += ["--cmake-option", f"CMAKE_C_COMPILER={shutil.which('gcc')}"]
-    printed, progress = sme2(*words, "--python", request.python)
+    printed, progress = sme2(*words)
     on, off, use = printed.splitlines()
     assert "kernels: neon, sme, sme2" in on
     assert "kernels: neon)" in off
