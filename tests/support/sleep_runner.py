@@ -17,6 +17,7 @@ while [ $# -gt 0 ]; do
         --sme2) arm=$2 ;;
         --model) model=$2 ;;
         --etdump) etdump=$2 ;;
+        --outputs) mkdir -p "$2" ;;
     esac
     shift 2
 done
@@ -34,6 +35,10 @@ END
 """
 
 
+class SleepRunner(Sme2Runner):
+    takes_turns = False
+
+
 def make_sleep_runner(folder: Path, do: float | str, each: str = "$run") -> Sme2Runner:
     """Write the runner into ``folder``; it needs only a shell. ``do``: seconds, or other words.
     ``each``: how long a run took, in nanoseconds.
@@ -44,4 +49,4 @@ def make_sleep_runner(folder: Path, do: float | str, each: str = "$run") -> Sme2
     text = _SCRIPT.replace("DO", words).replace("EACH", each)
     program.write_text(text, encoding="utf-8")
     program.chmod(0o755)
-    return Sme2Runner(kind="sleep", platform=LINUX_AARCH64, executorch="none", folder=folder)
+    return SleepRunner(kind="sleep", platform=LINUX_AARCH64, executorch="none", folder=folder)

@@ -21,10 +21,11 @@ import shlex
 import statistics
 import tempfile
 import uuid
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_sme2 import __version__
 from pytest_sme2.cli.commands.init import SETTINGS, STRANGERS
@@ -53,6 +54,9 @@ from pytest_sme2.targets.settings import DEVICES
 from pytest_sme2.timing.processes import starter_on
 from pytest_sme2.timing.selfcheck import SAME, SelfCheck, check_machine, selfcheck_artifact
 from pytest_sme2.trace.etdump import read_etdump
+
+if TYPE_CHECKING:
+    from pytest_sme2.session.thorough import Step
 
 RUNS, WARMUP = 50, 5
 LEAST_PERFORMANCE_SHARE = 0.99
@@ -88,6 +92,8 @@ class MachineCheck:
     proven: bool | None
     """Whether the pair shows what it claims; None where only one arm could be run."""
     problems: tuple[str, ...]
+    steps: tuple[Step, ...] = ()
+    """What else was tried, where that was asked for."""
 
 
 def check_this_machine(target: LocalTarget, folder: Path, say: Say) -> MachineCheck:
@@ -104,8 +110,13 @@ def check_this_machine(target: LocalTarget, folder: Path, say: Say) -> MachineCh
     return replace(found, problems=(*found.problems, *warnings))
 
 
-def check_phone(bench: HeldDevice, folder: Path, say: Say) -> MachineCheck:
-    """The same on a phone, with what it lets us read and set."""
+def check_phone(
+    bench: HeldDevice, folder: Path, say: Say, *, thorough: bool = False
+) -> MachineCheck:
+    """The same on a phone, with what it lets us read and set; ``thorough``: with all that somebody
+    would try by hand.
+    """
+    from pytest_sme2.session.thorough import Trial
     from pytest_sme2.targets.phone.target import AndroidTarget, phone_facts
 
     try:
@@ -113,6 +124,10 @@ def check_phone(bench: HeldDevice, folder: Path, say: Say) -> MachineCheck:
         if not isinstance(target, AndroidTarget):
             raise TargetError(f"{target.name} is not a phone.")
         found = _try_runs(target, bench.runner, folder, say, lambda: phone_facts(target))
+        if thorough:
+            artifact = selfcheck_artifact()
+            trial = Trial(bench, target, artifact, folder / "thorough", say, found.proven)
+            found = replace(found, steps=tuple(trial.run()))
         told = (f"The phone {event}." for event in target.events)
         return replace(found, problems=(*found.problems, *told))
     finally:
@@ -197,6 +212,10 @@ ARGUMENTS: Arguments = {
         "with --device mac, linux or android, which are tried out: where the result goes "
         "(default: sme2-doctor-DEVICE.json)"
     ),
+    "--thorough": (
+        "with --device android: also try for an hour what somebody would try by hand, and pack all "
+        "of it into one archive"
+    ),
     "--minutes": {
         "type": float,
         "metavar": "N",
@@ -273,6 +292,20 @@ def run(arguments: argparse.Namespace) -> int:
         **chosen(arguments, **({} if minutes is None else {"device": this_machine().name}))
     )
     device = settings.device
+    if arguments.thorough and device != "android":
+        raise UsageError("--thorough is for phones: sme2 doctor --device android --thorough.")
+    from pytest_sme2.targets.phone.adb import stopping_started
+
+    with (
+        # A look at the devices leaves nothing behind.
+        stopping_started(),
+        tempfile.TemporaryDirectory(prefix="sme2-doctor-") as folder,
+    ):
+        return _examine(arguments, settings, Path(folder))
+
+
+def _examine(arguments: argparse.Namespace, settings: Settings, folder: Path) -> int:
+    device, minutes = settings.device, arguments.minutes
     found = _look(settings)
     usable = next(fact.ok for fact in found["devices"] if fact.what == f"--device={device}")
     report: dict[str, Any] = {
@@ -292,13 +325,13 @@ def run(arguments: argparse.Namespace) -> int:
     if usable and device in TRIED_OUT:
         # A machine on which it fails is the one whose file is wanted most.
         try:
-            tried = _try_out(settings)
+            tried = _try_out(settings, folder, thorough=arguments.thorough)
             report["machine"], usable = dataclasses.asdict(tried), tried.proven is not False
         except Sme2Error as error:
             report["machine"], usable = {"problems": [str(error)]}, False
         tell([f"--device={device}, tried out", *_section(report["machine"])])
     if minutes is not None:
-        noise = _measure_noise(settings, minutes)
+        noise = _measure_noise(settings, minutes, folder)
         code = noise_code(noise)
         report["noise"] = noise_document(noise)
         tell([f"--device={device}, compared with itself", *_section(report["noise"])])
@@ -308,6 +341,7 @@ def run(arguments: argparse.Namespace) -> int:
         # The report is made to be sent, so it must not name the user.
         text = json.dumps(report, indent=2).replace(str(Path.home()), "~")
         write_text(out, text + "\n")
+        out = _packed(out, folder) if arguments.thorough else out
         tell(["", f"All of this is in {out}. Please send it in if anything looks wrong."])
     if arguments.json:
         print(json.dumps(report, indent=2))
@@ -346,15 +380,26 @@ def _look(settings: Settings) -> dict[str, list[Fact]]:
     }
 
 
-def _try_out(settings: Settings) -> MachineCheck:
-    with tempfile.TemporaryDirectory(prefix="sme2-doctor-") as folder:
-        if settings.device == "android":
-            bench = HeldDevice(settings, lambda: uuid.uuid4().hex, say)
-            return check_phone(bench, Path(folder), say)
-        return check_this_machine(this_machine(), Path(folder), say)
+def _packed(report: Path, folder: Path) -> Path:
+    """The report with what the runs left, in one file that does not name the user either."""
+    out = report.with_suffix(".zip")
+    files = {path.relative_to(folder): path for path in sorted(folder.rglob("*"))}
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, path in {Path(report.name): report, **files}.items():
+            if path.suffix in (".json", ".log"):
+                text = path.read_text("utf-8", "replace").replace(str(Path.home()), "~")
+                archive.writestr(name.as_posix(), text)
+    return out
 
 
-def _measure_noise(settings: Settings, minutes: float) -> SelfCheck:
+def _try_out(settings: Settings, folder: Path, *, thorough: bool) -> MachineCheck:
+    if settings.device == "android":
+        bench = HeldDevice(settings, lambda: uuid.uuid4().hex, say)
+        return check_phone(bench, folder, say, thorough=thorough)
+    return check_this_machine(this_machine(), folder, say)
+
+
+def _measure_noise(settings: Settings, minutes: float, folder: Path) -> SelfCheck:
     """A/A: any difference that is found is a false alarm."""
     target = choose_target(settings)
     able = target.capabilities()
@@ -364,12 +409,12 @@ def _measure_noise(settings: Settings, minutes: float) -> SelfCheck:
             "Choose another with --device."
         )
     runner = wheel_runner(target.platform, progress=say)
-    with tempfile.TemporaryDirectory(prefix="sme2-doctor-") as folder, progress() as tell:
+    with progress() as tell:
         try:
             target.prepare()
             request = RunRequest(selfcheck_artifact(), Arm.ON if able.switches else Arm.OFF)
             # Both labels stand for the very same thing, and only their files are apart.
-            jobs = {label: Job(runner, request, Path(folder) / label) for label in SAME}
+            jobs = {label: Job(runner, request, folder / label) for label in SAME}
             starter = starter_on(target, jobs)
             return check_machine(starter, target.name, seconds=60 * minutes, progress=tell)
         finally:
@@ -401,11 +446,15 @@ def noise_document(noise: SelfCheck) -> dict[str, Any]:
 
 def _section(found: Mapping[str, Any]) -> Iterator[str]:
     yield from _values({name: value for name, value in found.items() if name not in _APART})
+    from pytest_sme2.session.thorough import Step
+
+    # As they were told while they were tried.
+    yield from (plain(str(Step(**step))) for step in found.get("steps", ()))
     problems = [f"  no  {plain(problem)}" for problem in found["problems"]]
     yield from problems or ["  ok  no problems found"]
 
 
-_APART = ("problems", "measurements")
+_APART = ("problems", "measurements", "steps")
 
 
 def _values(found: Mapping[str, Any], indent: str = "      ") -> Iterator[str]:

@@ -26,6 +26,8 @@ from pytest_sme2.system.files import new_file
 from pytest_sme2.targets.phone.answers import ShellResult, parse_devices, parse_list
 
 DEFAULT_PORT = 5037
+_started: list[AdbServer] = []
+"""Those that this process has started."""
 # All servers since platform-tools 29 have it; nothing here was tried with an older one.
 _LEAST_SERVER = 41
 _CHUNK = 64 * 1024
@@ -242,6 +244,7 @@ class AdbServer:
             raise TargetError(f"{adb} could not start a server: {error}.") from error
         if done.returncode != 0:
             raise TargetError(f"{adb} could not start a server: {done.stderr.strip()}")
+        _started.append(self)
         self._check_version()
 
     def version(self, *, timeout: float = 10.0) -> int:
@@ -273,6 +276,22 @@ class AdbServer:
     def disconnect(self, address: str) -> None:
         with contextlib.suppress(TargetError), self.client(10.0, "disconnecting") as client:
             client.disconnect(address)
+
+
+@contextlib.contextmanager
+def stopping_started() -> Iterator[None]:
+    """At the end, stop the servers that this process has started."""
+    try:
+        yield
+    finally:
+        while _started:
+            with (
+                contextlib.suppress(TargetError),
+                _started.pop().client(10.0, "stopping it") as client,
+                client.make_connection() as connection,
+            ):
+                connection.send_command("host:kill")
+                connection.check_okay()
 
 
 @dataclass

@@ -218,7 +218,7 @@ class PhonePower:
                 self._tell(f"did not leave fixed-performance mode ({last_line(done.said)})")
             self.fixed_performance = False
         if asleep:
-            self.device.shell(list(_SLEEP))
+            self.sleep()
         self.device.check(["rm", "-f", NOTE])
         return True
 
@@ -284,6 +284,9 @@ class PhonePower:
 
     def wake(self) -> None:
         self.device.shell(list(_WAKE))
+
+    def sleep(self) -> None:
+        self.device.shell(list(_SLEEP))
 
     def charging(self) -> str:
         """From where; ``no`` where from nowhere."""

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import ConnectionLostError, TargetError, UsageError
-from pytest_sme2.fake_phone.lab import FakeLab
-from pytest_sme2.targets.phone.adb import INSTALL_ADB, AdbDevice, AdbServer
+from pytest_sme2.fake_phone.lab import FakeLab, find_parts
+from pytest_sme2.targets.phone.adb import INSTALL_ADB, AdbDevice, AdbServer, stopping_started
 from pytest_sme2.targets.phone.choice import choose_serials, list_attached, make_ready
 from tests.support.phones import answering, leftovers, start_lab
 
@@ -121,14 +121,17 @@ def test_other_adb_server_is_never_started() -> None:
 
 
 def test_default_adb_server_is_started(tmp_path: Path) -> None:
-    """With a stand-in for adb: starting a real one would take the user's phones."""
-    port = free_port()
+    """One that sees no phone: a real one would take the user's."""
+    parts, server = find_parts(), AdbServer("127.0.0.1", free_port(), ours_to_start=True)
     adb = tmp_path / "adb"
-    adb.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\n', encoding="utf-8")
+    alone = "ADB_MDNS=0 ADB_USB=0 ADB_EMU=0"
+    adb.write_text(f'#!/bin/sh\n{alone} HOME={tmp_path} exec {parts.adb} "$@"\n', "utf-8")
     adb.chmod(0o755)
+    with stopping_started():
+        server.ensure_running(find=lambda: adb)
+        assert server.devices() == {}
     with pytest.raises(ConnectionLostError):
-        AdbServer("127.0.0.1", port, ours_to_start=True).ensure_running(find=lambda: adb)
-    assert (tmp_path / "arguments").read_text(encoding="utf-8") == f"-P {port} start-server\n"
+        server.version()
 
 
 class AskingServer(AdbServer):

@@ -114,7 +114,7 @@ def test_a_device_that_cannot_measure_time_is_refused(monkeypatch):
 
     monkeypatch.setattr(command, "choose_target", lambda settings: Emulator())
     with pytest.raises(TargetError) as told:
-        command._measure_noise(Settings(device="emulated"), 0.5)
+        command._measure_noise(Settings(device="emulated"), 0.5, Path())
     assert "cannot measure time: the CPU is emulated" in str(told.value)
 
 
