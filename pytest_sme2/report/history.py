@@ -108,8 +108,7 @@ class HistoryRecord:
 
 
 def history_record(record: CaseRecord, commit: str | None = None) -> HistoryRecord:
-    measured, frontier = record.measured, record.measured.frontier
-    best = () if frontier is None or frontier.alone else frontier.best
+    measured = record.measured
     return HistoryRecord(
         case=record.id,
         device=measured.fingerprint.key,
@@ -118,15 +117,7 @@ def history_record(record: CaseRecord, commit: str | None = None) -> HistoryReco
         commit=commit,
         threads=measured.threads,
         runner=measured.runner,
-        conditions={
-            **measured.conditions,
-            **({"phone": record.state["serial"]} if "serial" in record.state else {}),
-            **{
-                f"best threads ({cell.arm})": str(cell.threads)
-                for index, cell in enumerate(frontier.cells if frontier else ())
-                if index in best
-            },
-        },
+        conditions=measured.conditions,
         versions=measured.versions,
         pte_sha256=measured.pte_sha256,
         figures={name: value for name, value in _figures(measured) if value[0] is not None},

@@ -109,7 +109,6 @@ def test_a_frontier_is_a_line_per_arm_with_its_best_marked(tmp_path: Path) -> No
     assert "`7 at 3.30 GHz`" in text
     kept = history_record(known)
     assert kept.figures["best against best"] == (1.4, 1.372, 1.428)
-    assert kept.conditions["best threads (on)"] == "2"
     alone = changed(known, frontier=frontier(arms=(Arm.OFF,)))
     assert "best against best" not in history_record(alone).figures
 
