@@ -216,13 +216,20 @@ class Model:
         kept = sorted(ramps)
         while kept:
             variance = self._spread(kept) ** 2
-            # Without one, or two neighbours.
-            fewer = [[*kept[:at], *kept[at + many :]] for many in (1, 2) for at in range(len(kept))]
-            best = min(fewer, key=lambda each: self._cost(each, variance))
+            best = min(self._fewer(kept, variance), key=lambda each: self._cost(each, variance))
             if self._cost(best, variance) >= self._cost(kept, variance):
                 break
             kept = sorted(self._moved(best, variance, _SLOPE))
         return kept
+
+    def _fewer(self, ramps: Sequence[Ramp], variance: float) -> list[list[Ramp]]:
+        """Without one; without two neighbours; with one instead of two."""
+        found = [[*ramps[:at], *ramps[at + 1 :]] for at in range(len(ramps))]
+        for at in range(len(ramps) - 1):
+            rest = [*ramps[:at], *ramps[at + 2 :]]
+            both = Ramp(ramps[at].first, ramps[at + 1].last)
+            found += [rest, [*rest, self._best(rest, variance, both, _SLOPE)[1] or both]]
+        return found
 
 
 def _sums(values: Floats) -> Floats:
