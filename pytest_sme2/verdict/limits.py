@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.variant import PRECISIONS, Variant, parse_variant, precision_of
@@ -154,115 +154,83 @@ SCALARS: Mapping[str, Callable[[object], float | int]] = {
 BUDGETS = ("max_latency", "max_p95")
 """Times that may differ from one number of threads to another."""
 
-_TOLERANCE_KEYS = ("max_abs", "max_rel", "min_sqnr_db")
-_TABLES = ("shares", "tolerance", "on_off_tolerance")
+
+class _Table(NamedTuple):
+    """What may stand in a table of the file, and how each entry is read."""
+
+    what: str
+    entries: Mapping[str, Any]
+    """By key: a function for a value, or another table."""
+    others: str = ""
+    """A pattern of more keys; all are read as the first entry is."""
+    single: Callable[[object], float] | None = None
+    """How a value is read that stands in place of the table."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Reader:
-    """Where in a file we are, so that an error can say so."""
+_BOUNDS = _Table("a bound", {"min": parse_share, "max": parse_share})
+_TOLERANCE = _Table(
+    "a tolerance", dict.fromkeys(("max_abs", "max_rel", "min_sqnr_db"), _non_negative)
+)
+_PRECISIONS = _Table("a precision", dict.fromkeys(PRECISIONS, _TOLERANCE))
+_TIMES = _Table("a number of threads", {ANY_THREADS: parse_time}, "[1-9][0-9]{0,3}", parse_time)
+_LIMITS = _Table(
+    "a limit",
+    {
+        **SCALARS,
+        **dict.fromkeys(BUDGETS, _TIMES),
+        "shares": _Table("a category", {category.value: _BOUNDS for category in Category}),
+        "tolerance": _PRECISIONS,
+        "on_off_tolerance": _PRECISIONS,
+    },
+)
 
-    path: Path | str
-    place: tuple[str, ...] = ()
 
-    def inside(self, key: str) -> _Reader:
-        return _Reader(self.path, (*self.place, key))
-
-    def error(self, key: str, problem: str) -> UsageError:
-        return UsageError(f"{self.path}: {'.'.join((*self.place, key))}: {problem}.")
-
-    def table(self, key: str, value: object) -> Mapping[str, object]:
-        if not isinstance(value, dict):
-            raise self.error(key, f"must be a table, as in [{'.'.join((*self.place, key))}]")
-        return value
-
-    def known(self, key: str, choices: Sequence[str], what: str) -> None:
-        if key not in choices:
-            raise self.error(key, f"is not {what}. Choose one of: {', '.join(choices)}")
-
-    def value(self, key: str, value: object, parse: Callable[[object], Any]) -> Any:
+def _read(path: Path | str, place: tuple[str, ...], form: Any, value: object) -> Any:
+    """What stands in one place as numbers; UsageError says where something is wrong, and what."""
+    where = f"{path}: {'.'.join(place)}"
+    if isinstance(form, _Table) and form.single is not None and not isinstance(value, dict):
+        form = form.single
+    if not isinstance(form, _Table):
         try:
-            return parse(value)
+            return form(value)
         except ValueError as error:
-            raise self.error(key, str(error)) from error
-
-
-def _read_shares(reader: _Reader, table: Mapping[str, object]) -> dict[Category, Bounds]:
-    shares = {}
-    for name, value in table.items():
-        reader.known(name, [category.value for category in Category], "a category")
-        inner, found = reader.inside(name), {}
-        for key, bound in reader.table(name, value).items():
-            inner.known(key, ("min", "max"), "a bound")
-            found[key] = inner.value(key, bound, parse_share)
-        least, greatest = found.get("min", 0.0), found.get("max", 1.0)
-        if least > greatest:
-            raise inner.error("min", f"{least:g} is more than max, {greatest:g}")
-        shares[Category(name)] = Bounds(least, greatest)
-    return shares
-
-
-def _read_tolerances(
-    reader: _Reader, table: Mapping[str, object], defaults: Mapping[str, Tolerance]
-) -> dict[str, Tolerance]:
-    tolerances = {}
-    for precision, value in table.items():
-        reader.known(precision, PRECISIONS, "a precision")
-        inner, given = reader.inside(precision), {}
-        for key, number in reader.table(precision, value).items():
-            inner.known(key, _TOLERANCE_KEYS, "a tolerance")
-            given[key] = inner.value(key, number, _non_negative)
-        tolerances[precision] = dataclasses.replace(defaults.get(precision, Tolerance()), **given)
-    return tolerances
-
-
-def _read_budget(
-    reader: _Reader, key: str, value: object, before: Mapping[str, float]
-) -> dict[str, float]:
-    """One time for all numbers of threads, or a table of them over what was there before."""
+            raise UsageError(f"{where}: {error}.") from error
     if not isinstance(value, dict):
-        return {ANY_THREADS: reader.value(key, value, parse_time)}
-    inner, found = reader.inside(key), dict(before)
-    for threads, time in value.items():
-        if threads != ANY_THREADS and not re.fullmatch("[1-9][0-9]{0,3}", threads):
-            raise inner.error(threads, f"is not a number of threads, nor {ANY_THREADS!r}")
-        found[threads] = inner.value(threads, time, parse_time)
+        raise UsageError(f"{where}: must be a table, as in [{'.'.join(place)}].")
+    found = {}
+    for key, inner in value.items():
+        entry = form.entries.get(key)
+        if entry is None and re.fullmatch(form.others, key):
+            entry = next(iter(form.entries.values()))
+        if entry is None:
+            at, choices = ".".join((*place, key)), ", ".join(form.entries)
+            raise UsageError(f"{path}: {at}: is not {form.what}. Choose one of: {choices}.")
+        found[key] = _read(path, (*place, key), entry, inner)
+    if form is _BOUNDS and found.get("min", 0.0) > found.get("max", 1.0):
+        problem = f"{found['min']:g} is more than max, {found.get('max', 1.0):g}"
+        raise UsageError(f"{where}.min: {problem}.")
     return found
 
 
-def _apply(limits: Limits, reader: _Reader, table: Mapping[str, object]) -> Limits:
-    """``limits`` with what one table says laid over it."""
-    changes: dict[str, Any] = {}
-    for key, value in table.items():
-        if key in SCALARS:
-            changes[key] = reader.value(key, value, SCALARS[key])
-        elif key in BUDGETS:
-            changes[key] = _read_budget(reader, key, value, getattr(limits, key))
-        elif key == "shares":
-            shares = _read_shares(reader.inside(key), reader.table(key, value))
-            changes[key] = {**limits.shares, **shares}
-        elif key in _TABLES:
-            before: Mapping[str, Tolerance] = getattr(limits, f"{key}s")
-            given = _read_tolerances(reader.inside(key), reader.table(key, value), before)
-            changes[f"{key}s"] = {**before, **given}
-        else:
-            valid = (*SCALARS, *BUDGETS, *_TABLES, *(() if reader.place else ("variant",)))
-            reader.known(key, valid, "a limit")
+def _apply(limits: Limits, given: Mapping[str, Any]) -> Limits:
+    """``limits`` with those of one table laid over them."""
+    changes = {name: value for name, value in given.items() if name in SCALARS}
+    for name in {*BUDGETS} & {*given}:
+        times = given[name]
+        # One time is for all numbers of threads.
+        alone = {ANY_THREADS: times} if isinstance(times, float) else None
+        changes[name] = alone or {**getattr(limits, name), **times}
+    shares = {
+        Category(name): Bounds(of.get("min", 0.0), of.get("max", 1.0))
+        for name, of in given.get("shares", {}).items()
+    }
+    changes["shares"] = {**limits.shares, **shares}
+    for name in ("tolerance", "on_off_tolerance"):
+        before: dict[str, Tolerance] = dict(getattr(limits, f"{name}s"))
+        for precision, of in given.get(name, {}).items():
+            before[precision] = dataclasses.replace(before.get(precision, Tolerance()), **of)
+        changes[f"{name}s"] = before
     return dataclasses.replace(limits, **changes)
-
-
-def _variant_tables(
-    reader: _Reader, tables: Mapping[str, object]
-) -> list[tuple[Variant, Mapping[str, object]]]:
-    """The [variant.…] tables, the more particular ones (fp16@256) after the others (fp16)."""
-    found = []
-    for name, value in tables.items():
-        try:
-            variant = parse_variant(name)
-        except UsageError as error:
-            raise reader.error(name, str(error).rstrip(".")) from error
-        found.append((variant, reader.table(name, value)))
-    return sorted(found, key=lambda entry: entry[0].size is not None)
 
 
 def _read_file(path: Path) -> Mapping[str, object]:
@@ -278,20 +246,31 @@ def _read_file(path: Path) -> Mapping[str, object]:
     return toml_value(text, str(path), remedy=_REMEDY, error=UsageError)
 
 
-def _lay_over(limits: Limits, reader: _Reader, table: Mapping[str, object], variant: str) -> Limits:
-    """``limits`` with those of ``table`` laid over them.
+def _lay_over(
+    limits: Limits, path: Path | str, document: Mapping[str, object], variant: str
+) -> Limits:
+    """``limits`` with those of ``document`` laid over them, the more particular ones last.
 
     All of it is checked, also the parts about other variants: a typing error must not wait until
     somebody measures that variant.
     """
-    limits = _apply(limits, reader, table)
+    general = {key: value for key, value in document.items() if key != "variant"}
+    limits = _apply(limits, _read(path, (), _LIMITS, general))
+    tables = document.get("variant", {})
+    if not isinstance(tables, dict):
+        raise UsageError(f"{path}: variant: must be a table, as in [variant].")
+    found: list[tuple[Variant, Mapping[str, Any]]] = []
+    for name, table in tables.items():
+        try:
+            of = parse_variant(name)
+        except UsageError as error:
+            raise UsageError(f"{path}: variant.{name}: {error}") from error
+        found.append((of, _read(path, ("variant", name), _LIMITS, table)))
     # A table of a variant does not apply to a program of unknown variant.
     wanted = None if variant == AS_EXPORTED else parse_variant(variant)
-    variants = reader.inside("variant")
-    for of, inner in _variant_tables(variants, reader.table("variant", table.get("variant", {}))):
-        applied = _apply(limits, variants.inside(str(of)), inner)
+    for of, given in sorted(found, key=lambda entry: entry[0].size is not None):
         if wanted and of in (wanted, dataclasses.replace(wanted, size=None)):
-            limits = applied
+            limits = _apply(limits, given)
     return limits
 
 
@@ -304,8 +283,8 @@ def resolve(
     """The command line, as a file would say it, over ``files``, the least important one first."""
     limits = default_limits()
     for path in files:
-        limits = _lay_over(limits, _Reader(path), _read_file(path), variant)
-    return _lay_over(limits, _Reader("--sme2-limit"), command_line or {}, variant)
+        limits = _lay_over(limits, path, _read_file(path), variant)
+    return _lay_over(limits, "--sme2-limit", command_line or {}, variant)
 
 
 def parse_limits(texts: Iterable[str]) -> dict[str, object]:

@@ -180,7 +180,7 @@ def test_without_any_file_the_defaults_hold(tmp_path: Path) -> None:
         ("[tolerance.fp16]\nmax_abs = -1", "tolerance.fp16.max_abs: -1 is not a number of at"),
         ("[tolerance.fp16]\nmax_abs = '1 s'", "tolerance.fp16.max_abs: '1 s' is not a number"),
         ("max_latency = 30", 'max_latency: 30 is not a time with its unit; write "30 ms"'),
-        ("[max_p95]\nall = '1 s'", "max_p95.all: is not a number of threads, nor 'any'"),
+        ("[max_p95]\nall = '1 s'", "max_p95.all: is not a number of threads. Choose one of: any"),
         ("[tolerance.fp16]\nmax_abs = inf", "tolerance.fp16.max_abs: inf is not a number"),
         ("[variant.fp8]\nmin_speedup = 1", "variant.fp8: 'fp8' is not a variant. Choose one of"),
         ("[variant.int8]\nmin_sped = 1", "variant.int8.min_sped: is not a limit. Choose one of"),
