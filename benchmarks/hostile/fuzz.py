@@ -68,7 +68,7 @@ from pytest_sme2.trace.library import read_package
 from pytest_sme2.trace.program import read_outline
 from pytest_sme2.verdict import baselines, limits, ratios, structure, times
 from pytest_sme2.verdict.baseline_file import render
-from pytest_sme2.verdict.stored_latency import stored_frontier
+from pytest_sme2.verdict.judging import stored_frontier
 from tests.support import damaged_etdumps, gate_examples, records
 from tests.support.artifacts import make_artifact
 from tests.support.library_writer import KERNEL, SME2_KERNEL, macho

@@ -146,13 +146,13 @@ def _write_reports(
 
         written.append(settings.report.resolve())
         write_html(written[-1], list(records.items()))
-    for form, chosen in (
+    for form, path in (
         ("github", settings.github_benchmark_json),
         ("bencher", settings.bencher_json),
         ("comment", settings.comment),
     ):
-        if chosen is not None:
-            written.append(chosen.resolve())
+        if path is not None:
+            written.append(path.resolve())
             write_text(written[-1], FORMATS[form](list(records.values())))
     lines = [f"report: {path}" for path in written]
     if settings.history is not None:

@@ -202,9 +202,9 @@ def _arguments(item: pytest.Item, device: str) -> Iterator[str]:
     """Those of the pytest that runs one test again, from the folder where it was started."""
     config = item.config
     taken = config.stash.get(TAKEN, ())
-    chosen = config.getoption("inifilename")
-    if chosen:
-        yield f"--config-file={chosen}"
+    ini_file = config.getoption("inifilename")
+    if ini_file:
+        yield f"--config-file={ini_file}"
     for text in config.getoption("override_ini") or ():
         yield f"--override-ini={text}"
     yield f"{'--sme2-device' if '--device' in taken else '--device'}={device}"

@@ -257,23 +257,23 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int,
     automatic = yield
     if not options.anything_chosen(config) or "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return automatic
-    chosen = options.read_settings(config)
+    settings = options.read_settings(config)
     try:
-        if chosen.device != "android":
+        if settings.device != "android":
             from pytest_sme2.plugin.progress import useful_workers
             from pytest_sme2.session.session import Session
 
             # Not the run's own: pytest has no terminal yet.
-            return useful_workers(Session(chosen), automatic)
-        if chosen.fake_phone:
+            return useful_workers(Session(settings), automatic)
+        if settings.fake_phone:
             return automatic
-        if chosen.lab is not None:
+        if settings.lab is not None:
             from pytest_sme2.targets.labgrid import Lab
 
-            return Lab(chosen.lab, chosen.lab_filter, print).size()
+            return Lab(settings.lab, settings.lab_filter, print).size()
         from pytest_sme2.targets.phone.pool import open_pool, open_server
 
-        return len(open_pool(open_server(chosen.adb_server), chosen.serials).serials)
+        return len(open_pool(open_server(settings.adb_server), settings.serials).serials)
     except Sme2Error as error:
         raise pytest.UsageError(str(error)) from None
 
@@ -413,13 +413,13 @@ class Collector:
         ran = not session.config.option.collectonly and options.anything_chosen(self.config)
         if not ran and not self.folders:
             return
-        chosen = options.read_settings(self.config)
+        settings = options.read_settings(self.config)
         said = self.config.stash.setdefault(PROBLEMS, [])
-        said += self._unmet_requests(session, chosen)
+        said += self._unmet_requests(session, settings)
         open_: list[str] = []
         asked: Asked | None = None
         try:
-            asked = self._conclude(chosen, said, open_)
+            asked = self._conclude(settings, said, open_)
         except (Sme2Error, OSError) as error:
             said.append(str(error))
         self.watch.failed = self.config.stash[JUDGED] = bool(said or open_)
@@ -427,7 +427,7 @@ class Collector:
         if self.failures == {True} and session.exitstatus == pytest.ExitCode.TESTS_FAILED:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED if self.watch.failed else CANNOT_TELL
         if ran:
-            out = chosen.run_directory
+            out = settings.run_directory
             try:
                 code = int(session.exitstatus)
                 self.watch.write_shard(out, code, asked, [*self.folders.values()], said)
@@ -435,7 +435,7 @@ class Collector:
                 said.append(f"{out} cannot be merged with others: {error}")
         said += open_
 
-    def _conclude(self, chosen: Settings, said: list[str], open_: list[str]) -> Asked | None:
+    def _conclude(self, settings: Settings, said: list[str], open_: list[str]) -> Asked | None:
         """Write what the run leaves behind, and judge it; what it was asked for."""
         from pytest_sme2.plugin.conclusion import conclude_run
 
@@ -443,7 +443,7 @@ class Collector:
             self.lines, records, problems = conclude_run(
                 self.folders,
                 self.checks,
-                chosen,
+                settings,
                 verbosity=self.config.get_verbosity(),
                 width=self.config.stash[WIDTH],
                 command=("pytest", *map(str, self.config.invocation_params.args)),
@@ -453,20 +453,20 @@ class Collector:
             if self.run_lock is not None:
                 self.run_lock.leave()
         said += problems
-        if chosen.update_baselines:
+        if settings.update_baselines:
             return None
-        asked = self.watch.asked_for(chosen)
-        told, red = self.watch.judge(chosen, asked, records)
+        asked = self.watch.asked_for(settings)
+        told, red = self.watch.judge(settings, asked, records)
         self.lines += told
         open_ += red
         return asked
 
-    def _unmet_requests(self, session: pytest.Session, chosen: Settings) -> list[str]:
+    def _unmet_requests(self, session: pytest.Session, settings: Settings) -> list[str]:
         """What was asked for and not done, although every test may have passed."""
-        if chosen.against is None or not session.testscollected or self.used_reference:
+        if settings.against is None or not session.testscollected or self.used_reference:
             return []
         return [
-            f"--against {chosen.against.name} was not used: no test that ran calls "
+            f"--against {settings.against.name} was not used: no test that ran calls "
             "sme2_gate.check_against(). Call it in a test, or leave --against out."
         ]
 

@@ -168,9 +168,9 @@ def refuse_misread_folder(config: pytest.Config) -> None:
     path as tests: `pytest --sme2-out /elsewhere` would read the settings of that folder.
     """
     here = config.invocation_params.dir
-    chosen = config.getoption("rootdir") or config.getoption("inifilename")
+    named = config.getoption("rootdir") or config.getoption("inifilename")
     found = config.inipath is not None and config.inipath.parent in (here, *here.parents)
-    if chosen or found or config.rootpath == here or hasattr(config, "workerinput"):
+    if named or found or config.rootpath == here or hasattr(config, "workerinput"):
         return
     flags = {option.flag for option in OPTIONS if option.parse and not option.bare}
     flags |= {long_name(flag) for flag in flags}

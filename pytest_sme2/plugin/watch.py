@@ -216,7 +216,7 @@ class RunWatch:
 
         session, words = session_of(self.config), typed(self.config)
         known = [_key(case) for case in every_case(session)]
-        chosen = (
+        wanted = (
             [*map(_key, session.cases())] if words.sme2_models or words.sme2_variants else known
         )
         return Asked(
@@ -224,7 +224,7 @@ class RunWatch:
             settings.strict,
             tuple(dict.fromkeys(known)),
             tuple(sorted(self.left)),
-            tuple(case for case in known if case not in chosen),
+            tuple(case for case in known if case not in wanted),
             any("::" in word or word.endswith(".py") for word in words.file_or_dir or ()),
             settings.arms,
             None if settings.against is None else settings.against.name,

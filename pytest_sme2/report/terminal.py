@@ -52,7 +52,7 @@ from pytest_sme2.timing.stats import centre_interval
 from pytest_sme2.verdict.generation import sentence
 from pytest_sme2.verdict.judging import FAILING, WARNING, reference_of
 from pytest_sme2.verdict.ratios import arm_word, cell_name, decision_text
-from pytest_sme2.verdict.times import load_text, unlike_kin
+from pytest_sme2.verdict.times import load_text, unusual_phones
 
 TOP = 10
 _SUMMARY = "{:<34}{:>10}{:>16}{:>12}"
@@ -491,7 +491,7 @@ def _notes(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
     yield from _references(records)
     yield from _unmeasured(records)
     yield from _precisions(records, verbosity)
-    yield from unlike_kin(
+    yield from unusual_phones(
         (record.measured.fingerprint.key, record.state["serial"], record.measured.yardstick_ns)
         for record in records
         if "serial" in record.state and record.measured.yardstick_ns

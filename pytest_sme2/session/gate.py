@@ -198,12 +198,12 @@ class Gate:
             reference = self.session.baseline_reference(self.case)
             for arm in doubtful:
                 if reference is not None:
-                    stored[arm] = self._settled(stored[arm], self._against(reference, arm), arm)
+                    stored[arm] = self._with_pairs(stored[arm], self._against(reference, arm), arm)
         for checks in stored.values():
             yield from checks
         yield from generation.check_waiting(measured, self.limits)
 
-    def _settled(self, stored: list[Check], against: AgainstReference, arm: Arm) -> list[Check]:
+    def _with_pairs(self, stored: list[Check], against: AgainstReference, arm: Arm) -> list[Check]:
         """The stored times of an arm, the whole and its phases, with what pairs say of those in
         doubt.
         """
@@ -213,7 +213,7 @@ class Gate:
         return [
             operators,
             *(
-                times.settle(old, new) if times.in_doubt(old) else old
+                times.stored_or_paired(old, new) if times.in_doubt(old) else old
                 for old, new in zip(stored, paired, strict=True)
             ),
         ]

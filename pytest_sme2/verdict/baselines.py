@@ -41,18 +41,19 @@ from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.baseline_file import REMEDY, census_of_names, parse, render
 from pytest_sme2.verdict.cost import steady_costs
 from pytest_sme2.verdict.generation import stored_generation
-from pytest_sme2.verdict.judging import estimate_text, too_hot
-from pytest_sme2.verdict.limits import limit_facts, limits_for
-from pytest_sme2.verdict.numerics import same_sample
-from pytest_sme2.verdict.stored_latency import (
+from pytest_sme2.verdict.judging import (
     PROVISIONAL_SESSIONS,
+    estimate_text,
     same_work,
     session_interval,
     significant,
     starts_epoch,
     steady_speedup,
     stored_frontier,
+    too_hot,
 )
+from pytest_sme2.verdict.limits import limit_facts, limits_for
+from pytest_sme2.verdict.numerics import same_sample
 
 MAX_SESSIONS = 20
 """Per thread count. Older ones are dropped, so that a file that is updated daily stays readable."""

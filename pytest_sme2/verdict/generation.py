@@ -31,10 +31,10 @@ from pytest_sme2.verdict.judging import (
     estimate_text,
     left_open,
     metric_against,
+    steady_speedup,
     suspect,
     too_hot,
 )
-from pytest_sme2.verdict.stored_latency import steady_speedup
 
 # What the C library executes depends on the state of the heap: so much of a step, at least.
 _HEAP_SHARE, _HEAP = 0.02, 2000

@@ -26,10 +26,9 @@ from pytest_sme2.results import (
     Structure,
 )
 from pytest_sme2.verdict.baselines import operator_times
-from pytest_sme2.verdict.difference import Cause, difference
-from pytest_sme2.verdict.judging import FAILING, reference_of
+from pytest_sme2.verdict.cost import Cause, difference
+from pytest_sme2.verdict.judging import FAILING, reference_of, same_work
 from pytest_sme2.verdict.numerics import wrong_layer_norms
-from pytest_sme2.verdict.stored_latency import same_work
 from pytest_sme2.verdict.structure import difference_lines
 
 TRACED_PAIRS = 8

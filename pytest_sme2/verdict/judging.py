@@ -1,12 +1,28 @@
-"""What every check needs: an interval against a limit, several verdicts against each other."""
+"""What every check needs: an interval against a limit, several verdicts against each other; and where
+the ratio of a session over stored ones lies, and which sessions belong together. Pure.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 import re
+import statistics
 from collections.abc import Mapping, Sequence
 
-from pytest_sme2.results import BLIND_MARGIN, Arm, CaseResult, Check, Estimate, Outcome, Verdict
+from pytest_sme2.results import (
+    BLIND_MARGIN,
+    RUNTIME,
+    Arm,
+    BaselineSession,
+    CaseResult,
+    Check,
+    Estimate,
+    Frontier,
+    Outcome,
+    StoredFrontier,
+    Verdict,
+)
 from pytest_sme2.system.wording import count
 
 UPDATE_HINT = "If that is intended, accept it with --update-baselines."
@@ -156,3 +172,198 @@ def too_hot(pairs: int) -> str:
         f"{count(pairs, 'measured pair')}, so the times say nothing about the program. Let it cool "
         "down, out of its case and away from a fast charger, and measure again."
     )
+
+
+SESSION_CONFIDENCE = 0.95
+"""Of the interval that holds a new session of the same program, given the sessions before it."""
+FEWEST_PROCESSES = 3
+PROVISIONAL_SESSIONS = 3
+"""With fewer sessions the spread between them is not known, so a latency is provisional."""
+USUAL_SPREAD = 0.005
+"""How far sessions of one program are expected to differ before two have been seen. It weighs as
+much as one session; each further one makes the machine's own spread count more."""
+RARE = 0.995
+"""How often a new session of the same program lies below what ``largest_by_chance`` gives."""
+CAUTIOUS_SPREAD, CAUTION = 0.009, 14
+"""For that, sessions are expected to differ by more. That weighs as much as so many sessions while
+there is one, and less with each. With these, at most one in a hundred is above where sessions
+differ by up to 3 %, most of which the yardstick feels as well (benchmarks.simulated_gate)."""
+EPOCH_SHIFT = 0.05
+"""An accepted latency that surely lies further off than this starts an epoch of its own: averaging
+it with what it replaces would describe neither."""
+DIGITS = 5
+"""Of a stored time: a hundredth of a percent, which no machine repeats."""
+
+
+def session_interval(
+    new: Sequence[float], sessions: Sequence[Sequence[float]]
+) -> tuple[float, float]:
+    """Where the ratio of a new session over the old ones lies.
+
+    Two kinds of chance play a part. Within a session, processes differ: the errors of the medians.
+    Between sessions the machine itself differs (heat, memory layout). How much is estimated from
+    the sessions together with USUAL_SPREAD, so that one session has a wide interval, and every
+    further session that agrees makes it narrower.
+    """
+    centres = [math.log(statistics.median(session)) for session in sessions]
+    count = len(centres)
+    shift = math.log(statistics.median(new)) - statistics.median(centres)
+    pooled = [
+        math.log(value) - centre
+        for session, centre in zip(sessions, centres, strict=True)
+        for value in session
+    ]
+    inside = math.hypot(_median_error([math.log(value) for value in new]), _median_error(pooled))
+    squares = USUAL_SPREAD**2 + (count - 1) * (statistics.variance(centres) if count > 1 else 0)
+    between = math.sqrt(squares / count * (1 + 1 / count))
+    half = _student(0.5 + SESSION_CONFIDENCE / 2, count) * math.hypot(between, inside)
+    return math.exp(shift - half), math.exp(shift + half)
+
+
+def largest_by_chance(
+    new: Sequence[float],
+    sessions: Sequence[Sequence[float]],
+    yardsticks: Sequence[float | None],
+) -> float:
+    """How many times longer than the old sessions a new one of the same program may take.
+
+    What each session's yardstick felt is taken off before they are compared.
+    """
+    known = [value for value in yardsticks if value is not None]
+    machine = known if len(known) == len(sessions) else [1.0] * len(sessions)
+    levels = [
+        math.log(statistics.median(session) / speed)
+        for session, speed in zip(sessions, machine, strict=True)
+    ]
+    count = len(levels)
+    caution = -(-CAUTION // count)
+    freedom = caution + count - 1
+    seen = (count - 1) * statistics.variance(levels) if count > 1 else 0.0
+    between = (caution * CAUTIOUS_SPREAD**2 + seen) / freedom
+    inside = _median_error([math.log(value) for value in new])
+    return math.exp(_student(RARE, freedom) * math.sqrt((between + inside**2) * (1 + 1 / count)))
+
+
+def starts_epoch(
+    current: Sequence[BaselineSession], measured: CaseResult, *, same_structure: bool
+) -> bool:
+    """Whether a new session measured something else than the ``current`` ones did.
+
+    What was measured decides, not how long it took: another runner, version of ExecuTorch, program,
+    runtime or input. Of the same bytes a session may stray as far as the machine makes it. Only
+    where three sessions agree that it lies beyond their spread and beyond EPOCH_SHIFT, the machine
+    has changed for good, and the old sessions no longer describe it.
+    """
+    if not current:
+        return True
+    last = current[-1]
+    if (last.runner, last.executorch) != (measured.runner, measured.versions.get(RUNTIME, "")):
+        return True
+    then, now = (last.program, last.runtime, last.inputs), _work(measured)
+    known = [pair for pair in zip(then, now, strict=True) if all(pair)]
+    if any(old != new for old, new in known):
+        return True
+    same_bytes = len(known) == len(now)
+    if not same_structure and not same_bytes:
+        return True
+    if same_bytes and len(current) < PROVISIONAL_SESSIONS:
+        return False
+    for arm, medians in (measured.medians_ns or {}).items():
+        before = [entry.medians_ns[arm] for entry in current if entry.medians_ns.get(arm)]
+        if before and medians:
+            low, high = session_interval(medians, before)
+            if low > 1 + EPOCH_SHIFT or high < 1 / (1 + EPOCH_SHIFT):
+                return True
+    return False
+
+
+def _work(measured: CaseResult) -> tuple[str, str, str]:
+    return measured.pte_sha256, measured.runtime, measured.inputs
+
+
+def same_work(measured: CaseResult, sessions: Sequence[BaselineSession]) -> bool:
+    """Whether the last session ran this very program on this very runtime with these inputs.
+
+    Sessions are of one thread count, and a baseline is of one target with its settings.
+    """
+    if not sessions or not all(_work(measured)):
+        return False
+    last = sessions[-1]
+    return (last.program, last.runtime, last.inputs) == _work(measured)
+
+
+def _median_error(values: Sequence[float]) -> float:
+    """The standard error of a median, from the median absolute deviation; infinite for so few
+    values that their spread says nothing.
+    """
+    if len(values) < FEWEST_PROCESSES:
+        return math.inf
+    centre = statistics.median(values)
+    deviation = 1.4826 * statistics.median(abs(value - centre) for value in values)
+    return math.sqrt(math.pi / 2) * deviation / math.sqrt(len(values))
+
+
+@functools.cache
+def _student(probability: float, freedom: int) -> float:
+    """The quantile of Student's distribution, from the median on, by halving.
+
+    It is all that is needed of scipy, which is large. A test holds it against that.
+    """
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        angle = (low + high) / 2
+        inside = _inner_share(angle, freedom) < 2 * probability - 1
+        low, high = (angle, high) if inside else (low, angle)
+    return math.sqrt(freedom) * math.tan(low)
+
+
+def _inner_share(angle: float, freedom: int) -> float:
+    """Of Student's distribution, what is within sqrt(freedom) * tan(angle) of its centre.
+
+    Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
+    """
+    odd = freedom % 2
+    term = math.cos(angle) if odd else 1.0
+    total = term if freedom > 1 else 0.0
+    for step in range(2 + odd, freedom - 1, 2):
+        term *= (step - 1) / step * math.cos(angle) ** 2
+        total += term
+    share = math.sin(angle) * total
+    return 2 / math.pi * (angle + share) if odd else share
+
+
+def significant(value: float, digits: int = DIGITS) -> float:
+    """With so many digits; as many as a time can be measured with where none is said."""
+    return float(f"{value:.{digits}g}")
+
+
+def steady_speedup(old: Estimate | None, new: Estimate | None) -> Estimate | None:
+    """The old one where the new one differs by noise alone."""
+    # An estimate from too few pairs has no interval, and is not worth keeping.
+    if new is None or not math.isfinite(new.high):
+        return old
+    if old is not None and new.low <= old.high and old.low <= new.high:
+        return old
+    value, low, high = (significant(number, 4) for number in (new.value, new.low, new.high))
+    return Estimate(value, low, high, round(new.confidence, 6), new.pairs)
+
+
+def same_cells(old: StoredFrontier | None, new: Frontier) -> bool:
+    """Whether both are about the same cells: of others, the best is another thing."""
+    cells = {(arm, count) for arm, of in (old.times_ns if old else {}).items() for count in of}
+    return cells == {(cell.arm, str(cell.threads)) for cell in new.cells}
+
+
+def stored_frontier(old: StoredFrontier | None, new: Frontier | None) -> StoredFrontier | None:
+    """What a baseline keeps: the old one where the new one differs by noise, or says nothing."""
+    if new is None or new.throttled or new.alone:
+        return old
+    before = old.speedup if old is not None and same_cells(old, new) else None
+    speedup = steady_speedup(before, new.speedup)
+    if speedup is None or speedup is before:
+        return old
+    times: dict[Arm, dict[str, float]] = {}
+    for cell in new.cells:
+        times.setdefault(cell.arm, {})[str(cell.threads)] = significant(cell.median_ns)
+    best = (new.cells[index] for index in (new.candidate, new.reference))
+    return StoredFrontier(speedup, {cell.arm: cell.threads for cell in best}, times)

@@ -291,18 +291,18 @@ def parse_limits(texts: Iterable[str]) -> dict[str, object]:
     """Limits of the command line, as in ``max_regression=3%`` or ``max_latency.4=30ms``, as a file
     would say them; a typing error costs no time.
     """
-    chosen: dict[str, object] = {}
+    given: dict[str, object] = {}
     for text in texts:
         name, _, value = text.partition("=")
         *places, last = name.strip().replace("-", "_").split(".")
-        inner: Any = chosen
+        inner: Any = given
         for place in places:
             inner = inner.setdefault(place, {})
             if not isinstance(inner, dict):
                 raise UsageError(f"--sme2-limit {text}: {place} has a value already.")
         inner[last] = value.strip()
-    resolve("fp32", command_line=chosen)
-    return chosen
+    resolve("fp32", command_line=given)
+    return given
 
 
 def default_limits() -> Limits:

@@ -38,10 +38,11 @@ from pytest_sme2.verdict.judging import (
     combine,
     estimate_text,
     judge,
+    same_cells,
+    same_work,
     suspect,
     too_hot,
 )
-from pytest_sme2.verdict.stored_latency import same_cells, same_work
 from pytest_sme2.verdict.times import (
     FOR_GOOD,
     IT_IS_THE_MACHINE,

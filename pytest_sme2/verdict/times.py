@@ -33,24 +33,22 @@ from pytest_sme2.system.wording import as_given, count
 from pytest_sme2.verdict.baselines import BUSY, differing_facts
 from pytest_sme2.verdict.judging import (
     CREATE_HINT,
+    FEWEST_PROCESSES,
     MORE_TIME,
     MOVED_CAP,
     PASSING,
+    PROVISIONAL_SESSIONS,
     UPDATE_HINT,
     cycles_or_clock,
     judge,
+    largest_by_chance,
     left_open,
     mean_clock,
     metric_against,
-    suspect,
-    too_hot,
-)
-from pytest_sme2.verdict.stored_latency import (
-    FEWEST_PROCESSES,
-    PROVISIONAL_SESSIONS,
-    by_chance,
     same_work,
     session_interval,
+    suspect,
+    too_hot,
 )
 
 ALARM, ACQUITTAL = 1 / 500, 1 / 20
@@ -352,7 +350,9 @@ def _against_sessions(
     same, head, advice = same_work(measured, current), "", ""
     # The noise of this session excuses a suspicion, and makes no PASS of what cannot be seen.
     drawn = [centre] * FEWEST_PROCESSES if same else new
-    least = max(1 + limit, by_chance(drawn, sessions, [entry.yardstick_ns for entry, _ in timed]))
+    least = max(
+        1 + limit, largest_by_chance(drawn, sessions, [entry.yardstick_ns for entry, _ in timed])
+    )
     if same:
         verdict, remark = machine.judge_same_work(centre / old, interval, limit, least)
     else:
@@ -489,7 +489,7 @@ class Machine:
         return " ".join(sentences)
 
 
-def unlike_kin(yardsticks: Iterable[tuple[str, str, float]]) -> Iterator[str]:
+def unusual_phones(yardsticks: Iterable[tuple[str, str, float]]) -> Iterator[str]:
     """Which phones are slower or faster than the others of their kind, in sentences.
 
     ``yardsticks`` are kinds, serials, and what a program that never changes took there. Of two
@@ -618,7 +618,7 @@ def in_doubt(stored: Check) -> bool:
     return stored.interval is not None and stored.verdict not in PASSING
 
 
-def settle(stored: Check, paired: Check) -> Check:
+def stored_or_paired(stored: Check, paired: Check) -> Check:
     """A stored time and the pairs that were measured because of it, as one answer.
 
     Pairs decide. Where they cannot tell, they must not hide what the stored time was sure of.

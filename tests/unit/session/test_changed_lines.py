@@ -8,7 +8,7 @@ import pytest
 
 from pytest_sme2.results import ChangedLines, Frame, Origin
 from pytest_sme2.session.session import changed_lines
-from pytest_sme2.verdict.difference import Cause
+from pytest_sme2.verdict.cost import Cause
 from tests.support.git import git
 
 SOURCE = "one\ntwo\nthree\nfour\nfive\n"

@@ -86,7 +86,7 @@ def test_pairs_decide_what_a_stored_time_leaves_in_doubt(monkeypatch: pytest.Mon
     operators, whole = check("operators", Outcome.PASS), check("paired latency", Outcome.PASS)
     phases = [check("paired prefill", Outcome.PASS), check("paired decode", Outcome.INVALID)]
     monkeypatch.setattr(gate, "_compared", lambda versus, arm: [operators, *phases, whole])
-    found = gate._settled(stored, cast(Any, object()), Arm.ON)
+    found = gate._with_pairs(stored, cast(Any, object()), Arm.ON)
     assert [(one.metric, one.verdict) for one in found] == [
         ("operators", Outcome.PASS),
         ("latency", Outcome.PASS),
@@ -95,4 +95,4 @@ def test_pairs_decide_what_a_stored_time_leaves_in_doubt(monkeypatch: pytest.Mon
         ("decode", Outcome.REGRESSED),
     ]
     monkeypatch.setattr(gate, "_compared", lambda versus, arm: [operators, whole])
-    assert gate._settled(stored, cast(Any, object()), Arm.ON)[1:] == stored
+    assert gate._with_pairs(stored, cast(Any, object()), Arm.ON)[1:] == stored

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_sme2.profile.matching import place_text, read_place
 from pytest_sme2.results import Category, Frame, Origin, StoredOperator
-from pytest_sme2.verdict.difference import difference, operation_of
+from pytest_sme2.verdict.cost import difference, operation_of
 
 CONV, FULL = "Convolution (NHWC, PF32) IGEMM", "Fully Connected (NC, PF32) GEMM"
 SOFTMAX, PORTABLE = "Softmax (NC, F32)", "native_call__softmax.out"

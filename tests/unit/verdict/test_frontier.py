@@ -12,8 +12,8 @@ from pytest_sme2.errors import BaselineError
 from pytest_sme2.results import Arm, Baseline, Check, Frontier, Outcome, Ship
 from pytest_sme2.verdict.baseline_file import parse, render
 from pytest_sme2.verdict.baselines import changes, update
+from pytest_sme2.verdict.judging import stored_frontier
 from pytest_sme2.verdict.ratios import check_frontier, decision_text
-from pytest_sme2.verdict.stored_latency import stored_frontier
 from tests.support.gate_examples import (
     LIMITS,
     baseline,

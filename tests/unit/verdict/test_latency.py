@@ -437,7 +437,7 @@ def test_measurement_ended_by_the_time_limit_is_invalid() -> None:
 @pytest.mark.parametrize("stored", [Outcome.REGRESSED, Outcome.INVALID, Outcome.INCONCLUSIVE])
 @pytest.mark.parametrize("paired", list(Outcome))
 def test_pairs_decide_unless_they_cannot_tell(stored: Outcome, paired: Outcome) -> None:
-    found = times.settle(Check("s", stored, "Slower."), Check("p", paired, "Perhaps."))
+    found = times.stored_or_paired(Check("s", stored, "Slower."), Check("p", paired, "Perhaps."))
     unsure = paired in (Outcome.INCONCLUSIVE, Outcome.INVALID, Outcome.INVALID)
     if stored is Outcome.REGRESSED and unsure:
         assert found == Check("s", stored, "Slower. Pairs did not decide: Perhaps.")

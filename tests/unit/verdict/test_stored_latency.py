@@ -7,7 +7,7 @@ import scipy.stats
 
 from pytest_sme2.results import Outcome
 from pytest_sme2.verdict import judging
-from pytest_sme2.verdict.stored_latency import _student, by_chance, session_interval
+from pytest_sme2.verdict.judging import _student, largest_by_chance, session_interval
 from tests.support.gate_examples import medians
 from tests.support.stored_sessions import outcomes
 
@@ -70,12 +70,14 @@ def test_what_is_explained_by_chance_follows_the_sessions_and_their_yardsticks()
     new = medians(10)
     calm, rough = ([medians(ms) for ms in row] for row in ((10, 10, 10), (9.5, 10, 10.5)))
     none = [None] * 3
-    assert 1 < by_chance(new, calm, none) < by_chance(new, calm[:1], none[:1])
-    assert by_chance(new, calm, none) < by_chance(new, rough, none)
+    assert 1 < largest_by_chance(new, calm, none) < largest_by_chance(new, calm[:1], none[:1])
+    assert largest_by_chance(new, calm, none) < largest_by_chance(new, rough, none)
     # A yardstick that felt the same explains it; one that is missing explains nothing.
     felt = [0.95, 1.0, 1.05]
-    assert by_chance(new, rough, felt) == pytest.approx(by_chance(new, calm, none), rel=1e-3)
-    assert by_chance(new, rough, [*felt[:2], None]) == by_chance(new, rough, none)
+    assert largest_by_chance(new, rough, felt) == pytest.approx(
+        largest_by_chance(new, calm, none), rel=1e-3
+    )
+    assert largest_by_chance(new, rough, [*felt[:2], None]) == largest_by_chance(new, rough, none)
 
 
 def test_the_interval_holds_the_ratio_and_mirrors_when_swapped() -> None:
