@@ -1,5 +1,5 @@
-"""Executed instructions against the baseline's: exact, so the least growth counts. And what makes two
-programs differ, operator by operator, and what of it is the cause. Pure.
+"""Executed instructions against the baseline's: exact, so the least growth counts. And
+what makes two programs differ, operator by operator, and what of it is the cause. Pure.
 
 Each operator is the same, changed, added or removed. What these come to, with what is executed
 outside of operators, is the whole difference, to the instruction.

@@ -1,5 +1,5 @@
-"""What every check needs: an interval against a limit, several verdicts against each other; and where
-the ratio of a session over stored ones lies, and which sessions belong together. Pure.
+"""What every check needs: an interval against a limit, several verdicts against each other; and
+where the ratio of a session over stored ones lies, and which sessions belong together. Pure.
 """
 
 from __future__ import annotations
