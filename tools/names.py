@@ -1,8 +1,7 @@
 """``python -m tools.names VERSION``: makes the table of what operators' names mean on a device.
 
-It takes what ran on the emulator already: the kernel matrix of that version, and its baselines. A
-name that ran on SME2 is taken of programs that ran with all of SME off as well: one that is the
-same on both sides proves nothing by itself.
+It takes what ran on the emulator already, with SME2 on and with all of SME off: the kernel matrix
+of that version, and its baselines. A name that is the same on both sides proves nothing by itself.
 """
 
 from __future__ import annotations
@@ -38,17 +37,13 @@ _Runs = Mapping[Arm, Sequence[tuple[Operator, str]]]
 def make_table(version: str, folder: Path = ROOT / "baselines" / "emulated") -> NameTable:
     """Of all programs of that version that ran with SME2 on and off."""
     matrix = shipped_matrix(version).answers if version in shipped_versions() else ()
-    cells = [_of_cell(answer) for answer in matrix]
-    found = [cell if cell[Arm.OFF] else _without_sme(cell) for cell in cells]
+    found = [_of_cell(answer) for answer in matrix if answer.off]
     stored = filter(None, map(baselines.read, sorted(folder.glob("*.json"))))
     found += (_of_baseline(each) for each in stored if each.versions.get(RUNTIME) == version)
     names: dict[str, KnownName] = joined(map(seen_names, found))
     if not names:
         raise UsageError(f"Nothing of ExecuTorch {version} ran with SME2 on and off.")
-    # Of these names, also the kernels of cells that ran with SME2 on alone.
-    alone = {arm: [entry for cell in cells for entry in cell[arm]] for arm in (Arm.ON, Arm.SME1)}
-    more = seen_names({**alone, Arm.OFF: []})
-    return NameTable(version, joined([names, {name: more[name] for name in more.keys() & names}]))
+    return NameTable(version, names)
 
 
 def _of_cell(answer: CellAnswer) -> _Runs:
@@ -61,11 +56,6 @@ def _of_cell(answer: CellAnswer) -> _Runs:
         arm: [(_operator(name, family), _named(kernel)) for name in names]
         for arm, names, family, kernel in sides
     }
-
-
-def _without_sme(cell: _Runs) -> _Runs:
-    """What needed no SME when there was SME needs none without."""
-    return {**cell, Arm.ON: [entry for entry in cell[Arm.ON] if not entry[0].sme2], Arm.SME1: []}
 
 
 def _operator(name: str, family: str) -> Operator:

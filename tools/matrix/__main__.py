@@ -46,6 +46,8 @@ def make(arguments: argparse.Namespace) -> int:
     target = EmulatedTarget(find_qemu())
     runner = wheel_runner(target.platform, executorch=version, progress=say)
     programs = Programs(package_versions(), say)
+    # As it is before anything is written: it may be written there.
+    newest = shipped_matrix(shipped_versions()[-1])
     before = empty = empty_matrix(programs, target, runner)
     if arguments.out.is_file():
         before = merged(read_matrix(arguments.out), empty, all_cells())
@@ -61,7 +63,7 @@ def make(arguments: argparse.Namespace) -> int:
         f"{arguments.out}: {count(len(matrix.answers), 'cell')}, {problems} of them without an "
         f"answer; missing: {len(matrix.missing)}"
     )
-    for line in change_lines(shipped_matrix(shipped_versions()[-1]), matrix):
+    for line in change_lines(newest, matrix):
         say(line)
     return 0
 

@@ -84,4 +84,5 @@ def change_lines(before: KernelMatrix, after: KernelMatrix) -> Iterator[str]:
 def _short(answer: CellAnswer) -> str:
     if answer.problem:
         return answer.problem
-    return f"{answer.family}, {answer.kernel}, {answer.instructions:,} instructions"
+    executed = "" if answer.instructions is None else f"{answer.instructions:,} instructions"
+    return ", ".join(filter(None, (answer.family, answer.kernel, executed)))

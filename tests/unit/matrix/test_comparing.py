@@ -32,6 +32,7 @@ def test_a_matrix_is_read_as_it_was_written_one_line_per_cell(tmp_path: Path) ->
     ("cell", "fields", "what"),
     [
         (LINEAR, {"family": "neon", "kernel": "xnn_neon"}, "family"),
+        (LINEAR, {"family": "portable", "kernel": "", "instructions": None}, "family"),
         (LINEAR, {"kernel": "kai_sme2_dot"}, "kernel"),
         (LINEAR, {"instructions": 4400}, "instructions"),
         (LINEAR, {"problem": "the export ended the process"}, "export"),
@@ -43,6 +44,7 @@ def test_a_change_is_named_by_what_matters_most(
 ) -> None:
     (change,) = changes(MATRIX, changed(cell, **fields))
     assert (change.after.cell, change.what) == (cell, what)
+    assert [*change_lines(MATRIX, changed(cell, **fields))][1].startswith(what)
 
 
 @pytest.mark.parametrize(

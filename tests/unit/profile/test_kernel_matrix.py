@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +18,13 @@ from pytest_sme2.profile.kernel_matrix import (
     known_family,
     read_matrix,
     shipped_matrix,
+    shipped_versions,
 )
 from pytest_sme2.profile.known_names import shipped_tables
-from pytest_sme2.results import Cell, CellAnswer, KernelMatrix, OperatorShapes
+from pytest_sme2.results import RUNTIME, Arm, Cell, CellAnswer, KernelMatrix, OperatorShapes
+from pytest_sme2.verdict import baselines
+
+ROOT = Path(__file__).parents[3]
 
 LINEAR = Cell("linear", "fp32", 32, "regular")
 POINTWISE = Cell("convolution 1x1", "fp16", 32, "regular")
@@ -49,16 +54,51 @@ def test_a_damaged_matrix_is_one_clear_error(tmp_path: Path, text: str) -> None:
 
 # SME2 and NEON kernels share these names, and only what was executed tells.
 SHARED = {f"Fully Connected (NC, QP8, F32, {weights}) GEMM" for weights in ("QC4W", "QC8W")}
+# An operator by its name, the arm, and whether it executed instructions of streaming mode.
+Ran = Iterator[tuple[str, Arm, bool]]
+
+
+def in_the_matrix(version: str) -> Ran:
+    for answer in shipped_matrix(version).answers:
+        for name in answer.operators:
+            yield name, Arm.ON, answer.family == "sme2"
+            yield name, Arm.SME1, answer.sme1 == "sme1"
+        yield from ((name, Arm.OFF, False) for name in answer.off)
+
+
+def in_the_suite(version: str) -> Ran:
+    for path in sorted((ROOT / "baselines" / "emulated").glob("*.json")):
+        stored = baselines.read(path)
+        assert stored is not None
+        assert stored.versions[RUNTIME] == version
+        for arm, structure in stored.structures.items():
+            for entry in structure.operators:
+                if entry.matrix or entry.kind == "depthwise":
+                    yield entry.name.removesuffix(", depthwise"), arm, entry.sme2
 
 
 @pytest.mark.parametrize("version", shipped_tables())
-def test_names_tell_what_was_executed_in_every_cell(version: str) -> None:
-    proof = Proof(executorch=version)
-    for answer in shipped_matrix(version).answers:
-        for name in answer.operators:
-            told = settled(classify(name), None, proof).proof
-            unproven = name in SHARED or name not in proof.table.names
-            assert told == ("unproven" if unproven else answer.family == "sme2"), answer
+@pytest.mark.parametrize("source", [in_the_matrix, in_the_suite])
+def test_names_tell_what_was_executed_in_every_program(
+    source: Callable[[str], Ran], version: str
+) -> None:
+    """In each arm a name means one thing, whatever the shapes; of the shared ones it tells none."""
+    proof, means = Proof(executorch=version), dict[tuple[str, Arm], bool]()
+    for name, arm, ran in source(version):
+        told = settled(classify(name), None, proof).proof
+        assert told == ("unproven" if name in SHARED else ran), (name, arm)
+        assert means.setdefault((name, arm), ran) is ran
+    assert {arm for _, arm in means} == {*Arm}
+    both = {name for name, _ in means if means.get((name, Arm.ON)) and (name, Arm.OFF) in means}
+    assert both <= SHARED
+
+
+def test_every_cell_that_can_be_made_ran_in_every_arm() -> None:
+    newest = shipped_matrix(shipped_versions()[-1])
+    assert not newest.missing
+    failed = [each.cell for each in newest.answers if not (each.family and each.sme1 and each.off)]
+    assert (len(newest.answers), len(failed)) == (364, 3)
+    assert all(newest.by_cell[cell].problem for cell in failed)
 
 
 def test_a_version_without_a_matrix_is_refused_with_those_that_have_one() -> None:
