@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -45,8 +47,8 @@ def test_each_step_runs_and_what_failed_is_told(
         ran.append(words)
         return argparse.Namespace(returncode=int(bool(failing) and failing in words))
 
-    monkeypatch.setattr(new_version.subprocess, "run", run)
-    monkeypatch.setattr(new_version.importlib.metadata, "version", lambda _: "1.5.1")
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "1.5.1")
     words = ["--only", "linear-*", "--models", "toy_cnn"]
     assert new_version.main([version, *words]) == code
     said = capsys.readouterr()
