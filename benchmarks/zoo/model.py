@@ -1,4 +1,4 @@
-"""Twelve architectures that people deploy, in small configurations with random weights.
+"""Architectures that people deploy, in small configurations with random weights.
 
 They are written as their libraries have them, so advice meets what users meet. Sizes are small
 because an emulator is slow. Operators and their number per layer are those of the large ones.
@@ -6,8 +6,11 @@ because an emulator is slow. Operators and their number per layer are those of t
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import nn
+from torch.nn import functional
 
 from pytest_sme2 import import_torchvision, register_model
 
@@ -267,3 +270,523 @@ class Segmentation(Image):
 
         network = lraspp_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=21)
         return Masks(network)
+
+
+class Sound:
+    """Features of sound over time."""
+
+    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
+        return (torch.randn(1, 32, 64),)
+
+
+class Vectors:
+    """A sequence of vectors, longer than ``Steps``."""
+
+    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
+        return (torch.randn(1, 32, 64),)
+
+
+class Features:
+    """An image's features within a network."""
+
+    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
+        return (torch.randn(1, 32, 16, 16),)
+
+
+class CausalBlock(nn.Module):
+    def __init__(self, inputs: int, outputs: int, dilation: int) -> None:
+        super().__init__()
+        self.before = 2 * dilation
+        self.first = nn.Conv1d(inputs, outputs, 3, dilation=dilation)
+        self.second = nn.Conv1d(outputs, outputs, 3, dilation=dilation)
+        self.beside = nn.Conv1d(inputs, outputs, 1)
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        found = functional.relu(self.first(functional.pad(value, (self.before, 0))))
+        found = functional.relu(self.second(functional.pad(found, (self.before, 0))))
+        return functional.relu(found + self.beside(value))
+
+
+class TemporalNetwork(nn.Module):
+    """Only its last step is read, as in forecasts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sizes = (32, 48, 48, 48)
+        self.blocks = nn.Sequential(*(CausalBlock(sizes[n], sizes[n + 1], 2**n) for n in range(3)))
+        self.head = nn.Linear(48, 10)
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        return self.head(self.blocks(value)[:, :, -1])
+
+
+@register_model("tcn", variants=VARIANTS)
+class Tcn(Sound):
+    def get_eager_model(self) -> nn.Module:
+        return TemporalNetwork()
+
+
+class TextReader(nn.Module):
+    """Convolutions over a line of text, then an LSTM over its columns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d((2, 1)),
+            nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d((4, 1)),
+        )  # fmt: skip
+        self.recurrent = nn.LSTM(64, 48, bidirectional=True, batch_first=True)
+        self.head = nn.Linear(96, 40)
+
+    def forward(self, line: torch.Tensor) -> torch.Tensor:
+        columns = self.features(line).squeeze(2).permute(0, 2, 1)
+        answers, _ = self.recurrent(columns)
+        return functional.log_softmax(self.head(answers), dim=2)
+
+
+@register_model("crnn", variants=VARIANTS)
+class Crnn:
+    def get_eager_model(self) -> nn.Module:
+        return TextReader()
+
+    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
+        return (torch.randn(1, 1, 16, 48),)
+
+
+class GraphNetwork(nn.Module):
+    """Messages along the edges of a mesh that never changes, added up at each node."""
+
+    def __init__(self, nodes: int = 64, edges: int = 256, width: int = 64) -> None:
+        super().__init__()
+        ends = torch.randint(0, nodes, (2, edges), generator=torch.Generator().manual_seed(1))
+        self.register_buffer("ends", ends)
+        self.messages = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(2))
+        self.updates = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(2))
+
+    def forward(self, nodes: torch.Tensor) -> torch.Tensor:
+        start, end = self.ends
+        for message, update in zip(self.messages, self.updates, strict=True):
+            pair = torch.cat([nodes[start], nodes[end]], dim=1)
+            found = functional.relu(message(pair))
+            sums = torch.zeros_like(nodes).index_add(0, end, found)
+            nodes = nodes + functional.relu(update(torch.cat([nodes, sums], dim=1)))
+        return nodes
+
+
+@register_model("graph_net", variants=VARIANTS)
+class Graph:
+    def get_eager_model(self) -> nn.Module:
+        return GraphNetwork()
+
+    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
+        return (torch.randn(64, 64),)
+
+
+class Attention(nn.Module):
+    """Queries may turn with their place, as in SAM 2's memory attention."""
+
+    def __init__(self, width: int, heads: int, *, turning: bool = False) -> None:
+        super().__init__()
+        self.heads, self.turning = heads, turning
+        self.inputs = nn.ModuleList(nn.Linear(width, width) for _ in range(3))
+        self.out = nn.Linear(width, width)
+
+    def _turned(self, value: torch.Tensor) -> torch.Tensor:
+        half = value.shape[-1] // 2
+        speed = torch.arange(half, dtype=value.dtype) / half
+        angle = torch.arange(value.shape[2], dtype=value.dtype)[:, None] * torch.exp(-4 * speed)
+        left, right = value.chunk(2, dim=-1)
+        turned = (
+            left * angle.cos() - right * angle.sin(),
+            left * angle.sin() + right * angle.cos(),
+        )
+        return torch.cat(turned, dim=-1)
+
+    def forward(self, value: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        query, key, answer = (
+            layer(one).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for layer, one in zip(self.inputs, (value, memory, memory), strict=True)
+        )
+        if self.turning:
+            query, key = self._turned(query), self._turned(key)
+        found = functional.scaled_dot_product_attention(query, key, answer)
+        return self.out(found.transpose(1, 2).flatten(2))
+
+
+class MemoryLayer(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.own = Attention(width, 2, turning=True)
+        self.memory = Attention(width, 2, turning=True)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
+        self.inner, self.outer = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, value: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        one = self.norms[0](value)
+        value = value + self.own(one, one)
+        value = value + self.memory(self.norms[1](value), memory)
+        return value + self.outer(functional.relu(self.inner(self.norms[2](value))))
+
+
+class MemoryAttention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(MemoryLayer(64) for _ in range(2))
+
+    def forward(self, value: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            value = layer(value, memory)
+        return value
+
+
+@register_model("memory_attention", variants=VARIANTS)
+class Memory:
+    def get_eager_model(self) -> nn.Module:
+        return MemoryAttention()
+
+    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
+        return torch.randn(1, 64, 64), torch.randn(1, 96, 64)
+
+
+class Decoded(nn.Module):
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, words: torch.Tensor, sound: torch.Tensor) -> torch.Tensor:
+        return self.network(words, encoder_hidden_states=sound, use_cache=False)[0]
+
+
+@register_model("whisper_decoder", variants=TEXT_VARIANTS)
+class WhisperText:
+    def get_eager_model(self) -> nn.Module:
+        from transformers import WhisperConfig
+        from transformers.models.whisper.modeling_whisper import WhisperDecoder
+
+        config = WhisperConfig(
+            d_model=64, decoder_layers=2, decoder_attention_heads=2, decoder_ffn_dim=256,
+            vocab_size=VOCABULARY, max_target_positions=64, pad_token_id=0, bos_token_id=1,
+            eos_token_id=2, decoder_start_token_id=1,
+        )  # fmt: skip
+        return Decoded(WhisperDecoder(config))
+
+    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
+        return torch.randint(0, VOCABULARY, (1, 16)), torch.randn(1, 50, 64)
+
+
+class SelectiveScan(nn.Module):
+    """Mamba's block, its scan in the form of two sums over time."""
+
+    def __init__(self, width: int = 64, states: int = 4) -> None:
+        super().__init__()
+        self.width, self.states = width, states
+        self.into = nn.Linear(width, 2 * width)
+        self.near = nn.Conv1d(width, width, 4, groups=width, padding=3)
+        self.chosen = nn.Linear(width, width + 2 * states)
+        self.decay = nn.Parameter(torch.linspace(0.1, 1.0, states))
+        self.out = nn.Linear(width, width)
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        length = value.shape[1]
+        inner, gate = self.into(value).chunk(2, dim=-1)
+        inner = functional.silu(self.near(inner.transpose(1, 2))[:, :, :length].transpose(1, 2))
+        sizes = [self.width, self.states, self.states]
+        step, write, read = self.chosen(inner).split(sizes, dim=-1)
+        step = functional.softplus(step) * 0.1
+        faded = torch.cumsum(step, dim=1)[..., None] * self.decay
+        given = (step * inner)[..., None] * write[:, :, None] * torch.exp(faded)
+        state = torch.cumsum(given, dim=1) * torch.exp(-faded)
+        found = (state * read[:, :, None]).sum(-1)
+        return value + self.out(found * functional.silu(gate))
+
+
+@register_model("mamba", variants=VARIANTS)
+class Mamba(Vectors):
+    def get_eager_model(self) -> nn.Module:
+        return nn.Sequential(SelectiveScan(), SelectiveScan())
+
+
+class TimeMix(nn.Module):
+    """RWKV's block: each step sees the one before it, and sums that fade."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.mix = nn.Parameter(torch.rand(3, width))
+        self.inputs = nn.ModuleList(nn.Linear(width, width) for _ in range(3))
+        self.out, self.norm = nn.Linear(width, width), nn.LayerNorm(width)
+        self.fade = 0.05
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        now = self.norm(value)
+        before = functional.pad(now, (0, 0, 1, 0))[:, :-1]
+        mixed = (now * part + before * (1 - part) for part in self.mix)
+        gate, key, found = (layer(one) for layer, one in zip(self.inputs, mixed, strict=True))
+        time = torch.arange(value.shape[1], dtype=value.dtype)[:, None] * self.fade
+        weight = torch.exp(torch.clamp(key, max=4.0) + time)
+        mean = torch.cumsum(weight * found, dim=1) / torch.cumsum(weight, dim=1)
+        return value + self.out(torch.sigmoid(gate) * mean)
+
+
+@register_model("rwkv", variants=VARIANTS)
+class Rwkv(Vectors):
+    def get_eager_model(self) -> nn.Module:
+        return nn.Sequential(TimeMix(), TimeMix())
+
+
+class ResponseBlock(nn.Module):
+    """ConvNeXt V2's block, with its normalization over the image."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.wide = nn.Conv2d(width, width, 7, padding=3, groups=width)
+        self.norm = nn.LayerNorm(width)
+        self.inner, self.outer = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.scale = nn.Parameter(torch.rand(4 * width))
+        self.shift = nn.Parameter(torch.rand(4 * width))
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        value = functional.gelu(self.inner(self.norm(self.wide(image).permute(0, 2, 3, 1))))
+        size = torch.sqrt((value * value).sum((1, 2), keepdim=True))
+        value = self.scale * value * (size / (size.mean(-1, keepdim=True) + 1e-6)) + value
+        return image + self.outer(value + self.shift).permute(0, 3, 1, 2)
+
+
+@register_model("convnext_v2", variants=VARIANTS)
+class ConvNeXtV2(Image):
+    def get_eager_model(self) -> nn.Module:
+        return nn.Sequential(nn.Conv2d(3, 48, 4, 4), ResponseBlock(48), ResponseBlock(48))
+
+
+class MixerBlock(nn.Module):
+    """FastViT's, after its branches became one: 7x7 by channel, then two of 1x1."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.mixer = nn.Conv2d(width, width, 3, padding=1, groups=width)
+        self.wide = nn.Conv2d(width, width, 7, padding=3, groups=width)
+        self.inner, self.outer = nn.Conv2d(width, 3 * width, 1), nn.Conv2d(3 * width, width, 1)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        image = image + self.mixer(image)
+        return image + self.outer(functional.gelu(self.inner(self.wide(image))))
+
+
+@register_model("fastvit", variants=VARIANTS)
+class FastVit(Image):
+    def get_eager_model(self) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(3, 48, 3, 2, 1), nn.GELU(), nn.Conv2d(48, 48, 3, 2, 1, groups=48), nn.GELU(),
+            MixerBlock(48), nn.Conv2d(48, 96, 7, 2, 3, groups=48), MixerBlock(96),
+        )  # fmt: skip
+
+
+class GroupBlock(nn.Sequential):
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(
+            nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs), nn.ReLU()
+        )
+
+
+class Scan(nn.Module):
+    """A U-Net for scans of one channel, as medical ones are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = GroupBlock(1, 16), GroupBlock(16, 32)
+        self.up, self.last = nn.ConvTranspose2d(32, 16, 2, 2), GroupBlock(32, 16)
+        self.head = nn.Conv2d(16, 2, 1)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        fine = self.first(image)
+        coarse = self.second(functional.max_pool2d(fine, 2))
+        return self.head(self.last(torch.cat([fine, self.up(coarse)], dim=1)))
+
+
+@register_model("scan_unet", variants=VARIANTS)
+class ScanModel:
+    def get_eager_model(self) -> nn.Module:
+        return Scan()
+
+    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
+        return (torch.randn(1, 1, 32, 32),)
+
+
+class Reflected(nn.Sequential):
+    def __init__(self, inputs: int, outputs: int, size: int, stride: int = 1) -> None:
+        super().__init__(
+            nn.ReflectionPad2d(size // 2),
+            nn.Conv2d(inputs, outputs, size, stride),
+            nn.InstanceNorm2d(outputs, affine=True),
+        )
+
+
+@register_model("style_transfer", variants=VARIANTS)
+class StyleTransfer(Image):
+    size = 32
+
+    def get_eager_model(self) -> nn.Module:
+        return nn.Sequential(
+            Reflected(3, 16, 9), nn.ReLU(), Reflected(16, 32, 3, 2), nn.ReLU(),
+            Reflected(32, 32, 3), nn.ReLU(), nn.Upsample(scale_factor=2, mode="nearest"),
+            Reflected(32, 16, 3), nn.ReLU(), Reflected(16, 3, 9),
+        )  # fmt: skip
+
+
+class BoxHead(nn.Module):
+    """YOLO's head: each side of a box is the mean of a distribution over 16 distances."""
+
+    def __init__(self, classes: int = 20, bins: int = 16) -> None:
+        super().__init__()
+        self.bins = bins
+        self.boxes = nn.Sequential(ConvBlock(32, 64), nn.Conv2d(64, 4 * bins, 1))
+        self.classes = nn.Sequential(ConvBlock(32, 32), nn.Conv2d(32, classes, 1))
+        self.register_buffer("distances", torch.arange(bins, dtype=torch.float32))
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        boxes = self.boxes(image).flatten(2).unflatten(1, (4, self.bins))
+        sides = (torch.softmax(boxes, dim=2) * self.distances[:, None]).sum(2)
+        near, far = sides.chunk(2, dim=1)
+        centre = torch.cat([(near + far) * 0.5, far - near], dim=1)
+        return torch.cat([centre, self.classes(image).flatten(2).sigmoid()], dim=1)
+
+
+@register_model("yolo_head", variants=VARIANTS)
+class YoloHead(Features):
+    def get_eager_model(self) -> nn.Module:
+        return BoxHead()
+
+
+class Parallel(nn.Module):
+    """HRNet's exchange: two sizes side by side, each gets the other's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = nn.ModuleList((nn.Conv2d(32, 32, 3, padding=1), nn.Conv2d(64, 64, 3, padding=1)))
+        self.down, self.up = nn.Conv2d(32, 64, 3, 2, 1), nn.Conv2d(64, 32, 1)
+
+    def forward(
+        self, fine: torch.Tensor, coarse: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        fine, coarse = functional.relu(self.own[0](fine)), functional.relu(self.own[1](coarse))
+        larger = functional.interpolate(self.up(coarse), scale_factor=2.0, mode="bilinear")
+        return functional.relu(fine + larger), functional.relu(coarse + self.down(fine))
+
+
+class HighResolution(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.split = nn.Conv2d(3, 32, 3, 4, 1), nn.Conv2d(32, 64, 3, 2, 1)
+        self.stages = nn.ModuleList(Parallel() for _ in range(2))
+        self.head = nn.Conv2d(32, 17, 1)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        fine = functional.relu(self.stem(image))
+        coarse = functional.relu(self.split(fine))
+        for stage in self.stages:
+            fine, coarse = stage(fine, coarse)
+        return self.head(fine)
+
+
+@register_model("hrnet", variants=VARIANTS)
+class HrNet(Image):
+    def get_eager_model(self) -> nn.Module:
+        return HighResolution()
+
+
+class DenoisingBlock(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.GroupNorm(8, width) for _ in range(2))
+        self.layers = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1) for _ in range(2))
+        self.time = nn.Linear(32, width)
+
+    def forward(self, image: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        found = self.layers[0](functional.silu(self.norms[0](image)))
+        found = found + self.time(time)[:, :, None, None]
+        return image + self.layers[1](functional.silu(self.norms[1](found)))
+
+
+class Denoiser(nn.Module):
+    """A diffusion U-Net: the time as sines, attention at its smallest size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.down = nn.Conv2d(4, 32, 3, padding=1), nn.Conv2d(32, 64, 3, 2, 1)
+        self.fine, self.coarse = DenoisingBlock(32), DenoisingBlock(64)
+        self.attention, self.norm = Attention(64, 2), nn.GroupNorm(8, 64)
+        self.up, self.last = nn.Conv2d(64, 32, 3, padding=1), DenoisingBlock(32)
+        self.head = nn.Conv2d(32, 4, 3, padding=1)
+
+    def forward(self, image: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        speed = torch.exp(torch.arange(16, dtype=image.dtype) * (-math.log(10000) / 16))
+        angle = time[:, None] * speed
+        sines = torch.cat([angle.sin(), angle.cos()], dim=1)
+        fine = self.fine(self.stem(image), sines)
+        coarse = self.coarse(self.down(fine), sines)
+        words = self.norm(coarse).flatten(2).transpose(1, 2)
+        coarse = coarse + self.attention(words, words).transpose(1, 2).unflatten(2, (8, 8))
+        larger = functional.interpolate(coarse, scale_factor=2.0, mode="nearest")
+        return self.head(self.last(fine + self.up(larger), sines))
+
+
+@register_model("denoiser", variants=VARIANTS)
+class DenoiserModel:
+    def get_eager_model(self) -> nn.Module:
+        return Denoiser()
+
+    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
+        return torch.randn(1, 4, 16, 16), torch.tensor([0.5])
+
+
+class Depth(nn.Module):
+    """Depth Anything in small: a transformer's words as images of two sizes, then joined."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 8, 8)
+        layer = {"nhead": 2, "dim_feedforward": 4 * width, "batch_first": True}
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, activation="gelu", norm_first=True, **layer)
+            for _ in range(2)
+        )
+        self.larger = nn.ConvTranspose2d(width, 32, 2, 2)
+        self.join, self.side = nn.Conv2d(32, 32, 3, padding=1), nn.Conv2d(width, 32, 1)
+        self.head = nn.Sequential(nn.Conv2d(32, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 1, 1))
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        found = self.patches(image)
+        size, words = found.shape[2:], found.flatten(2).transpose(1, 2)
+        first = self.layers[0](words)
+        second = self.layers[1](first).transpose(1, 2).unflatten(2, size)
+        first = first.transpose(1, 2).unflatten(2, size)
+        larger = functional.interpolate(self.side(second), scale_factor=2.0, mode="bilinear")
+        joined = functional.relu(self.join(self.larger(first) + larger))
+        return self.head(functional.interpolate(joined, scale_factor=2.0, mode="bilinear"))
+
+
+@register_model("depth_anything", variants=VARIANTS)
+class DepthAnything(Image):
+    def get_eager_model(self) -> nn.Module:
+        return Depth()
+
+
+class LiteBlock(nn.Sequential):
+    def __init__(self, inputs: int, outputs: int, size: int, stride: int, times: int = 6) -> None:
+        inner = inputs * times
+        super().__init__(
+            nn.Conv2d(inputs, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU6(),
+            nn.Conv2d(inner, inner, size, stride, size // 2, groups=inner, bias=False),
+            nn.BatchNorm2d(inner), nn.ReLU6(),
+            nn.Conv2d(inner, outputs, 1, bias=False), nn.BatchNorm2d(outputs),
+        )  # fmt: skip
+
+
+@register_model("efficientnet_lite", variants=VARIANTS)
+class EfficientNetLite(Image):
+    def get_eager_model(self) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(3, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU6(),
+            LiteBlock(32, 16, 3, 1, 1), LiteBlock(16, 24, 3, 2), LiteBlock(24, 40, 5, 2),
+            LiteBlock(40, 80, 3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(80, 10),
+        )  # fmt: skip

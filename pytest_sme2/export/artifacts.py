@@ -68,7 +68,7 @@ _CODE = (
     *("artifacts.py", "explain.py", "imports.py", "lowering.py", "quicker.py", "registry.py"),
     *("sequences.py", "server.py", "store.py", "weights.py"),
 )
-_REWRITING = ("rewriting.py",)
+_REWRITING = ("forms.py", "rewriting.py", "variant.py")
 # Of torch, which is some ten times larger, the version has to do.
 _LOWERING = ("executorch", "torchao")
 

@@ -299,7 +299,7 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     programs, variant = {}, request.variant
     for method, example in examples.items():
         progress.enter("capturing the graph")
-        program = _capture(network, example, keywords, variant.rewrites, torch, shapes)
+        program, forms = _capture(network, example, keywords, variant.rewrites, torch, shapes)
         progress.captured = program
         if variant.precision in IN_THE_GRAPH:
             progress.enter("quantizing, calibrated on the example inputs")
@@ -358,6 +358,7 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
         "parameters": sum(parameter.numel() for parameter in network.parameters()),
         "operators": operators,
         "passes": [type(one).__name__ for one in passes],
+        "forms": forms,
     }
     return {
         "described": described,
@@ -383,16 +384,23 @@ def _capture(
     rewrites: tuple[str, ...],
     torch: Any,
     shapes: Any,
-) -> Any:
-    """The model's graph, with rewrites applied where the variant names some."""
+) -> tuple[Any, list[str]]:
+    """The model's graph, with rewrites applied where the variant names some, and what other forms
+    were found.
+    """
     if not rewrites:
-        return torch.export.export(network, arguments, keywords, dynamic_shapes=shapes)
+        return torch.export.export(network, arguments, keywords, dynamic_shapes=shapes), []
+    from pytest_sme2.export.forms import with_forms
     from pytest_sme2.export.rewriting import Rewriting, fold_constants
 
     with Rewriting(rewrites):
         program = torch.export.export(network, arguments, keywords, dynamic_shapes=shapes)
+    forms: list[str] = []
+    # They are found for the shapes of the example alone.
+    if shapes is None:
+        program, forms = with_forms(program, arguments, keywords, rewrites)
     # Some rewrites make constants: masks, and the weights of a mean.
-    return fold_constants(program) if FOLDED.intersection(rewrites) else program
+    return fold_constants(program) if FOLDED.intersection(rewrites) else program, forms
 
 
 def _load(

@@ -5,7 +5,6 @@ Runs in the child process that exports; see ``variant.py`` for what is replaced 
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -21,10 +20,8 @@ class Rewriting(TorchFunctionMode):  # type: ignore[misc]  # torch has no types 
     def __init__(self, names: Iterable[str]) -> None:
         super().__init__()
         self.replaced: dict[Any, list[Callable[..., Any]]] = {}
-        # Images come last: a function has to be rewritten first.
-        for name in sorted(names, key=lambda name: name == "conv1d"):
-            replaced = _Images().functions() if name == "conv1d" else _REPLACED.get(name, {})
-            for function, replacement in replaced.items():
+        for name in names:
+            for function, replacement in _REPLACED.get(name, {}).items():
                 self.replaced.setdefault(function, []).append(replacement)
 
     def __torch_function__(
@@ -38,109 +35,6 @@ class Rewriting(TorchFunctionMode):  # type: ignore[misc]  # torch has no types 
             if answer is not None:
                 return answer
         return function(*arguments, **keywords)
-
-
-class _Images:
-    """Sequences that stay images of height 1 from one convolution to the next.
-
-    XNNPACK has convolutions of images alone, so a sequence would be laid out anew between two. What
-    a function gives back is a sequence; nothing computes it where only images are used.
-    """
-
-    def __init__(self) -> None:
-        # The sequence is kept as well: its number must not be given to another.
-        self._known: dict[int, tuple[Any, Any]] = {}
-
-    def functions(self) -> dict[Any, Callable[..., Any]]:
-        found: dict[Any, Callable[..., Any]] = {
-            function: functools.partial(self._element, function) for function in _BY_ELEMENT
-        }
-        for module in (functional, torch):
-            found[module.conv1d] = self._convolution
-            found[module.adaptive_avg_pool1d] = self._mean
-            found[module.max_pool1d] = self._maximum
-        return found
-
-    def _image(self, value: Any) -> Any:
-        found = self._known.get(id(value))
-        if found is not None:
-            return found[1]
-        # XNNPACK takes a reshape, and no new dimension.
-        return value.reshape(value.shape[0], value.shape[1], 1, value.shape[2])
-
-    def _sequence(self, image: Any) -> Any:
-        value = image.reshape(image.shape[0], image.shape[1], image.shape[3])
-        self._known[id(value)] = value, image
-        return value
-
-    def _convolution(
-        self,
-        value: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-    ) -> Any:
-        if value.dim() != 3:
-            return None
-        if isinstance(padding, str):
-            step, size = _one(dilation), weight.shape[2]
-            if padding != "valid" and (size * step - step) % 2:
-                return None
-            padding = 0 if padding == "valid" else (size * step - step) // 2
-        steps = [(1, _one(stride)), (0, _one(padding)), (1, _one(dilation))]
-        kernel = weight.unsqueeze(2)
-        return self._sequence(functional.conv2d(self._image(value), kernel, bias, *steps, groups))
-
-    def _mean(self, value: Any, output_size: Any) -> Any:
-        if id(value) not in self._known or _one(output_size) != 1:
-            return None
-        return self._sequence(self._image(value).mean((2, 3), keepdim=True))
-
-    def _maximum(
-        self,
-        value: Any,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
-        ceil_mode: bool = False,
-        return_indices: bool = False,
-    ) -> Any:
-        if id(value) not in self._known or ceil_mode or return_indices:
-            return None
-        size, step = _one(kernel_size), _one(stride or kernel_size)
-        options: Any = ((1, size), (1, step), (0, _one(padding)), (1, _one(dilation)))
-        return self._sequence(functional.max_pool2d(self._image(value), *options))
-
-    def _element(self, function: Any, value: Any, *others: Any, **keywords: Any) -> Any:
-        """What works on each element, or on each channel, does so on images."""
-        tensors = [value, *(one for one in others if isinstance(one, torch.Tensor))]
-        alike = all(id(one) in self._known and one.shape == value.shape for one in tensors)
-        if id(value) not in self._known or (function in _OF_TWO and not alike):
-            return None
-        given = [self._image(one) if id(one) in self._known else one for one in others]
-        return self._sequence(function(self._image(value), *given, **keywords))
-
-
-def _one(value: Any) -> int:
-    return int(value if isinstance(value, int) else value[0])
-
-
-_OF_TWO = (
-    torch.add, torch.Tensor.add, torch.Tensor.__add__, torch.Tensor.__iadd__,
-    torch.mul, torch.Tensor.mul, torch.Tensor.__mul__,
-    torch.sub, torch.Tensor.sub, torch.Tensor.__sub__,
-)  # fmt: skip
-_BY_ELEMENT = (
-    functional.relu, torch.relu, torch.Tensor.relu, functional.relu6, functional.hardtanh,
-    functional.gelu, functional.silu, functional.sigmoid, torch.sigmoid, torch.Tensor.sigmoid,
-    functional.tanh, torch.tanh, torch.Tensor.tanh, functional.hardswish, functional.hardsigmoid,
-    functional.leaky_relu, functional.elu, functional.prelu, functional.dropout,
-    functional.batch_norm, *_OF_TWO,
-)  # fmt: skip
 
 
 def _silu(value: Any, inplace: bool = False) -> Any:
@@ -197,6 +91,11 @@ def _chunk(value: Any, chunks: int, dim: int = 0) -> Any:
     return _split(value, -(-value.shape[dim] // chunks), dim)
 
 
+def _glu(value: Any, dim: int = -1) -> Any:
+    left, right = _chunk(value, 2, dim)
+    return left * torch.sigmoid(right)
+
+
 def _split(value: Any, size: Any, dim: int = 0) -> Any:
     length = value.shape[dim]
     sizes = size
@@ -244,11 +143,24 @@ def _layer_norm(
 def _group_norm(
     value: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Any:
-    grouped = value.reshape(value.shape[0], num_groups, -1)
-    answer = _layer_norm(grouped, grouped.shape[2:], None, None, eps).reshape(value.shape)
+    if value.dim() == 4:
+        answer = _normalized(value, num_groups, eps)
+    else:
+        grouped = value.reshape(value.shape[0], num_groups, -1)
+        answer = _layer_norm(grouped, grouped.shape[2:], None, None, eps).reshape(value.shape)
     shape = (1, -1, *[1] * (value.dim() - 2))
     answer = answer if weight is None else answer * weight.reshape(shape)
     return answer if bias is None else answer + bias.reshape(shape)
+
+
+def _normalized(image: Any, groups: int, eps: float) -> Any:
+    """An image stays one: a mean of each channel, and of each group a product with a constant."""
+    size = image.shape[1] // groups
+    part = torch.full((size, size), 1 / size, dtype=image.dtype)
+    mean = torch.block_diag(*[part] * groups)[:, :, None, None]
+    centred = image - functional.conv2d(image.mean((2, 3), keepdim=True), mean)
+    square = functional.conv2d((centred * centred).mean((2, 3), keepdim=True), mean)
+    return centred * torch.rsqrt(square + eps)
 
 
 def _hardsigmoid(value: Any, inplace: bool = False) -> Any:
@@ -369,6 +281,8 @@ _REPLACED: dict[str, dict[Any, Callable[..., Any]]] = {
         torch.Tensor.chunk: _chunk,
         torch.split: _split,
         torch.Tensor.split: _split,
+        functional.glu: _glu,
+        torch._C._nn.glu: _glu,
     },
     "layer_norm": {functional.layer_norm: _layer_norm, torch.layer_norm: _layer_norm},
     "group_norm": {functional.group_norm: _group_norm, torch.group_norm: _group_norm},

@@ -50,6 +50,8 @@ class Meta:
     files: dict[str, FileFacts]
     tokens: int | None = None
     generation: GenerationPlan | None = None
+    forms: tuple[str, ...] = ()
+    """What rewrites that look at what operators do wrote, and how."""
 
 
 def load_artifact(folder: Path) -> Artifact:
@@ -171,6 +173,7 @@ def artifact_from(folder: Path, meta: Meta) -> Artifact:
         earlier_files=files("earlier", meta.inputs) if "earlier_0.bin" in meta.files else (),
         tokens=meta.tokens,
         generation=meta.generation,
+        forms=meta.forms,
     )
 
 

@@ -89,6 +89,8 @@ class Rewrite:
     """What to write instead, a clause."""
 
 
+MOST_TAPS = 25
+"""XNNPACK's largest kernel for depthwise convolutions takes as many weights a channel."""
 REWRITES: tuple[Rewrite, ...] = (
     Rewrite(
         "silu",
@@ -114,10 +116,10 @@ REWRITES: tuple[Rewrite, ...] = (
     ),
     Rewrite(
         "chunk",
-        frozenset({"aten.chunk", "aten.split", "aten.split_with_sizes"}),
-        "chunk or split",
+        frozenset({"aten.chunk", "aten.split", "aten.split_with_sizes", "aten.glu"}),
+        "chunk, split or GLU",
         "XNNPACK takes slices, but not this",
-        "write slices: `x[:, :n]` and `x[:, n:]`",
+        "write slices: `x[:, :n]` and `x[:, n:]`; GLU is `x[:, :n] * torch.sigmoid(x[:, n:])`",
     ),
     Rewrite(
         "layer_norm",
@@ -132,7 +134,9 @@ REWRITES: tuple[Rewrite, ...] = (
         frozenset({"aten.group_norm", "aten.native_group_norm"}),
         "GroupNorm",
         "XNNPACK has none",
-        "write it as LayerNorm above, on `x.reshape(n, groups, -1)`",
+        "write the mean of an image as `conv2d(x.mean((2, 3), keepdim=True), m)`, where `m` "
+        "averages the channels of each group and is kept with `register_buffer`; that of "
+        "`(x - mean) ** 2` likewise",
     ),
     Rewrite(
         "hardsigmoid",
@@ -154,8 +158,8 @@ REWRITES: tuple[Rewrite, ...] = (
         frozenset({"aten.conv1d"}),
         "Conv1d",
         "XNNPACK has convolutions of images alone, so data is laid out anew around each",
-        "keep four dimensions: `nn.Conv2d(n, m, (1, k))` on `x.unsqueeze(2)`, and `squeeze(2)` "
-        "after the last",
+        "keep four dimensions from the first to the last: `nn.Conv2d(n, m, (1, k))` on "
+        "`x.unsqueeze(2)`, all between on images of height 1, and `squeeze(2)` after the last",
     ),
     Rewrite(
         "pow",
@@ -202,6 +206,28 @@ REWRITES: tuple[Rewrite, ...] = (
         "`.to(torch.float32)` needs values whose squares stay below 65,504",
     ),
     Rewrite(
+        "depthwise",
+        frozenset(),
+        f"with more than {MOST_TAPS} weights a channel",
+        "XNNPACK has no kernel of that size and multiplies each channel by itself, as a matrix",
+        "write a sum of narrower ones, which have one: 3x7, 3x7 and 1x7 in place of 7x7",
+    ),
+    Rewrite(
+        "channel",
+        frozenset(),
+        "a convolution of one channel",
+        "XNNPACK has no matrix kernel for it",
+        "give it a second channel of zeros: `functional.pad(x, (0, 0, 0, 0, 0, 1))`, and weights "
+        "of zero for that",
+    ),
+    Rewrite(
+        "form",
+        frozenset(),
+        "an operator that XNNPACK does not take",
+        "it splits the delegate, so data moves in and out",
+        "express it with operators that XNNPACK takes, or do it outside of the model",
+    ),
+    Rewrite(
         "constant",
         frozenset(),
         "work that does not depend on the input",
@@ -211,11 +237,16 @@ REWRITES: tuple[Rewrite, ...] = (
 )
 
 NAMES = tuple(rewrite.name for rewrite in REWRITES)
-FOLDING = "constant"
+FOLDING, GENERAL, DEPTHWISE, CHANNEL = "constant", "form", "depthwise", "channel"
 FOLDED = frozenset(
-    {FOLDING, "conv1d", "expand", "group_norm", "layer_norm", "mean", "sdpa", "transposed"}
-)
+    {
+        FOLDING, "channel", "conv1d", "depthwise", "expand", "group_norm", "layer_norm", "mean",
+        "sdpa", "transposed",
+    }
+)  # fmt: skip
 """The rewrites after which constants are folded: they make some."""
+ASKED = frozenset({CHANNEL, DEPTHWISE, GENERAL})
+"""Those that may find nothing: they try what operators do."""
 
 # What nothing here rewrites, but a person can.
 RECURRENT = Rewrite(
@@ -240,16 +271,10 @@ COMPUTED = Rewrite(
     "XNNPACK takes those alone whose weights are constant",
     "keep the weights constant: what scales them in `forward` can scale the input or the output",
 )
-MOST_TAPS = 25
-"""XNNPACK's largest kernel for depthwise convolutions takes as many weights a channel."""
-LARGE_DEPTHWISE = Rewrite(
-    "",
-    frozenset(),
-    f"with more than {MOST_TAPS} weights a channel",
-    "XNNPACK has no kernel of that size and multiplies each channel by itself, as a matrix",
-    "a smaller kernel, or a sum of narrower ones (7x3, 7x3 and 7x1 in place of 7x7), would have "
-    "one",
-)
+
+
+def rewrite_named(name: str) -> Rewrite:
+    return REWRITES[NAMES.index(name)]
 
 
 def rewrite_for(written: str, *, constant: bool) -> Rewrite | None:

@@ -10,7 +10,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pytest_sme2.export.variant import LARGE_DEPTHWISE, MOST_TAPS, precision_of, rewrite_for
+from pytest_sme2.export.variant import (
+    CHANNEL,
+    DEPTHWISE,
+    MOST_TAPS,
+    Rewrite,
+    precision_of,
+    rewrite_for,
+    rewrite_named,
+)
 from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.profile.cost import multiply_accumulates, unknown_work, work_coverage
 from pytest_sme2.profile.coverage import could_run, ran_in
@@ -67,9 +75,9 @@ _UNPROVEN = (
     "--device emulated",
 )
 NO_BETTER = "no better form is known"
-_DEPTHWISE = "no SME2 kernel exists for them in any data type"
+ONLY_DEPTHWISE = "no SME2 kernel exists for them in any data type"
 _BATCH_NORM = (
-    f"{_DEPTHWISE}; with a kernel of 1x1 they are batch norms that follow an activation, and "
+    f"{ONLY_DEPTHWISE}; with a kernel of 1x1 they are batch norms that follow an activation, and "
     "before the activation they would cost nothing"
 )
 
@@ -275,8 +283,7 @@ def _missed(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
         groups.setdefault((member.operator.name, reason), []).append(member)
     for (what, reason), found in groups.items():
         shapes = shapes_text((member.shapes, cost_of([member]).share) for member in found)
-        is_transposed = found[0].operator.operation == "Deconvolution"
-        rewrite = rewrite_for("aten.conv_transpose2d", constant=False) if is_transposed else None
+        rewrite = _rewrite_of(found[0])
         yield Finding(
             Topic.MISSED,
             what,
@@ -287,6 +294,15 @@ def _missed(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
             rewrite.name if rewrite else "",
             _proof(found, cost_of),
         )
+
+
+def _rewrite_of(missed: OperatorProfile) -> Rewrite | None:
+    if missed.operator.operation == "Deconvolution":
+        return rewrite_for("aten.conv_transpose2d", constant=False)
+    shapes = missed.shapes
+    if shapes is not None and shapes.operation == "convolution" and shapes.inputs[0][-1] == 1:
+        return rewrite_named(CHANNEL)
+    return None
 
 
 def _is_off(profile: Profile) -> bool:
@@ -306,22 +322,23 @@ def _single_row(profile: Profile) -> list[OperatorProfile]:
 
 def _depthwise(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
     """By what can be done about them, which their kernels' sizes tell."""
-    groups: dict[tuple[str, str], list[OperatorProfile]] = {}
+    groups: dict[tuple[str, str, str], list[OperatorProfile]] = {}
+    large = rewrite_named(DEPTHWISE)
     for member in profile.operators:
         operator = member.operator
         if operator.kind != "depthwise" or operator.executor is Executor.PORTABLE:
             continue
-        key = ("", _DEPTHWISE)
+        key = ("", ONLY_DEPTHWISE, "")
         height, width = kernel_size(member.shapes) or (0, 0)
         if height * width > MOST_TAPS:
-            key = (LARGE_DEPTHWISE.what, f"{LARGE_DEPTHWISE.why}; {LARGE_DEPTHWISE.remedy}")
+            key = (large.what, f"{large.why}; {large.remedy}", large.name)
         elif height * width == 1:
-            key = ("of 1x1", _BATCH_NORM)
+            key = ("of 1x1", _BATCH_NORM, "")
         groups.setdefault(key, []).append(member)
-    for (which, remedy), members in groups.items():
+    for (which, remedy, rewrite), members in groups.items():
         shapes = shapes_text((member.shapes, cost_of([member]).share) for member in members)
-        detail = shapes if which == LARGE_DEPTHWISE.what else ""
-        yield from _counted(Topic.DEPTHWISE, which, remedy, members, cost_of, detail)
+        detail = shapes if rewrite else ""
+        yield from _counted(Topic.DEPTHWISE, which, remedy, members, cost_of, detail, rewrite)
 
 
 def _counted(
@@ -331,13 +348,15 @@ def _counted(
     members: Sequence[OperatorProfile],
     cost_of: CostOf,
     detail: str = "",
+    rewrite: str = "",
 ) -> Iterator[Finding]:
     """A finding about a noun that stands behind its number; ``which`` follows the noun."""
     noun = "depthwise convolution" if topic is Topic.DEPTHWISE else "matrix operator"
     what, one = (f"{word} {which}".strip() for word in (several(2, noun), noun))
     if members:
         proof = "" if topic is Topic.UNPROVEN else _proof(members, cost_of)
-        yield Finding(topic, what, cost_of(members), remedy, detail, evidence=proof, one=one)
+        said = (topic, what, cost_of(members), remedy, detail)
+        yield Finding(*said, rewrite=rewrite, evidence=proof, one=one)
 
 
 def _proof(members: Sequence[OperatorProfile], cost_of: CostOf) -> str:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from pytest_sme2.export.variant import Rewrite, rewrite_for
+from pytest_sme2.export.variant import GENERAL, Rewrite, rewrite_for
 from pytest_sme2.profile.matching import short_file
 from pytest_sme2.results import (
     Category,
@@ -204,7 +204,7 @@ def _finding(key: str, group: _Group, cost_of: CostOf) -> Finding:
         _PORTABLE if rewrite is None else f"{rewrite.why}; {rewrite.remedy}",
         ", ".join(details),
         place_text(group.members),
-        "" if rewrite is None else rewrite.name,
+        GENERAL if rewrite is None else rewrite.name,
         is_cause=rewrite is not None,
     )
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pytest_sme2.export.variant import GENERAL
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.findings import case_findings, find
 from pytest_sme2.report.text import as_sentence, duration, percent, times
@@ -208,7 +209,9 @@ def trial_text(trial: Trial, share: float = 0.0) -> str:
     before, after = trial.before.portable, trial.after.portable
     outside = f"{before} to {count(after, 'operator')} outside of the delegate"
     beyond = " beyond what folding constants saves" if trial.folded and trial.helps else ""
-    return f"{said}{beyond}, outputs {outputs_text(trial.after.agreement)}; {outside}"
+    forms = "; ".join(trial.after.forms[:MOST_NAMED]) if trial.helps else ""
+    how = f". Tried: {forms}" if forms else ""
+    return f"{said}{beyond}, outputs {outputs_text(trial.after.agreement)}; {outside}{how}"
 
 
 @dataclass(frozen=True)
@@ -282,8 +285,9 @@ def _advised(found: Sequence[tuple[Advice, CaseRecord]]) -> str:
     """The command for the costliest, with a rewrite if there is one; empty without any."""
     if not found:
         return ""
-    entry, record = max(found, key=lambda each: (bool(each[0].rewrite), each[0].share))
-    return advise_command(record, entry.rewrite)
+    known = {"": False, GENERAL: False}
+    entry, record = max(found, key=lambda one: (known.get(one[0].rewrite, True), one[0].share))
+    return advise_command(record, entry.rewrite if known.get(entry.rewrite, True) else "")
 
 
 def _merged(model: str, topic: Topic, members: Sequence[tuple[str, Finding]]) -> RunFinding:

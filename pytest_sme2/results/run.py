@@ -94,6 +94,8 @@ class Artifact:
     """How many tokens the measured inference takes; None where the model does not say."""
     generation: GenerationPlan | None = None
     """None where the model is not a decoder, or does not say so."""
+    forms: tuple[str, ...] = ()
+    """How the variant's rewrites wrote what they found by trying."""
 
     @property
     def generation_files(self) -> tuple[tuple[Path, ...], tuple[Path | int, ...]]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.export.variant import FOLDED, FOLDING, NAMES, parse_variant, precision_of
+from pytest_sme2.export.variant import ASKED, FOLDED, FOLDING, NAMES, parse_variant, precision_of
 from pytest_sme2.profile.findings import find
 from pytest_sme2.results import (
     Agreement,
@@ -46,7 +46,13 @@ _CALLS: Mapping[str, Mapping[str, str]] = {
     "silu": {"silu": "_silu"},
     "gelu": {"gelu": "_gelu"},
     "sdpa": {"scaled_dot_product_attention": "_attention"},
-    "chunk": {".chunk": "_chunk", "chunk": "_chunk", ".split": "_split", "split": "_split"},
+    "chunk": {
+        ".chunk": "_chunk",
+        "chunk": "_chunk",
+        ".split": "_split",
+        "split": "_split",
+        "glu": "_glu",
+    },
     "layer_norm": {"layer_norm": "_layer_norm"},
     "pow": {".pow": "_pow", "pow": "_pow"},
     "unsqueeze": {".unsqueeze": "_unsqueeze", "unsqueeze": "_unsqueeze"},
@@ -285,6 +291,8 @@ class Ran:
     tolerance: Tolerance | None = None
     memory: int | None = None
     """Its peak on a device; on an emulator, whose own memory is in it, the size of the program."""
+    forms: tuple[str, ...] = ()
+    """How its rewrites wrote what they found by trying."""
 
     @property
     def amount(self) -> float | None:
@@ -375,6 +383,7 @@ def run_once(session: Session, case: Case, original: Case | None = None) -> Ran:
     timed, size = session.bench.timed, session.artifact(case).pte.stat().st_size
     memory = traced.peak_rss_bytes if timed else size
     found = judged(case.variant_name, profile, counted, timed=timed, memory=memory)
+    found = dataclasses.replace(found, forms=session.artifact(case).forms)
     compared = compare_reference(session.artifact(original or case), traced.outputs, Arm.ON)
     if not compared:
         return found
@@ -383,16 +392,25 @@ def run_once(session: Session, case: Case, original: Case | None = None) -> Ran:
     return dataclasses.replace(found, agreement=worst, tolerance=tolerance)
 
 
+def shares_of(findings: Iterable[Finding]) -> dict[str, float]:
+    """By rewrite what all that it is named for costs, the costliest first."""
+    found: dict[str, float] = {}
+    for finding in findings:
+        if finding.rewrite:
+            found[finding.rewrite] = found.get(finding.rewrite, 0.0) + finding.cost.share
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
 def named_rewrites(before: Ran) -> tuple[str, ...]:
-    """Those that the findings name, the costliest first."""
-    order = sorted(before.findings, key=lambda finding: -finding.cost.share)
-    return tuple(dict.fromkeys(finding.rewrite for finding in order if finding.rewrite))
+    """Those that the findings name, the costliest first; none that could not save enough."""
+    shares = shares_of(before.findings)
+    return tuple(name for name, share in shares.items() if share >= LEAST_SAVING)
 
 
 def try_rewrites(
     session: Session, case: Case, before: Ran, names: Sequence[str]
 ) -> Iterator[Trial]:
-    """Each alone, then together: the best one, and each of the others that saves more with it.
+    """Each alone, then together all that cost nothing by themselves.
 
     Constants are folded first: what that saves is no other rewrite's.
     """
@@ -405,13 +423,13 @@ def try_rewrites(
         since = folded if name in FOLDED else None
         alone += [_tried(session, case, before, (name,), since)] * (name != FOLDING)
     yield from alone
-    best, *others = sorted(alone, key=lambda trial: (trial.helps, trial.total), reverse=True)
-    for other in others:
-        if best.helps and not other.problem:
-            both = _tried(session, case, before, (*best.rewrites, *other.rewrites))
-            best = both if both.total > best.total + LEAST_SAVING / 2 else best
-    if len(best.rewrites) > 1:
-        yield best
+    usable = [trial for trial in alone if not trial.problem and trial.saving > -LEAST_SAVING]
+    best = max((trial.total for trial in usable if trial.helps), default=0.0)
+    if best and len(usable) > 1:
+        every = [name for trial in usable for name in trial.rewrites]
+        both = _tried(session, case, before, tuple(every))
+        if both.total > best + LEAST_SAVING / 2:
+            yield both
 
 
 def _tried(
@@ -427,6 +445,8 @@ def _trial(
     session: Session, case: Case, original: Case | None, before: Ran, rewrites: tuple[str, ...]
 ) -> Trial:
     try:
+        if ASKED.issuperset(rewrites) and not session.artifact(case).forms:
+            return Trial(rewrites, before, None, "no other form was found that does the same")
         after = run_once(session, case, original)
     except Sme2Error as error:
         return Trial(rewrites, before, None, str(error).splitlines()[0])

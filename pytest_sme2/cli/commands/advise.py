@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +22,9 @@ from pytest_sme2.cli.options import (
     show,
 )
 from pytest_sme2.errors import Sme2Error, UsageError
-from pytest_sme2.export.variant import NAMES, parse_variant
+from pytest_sme2.export.variant import GENERAL, NAMES, parse_variant
 from pytest_sme2.profile.cost import split
-from pytest_sme2.profile.findings import NO_BETTER, by_data_type
+from pytest_sme2.profile.findings import NO_BETTER, ONLY_DEPTHWISE, by_data_type
 from pytest_sme2.report.findings import (
     Advice,
     advice,
@@ -45,6 +45,7 @@ from pytest_sme2.session.trials import (
     judged,
     named_rewrites,
     run_once,
+    shares_of,
     try_edit,
     try_rewrites,
 )
@@ -179,7 +180,12 @@ def _now(
         except Sme2Error as error:
             problems[name] = str(error).splitlines()[0]
             continue
-        tried = names or named_rewrites(variants[name])
+    by_name = {case.variant_name if case.method is None else case.method: case for case in cases}
+    # Counts of unlike kernels put nothing in order, so it is the first one that is tried then.
+    order = sorted(variants, key=lambda name: variants[name].amount or math.inf)
+    order = order if session.bench.timed else list(variants)
+    for name in order if names else order[:1]:
+        case, tried = by_name[name], names or named_rewrites(variants[name])
         if case.variant is not None and not case.variant.rewrites and tried and not skip:
             trials[name] = list(try_rewrites(session, case, variants[name], tried))
     return variants, trials
@@ -306,19 +312,14 @@ def _lines(
     for name, trial in ((name, trial) for name, tried in trials.items() for trial in tried):
         saved.setdefault(" and ".join(trial.rewrites), {})[name] = trial
 
-    def worth(entry: Advice) -> tuple[bool, float]:
-        """What a trial saved; what an operator takes is not all to be gained."""
-        tried = [one.saving for one in saved.get(entry.rewrite, {}).values() if not one.problem]
-        return entry.remedy != NO_BETTER, max(tried, default=entry.share)
-
     found = advice({name: ran.findings for name, ran in variants.items()})
-    found.sort(key=worth, reverse=True)
+    found.sort(key=lambda entry: _worth(entry, saved.get(entry.rewrite, {}), trials), reverse=True)
     if found:
         yield "\nWhat costs, the most expensive first:"
     for entry in found:
         yield bullet(advice_text(entry))
         for name, trial in saved.pop(entry.rewrite, {}).items():
-            share = entry.costs[name].share if name in entry.costs else 0.0
+            share = shares_of(variants[name].findings).get(entry.rewrite, 0.0)
             yield bullet(f"{entry.rewrite} in {name}: {trial_text(trial, share)}", "  = ")
     for rewrites, by_variant in saved.items():
         for name, trial in by_variant.items():
@@ -328,6 +329,19 @@ def _lines(
         yield f"\nTo see what a rewrite brings: {printable(command)} --try {named[0]}"
     yield from _notes(variants)
     yield from failed
+
+
+def _worth(
+    entry: Advice, tried: Mapping[str, Trial], variants: Collection[str]
+) -> tuple[bool, float]:
+    """Whether anything can be done, and what a trial saved; what an operator takes is not all to be
+    gained. Where nothing was tried, its share in the variant that the others were tried in.
+    """
+    savings = [0.0 if one.problem else one.saving for one in tried.values()]
+    nothing = entry.remedy in (NO_BETTER, ONLY_DEPTHWISE) or (entry.rewrite == GENERAL and savings)
+    shares = [entry.costs[name].share for name in variants if name in entry.costs]
+    share = max(shares, default=0.0 if variants else entry.share)
+    return not nothing or max(savings, default=0.0) > 0, max(savings, default=share)
 
 
 def _fastest(variants: _Variants) -> str:

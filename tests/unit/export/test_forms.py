@@ -1,0 +1,108 @@
+"""What an operator does decides what takes its place, and the answers stay."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from pytest_sme2.export import artifacts
+from pytest_sme2.export.variant import NAMES
+from tests.support.needs import needs_export
+
+pytestmark = [needs_export, pytest.mark.filterwarnings("ignore")]
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+IMAGE, PLACES = (2, 4, 6, 8), torch.tensor([0, 2, 1, 1])
+TURNED = "functional.linear(x.transpose({0}, -1), m).transpose({0}, -1)"
+POINTWISE = "functional.conv2d(x, m[:, :, None, None])"
+PAD, WIDE = (2, 1, 1, 1), torch.ones(4, 1, 7, 7)
+# By what is written: what takes its place.
+FORMS = {
+    "torch.cumsum(x, 2)": TURNED.format(2),
+    "x.cumsum(-1)": "functional.linear(x, m)",
+    "x.sum(2, keepdim=True)": TURNED.format(2),
+    "x.mean(1)": POINTWISE,
+    "torch.zeros(2, 3, 6, 8).index_add(1, PLACES, x)": POINTWISE,
+    "F.pad(x, PAD, mode='reflect')": "as slices and `torch.cat`",
+    "torch.roll(x, 3, 3)": "as slices and `torch.cat`",
+    "x.flip(1)": "as slices and `torch.cat`",
+    "x[:, :, PLACES[:3]]": "as slices and `torch.cat`",
+    "x[:, :, PLACES]": TURNED.format(2),
+    "torch.softmax(x, 1)": "`softmax(x.transpose(1, -1), -1)`",
+    "x[0, 0] @ x[0, 1].T": "with `torch.bmm`",
+    "x[0] @ x[0, 1].T": "with `torch.bmm`",
+    "F.conv2d(x, WIDE, padding=3, groups=4)": "the sum of 3x7 and 3x7 and 1x7",
+    "F.conv2d(x, WIDE[:, :, :6], stride=2, padding=4, dilation=2, groups=4)": "3x7 and 3x7",
+    "F.conv2d(x[:, :1], WIDE[:, :, :3, :3], padding=1)": "one channel as two",
+}
+LEFT = (
+    "F.pad(x, PAD)",
+    "x.mean((2, 3), keepdim=True)",
+    "torch.softmax(x, 3)",
+    "x.reshape(2, -1)",
+    "x.amax(1)",
+    "torch.cumsum(x * x, 2).relu() if x is None else x * x",
+    "x @ torch.ones(8, 3)",
+    "F.conv2d(x, WIDE[:, :, :3, :3], groups=4)",
+)
+
+
+def rewritten(code, *shape, names=NAMES):
+    """What was written how, and the worst error of the answers."""
+    from pytest_sme2.export.forms import with_forms
+
+    class Net(torch.nn.Module):  # type: ignore[name-defined]
+        def forward(self, x):
+            return eval(code, {**globals(), "x": x})
+
+    torch.manual_seed(0)
+    given = (torch.randn(shape),)
+    program = torch.export.export(Net(), given)
+    after, told = with_forms(program, given, {}, names)
+    other = (torch.randn(shape),)
+    torch.testing.assert_close(after.module()(*other), Net()(*other), rtol=1e-4, atol=1e-4)
+    return told, [str(node.target) for node in after.graph.nodes]
+
+
+@pytest.mark.parametrize("code", [*FORMS, *LEFT])
+def test_an_operator_becomes_what_does_the_same(code: str) -> None:
+    told, _ = rewritten(code, *IMAGE)
+    assert (FORMS[code] in " ".join(told)) if code in FORMS else not told
+
+
+SEQUENCE = """(lambda conv, pad: F.adaptive_avg_pool1d(conv(F.max_pool1d(
+    torch.cat([F.glu(conv(pad(x)), 1), conv(pad(x), 2)[:, 3:] * 2], 1)
+    .transpose(1, 2).relu().transpose(1, 2)[:, :, :6], 2), 3), 1))(
+    lambda v, groups=1: F.conv1d(v, torch.linspace(-1, 1, 108).reshape(6, -1, 3)[:, :6 // groups],
+    padding=1, groups=groups), lambda v: F.pad(v, (2, 0)))"""
+
+
+def test_a_sequence_stays_an_image_from_the_first_convolution_to_the_last() -> None:
+    told, operators = rewritten(SEQUENCE, 2, 6, 8, names=("conv1d",))
+    assert told == []
+    assert not any("1d" in name for name in operators)
+    assert sum("conv2d" in name for name in operators) == 3
+
+
+def test_nothing_is_written_for_what_nobody_asked() -> None:
+    assert rewritten("x.cumsum(1)", *IMAGE, names=("silu", "mean"))[0] == []
+    assert rewritten("x.mean(1)", *IMAGE, names=("mean",))[0] != []
+
+
+def test_the_key_of_an_export_holds_every_module_that_it_imports() -> None:
+    folder = Path(artifacts.__file__).parent
+    found, left = set[str](), ["lowering"]
+    while left:
+        name = left.pop()
+        found.add(name)
+        for node in ast.walk(ast.parse((folder / f"{name}.py").read_text("utf-8"))):
+            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            package, _, inner = module.rpartition(".")
+            if package == "pytest_sme2.export" and inner not in found:
+                left.append(inner)
+    # These two start it, and name what it wrote.
+    known = {*artifacts._CODE, *artifacts._REWRITING} - {"artifacts.py", "server.py"}
+    assert {f"{name}.py" for name in found} == known
