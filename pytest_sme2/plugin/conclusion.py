@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_sme2.errors import BaselineError, Sme2Error
 from pytest_sme2.export.variant import PRECISIONS
-from pytest_sme2.report.comment import FORMATS
+from pytest_sme2.report.comment import comment_json
 from pytest_sme2.report.history import write_history
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.text import WIDTH
@@ -146,14 +146,9 @@ def _write_reports(
 
         written.append(settings.report.resolve())
         write_html(written[-1], list(records.items()))
-    for form, path in (
-        ("github", settings.github_benchmark_json),
-        ("bencher", settings.bencher_json),
-        ("comment", settings.comment),
-    ):
-        if path is not None:
-            written.append(path.resolve())
-            write_text(written[-1], FORMATS[form](list(records.values())))
+    if settings.comment is not None:
+        written.append(settings.comment.resolve())
+        write_text(written[-1], comment_json(list(records.values())))
     lines = [f"report: {path}" for path in written]
     if settings.history is not None:
         added = write_history(settings.history.resolve(), list(records.values()), project_commit())

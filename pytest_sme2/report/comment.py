@@ -1,4 +1,4 @@
-"""What a run says to other programs: the comment on a pull request, and JSON of services. Pure.
+"""What a run says to other programs: a pull request's comment, PyTorch's database. Pure.
 
 The comment is JSON, not Markdown: who posts it has a token, and trusts nothing that a branch wrote.
 ``docs/ci/post_comment.py`` makes the Markdown of it.
@@ -110,7 +110,7 @@ class Metric(NamedTuple):
     """One number of which less is better."""
 
     measure: str
-    """As Bencher calls a kind of number: ``latency-on``."""
+    """A kind of number: ``latency-on``."""
     unit: str
     value: float
     bounds: tuple[float, float] | None = None
@@ -145,35 +145,6 @@ def metrics(measured: CaseResult) -> Iterator[Metric]:
     if Arm.ON in measured.structures:
         on = measured.structures[Arm.ON]
         yield Metric("matrix-operators-without-sme2", "operators", on.matrix - on.sme2)
-
-
-def _name(measured: CaseResult) -> str:
-    threads = f" ({measured.threads} threads)" if measured.threads != 1 else ""
-    return f"{measured.model}-{measured.variant} on {measured.fingerprint.target}{threads}"
-
-
-def github_action_benchmark(records: Sequence[CaseRecord]) -> str:
-    """The JSON of github-action-benchmark's tool ``customSmallerIsBetter``."""
-    entries: list[dict[str, Any]] = []
-    for measured in (record.measured for record in records):
-        versions = "\n".join(f"{name} {text}" for name, text in sorted(measured.versions.items()))
-        for measure, unit, value, bounds in metrics(measured):
-            entry = {"name": f"{_name(measured)}: {measure}", "unit": unit, "value": value}
-            if bounds is not None:
-                entry["range"] = f"{bounds[0]:g} to {bounds[1]:g}"
-            entries.append({**entry, "extra": versions})
-    return json_text(entries)
-
-
-def bencher_metric_format(records: Sequence[CaseRecord]) -> str:
-    """The JSON of Bencher's Metric Format: benchmark, then measure, then value and bounds."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for measured in (record.measured for record in records):
-        measures = found.setdefault(_name(measured), {})
-        for measure, _, value, bounds in metrics(measured):
-            ends = zip(("lower_value", "upper_value"), bounds or (), strict=False)
-            measures[measure] = {"value": value, **dict(ends)}
-    return json_text(found, sort_keys=True)
 
 
 def pytorch_benchmark(records: Sequence[CaseRecord]) -> str:
@@ -214,7 +185,5 @@ def pytorch_benchmark(records: Sequence[CaseRecord]) -> str:
 
 FORMATS: Mapping[str, Callable[[Sequence[CaseRecord]], str]] = {
     "comment": comment_json,
-    "github": github_action_benchmark,
-    "bencher": bencher_metric_format,
     "pytorch": pytorch_benchmark,
 }

@@ -101,8 +101,7 @@ OPTIONS: tuple[Option, ...] = (
            "repeated.", ini=False, repeats=True, bare=True),
     Option("--sme2-report", "", "FILE", "session.settings:parse_reports",
            "write a report: FILE.html has all results and needs no network; FILE.json is what "
-           "a comment on a pull request says; github=FILE and bencher=FILE are JSON for "
-           "github-action-benchmark and Bencher. May be repeated.", repeats=True),
+           "a comment on a pull request says. May be repeated.", repeats=True),
     Option("--against", "against", "REF", "session.reference:parse_against",
            "compare with REF in the same run, in interleaved pairs: a bundle (`sme2 bundle`), a "
            "folder of .pte files, or a version such as executorch==1.5.0.", ini=False),

@@ -78,8 +78,6 @@ class Settings:
     """The file of a pull request's comment to write at the end, as JSON; None means none."""
     history: Path | None = None
     """The folder of the history to add this run to; None means none."""
-    github_benchmark_json: Path | None = None
-    bencher_json: Path | None = None
     runners: tuple[Path, Path] | None = None
     """Two built elsewhere, with SME2 on and off, in place of the one built from the wheel."""
     against: Reference | None = None
@@ -191,28 +189,21 @@ def parse_report(value: str) -> Path:
     return path
 
 
-_REPORTS = {
-    "html": "report",
-    "comment": "comment",
-    "github": "github_benchmark_json",
-    "bencher": "bencher_json",
-}
-_BY_SUFFIX = {".html": "html", ".htm": "html", ".json": "comment"}
+_REPORTS = {".html": "report", ".htm": "report", ".json": "comment"}
 
 
 def parse_reports(texts: Iterable[str]) -> dict[str, Path]:
-    """``FILE.html``, ``FILE.json``, or ``FORMAT=FILE``."""
+    """By setting the file, whose name tells which it is."""
     found = {}
     for text in texts:
-        kind, equals, file = text.partition("=")
-        if not equals or kind not in _REPORTS:
-            kind, file = _BY_SUFFIX.get(Path(text).suffix.lower(), ""), text
-        if not kind or not file:
+        kind = _REPORTS.get(Path(text).suffix.lower())
+        if kind is None or text.startswith(("github=", "bencher=")):
             raise UsageError(
-                f"{text!r} is not a report. Give FILE.html, FILE.json (a comment on a pull "
-                "request; post_comment.py makes Markdown of it), github=FILE or bencher=FILE."
+                f"{text!r} is not a report. Give FILE.html or FILE.json (a comment on a pull "
+                "request; post_comment.py makes Markdown of it). For dashboards, `sme2 report "
+                "RUN_DIR --format pytorch` prints every figure."
             )
-        found[_REPORTS[kind]] = parse_report(file) if kind == "html" else Path(file)
+        found[kind] = Path(text)
     return found
 
 

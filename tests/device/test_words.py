@@ -20,7 +20,7 @@ def test_it(sme2_gate):
     sme2_gate.check_outputs()
 """
 OF_TIME = re.compile(r"\b(gain\w*|speed-?ups?|faster|slower|as fast as)\b", re.IGNORECASE)
-FORMS = ("r.html", "c.json", "github=g.json", "bencher=b.json")
+FORMS = ("r.html", "c.json")
 
 
 def cheapen(baseline: Path) -> None:
@@ -52,7 +52,7 @@ def test_no_emulated_output_calls_a_count_a_speedup(
     page = (pytester.path / "r.html").read_text("utf-8")
     data = page.partition('application/json">')[2].partition("</script>")[0]
     outputs = {"terminal": result.stdout.str(), "page": data, **written}
-    assert {"c.json", "g.json", "b.json", "junit.xml", "summary.md"} <= {*written}
+    assert {"c.json", "junit.xml", "summary.md"} <= {*written}
     assert "x fewer" in outputs["terminal"]
     assert "more instructions" in outputs["terminal"]
     for name, text in outputs.items():

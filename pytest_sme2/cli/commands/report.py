@@ -42,10 +42,10 @@ ARGUMENTS: Arguments = {
     "--markdown FILE": f"write the Markdown report to it; one run directory also gets {REPORT}",
     **RULES,
     f"--format {{{','.join((*FORMATS, PERFETTO, MODEL_EXPLORER))}}}": (
-        "only print the results: for a pull request, github-action-benchmark, Bencher, PyTorch's "
-        f"benchmark database, or Perfetto and chrome://tracing. {MODEL_EXPLORER}: write files that "
-        "colour the program's graph, and print the command that shows it; of two run directories "
-        "the first is what the second is compared with"
+        "only print the results: for a pull request, PyTorch's benchmark database, or Perfetto and "
+        f"chrome://tracing. {MODEL_EXPLORER}: write files that colour the program's graph, and "
+        "print the command that shows it; of two run directories the first is what the second is "
+        "compared with"
     ),
     "--open": f"with --format {MODEL_EXPLORER}: show it, on this machine only",
     "--check": "only say which files are missing or broken; exit code 1 if any is",

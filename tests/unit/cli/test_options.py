@@ -65,18 +65,16 @@ def test_there_are_few_options_with_a_prefix() -> None:
     assert {option.field for option in OPTIONS} <= {"", *Settings.__dataclass_fields__}
 
 
-@pytest.mark.parametrize("text", ["", "report.pdf", "=x", "html=", "html=report.pdf"])
+@pytest.mark.parametrize("text", ["", "report.pdf", "=x", "github=x.json"])
 def test_a_report_of_no_kind_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a"):
         parse_reports([text])
 
 
 def test_the_kind_of_a_report_is_said_or_seen() -> None:
-    assert parse_reports(["a=b.html", "c.json", "github=d", "bencher=e.json"]) == {
+    assert parse_reports(["a=b.html", "c.json"]) == {
         "report": Path("a=b.html"),
         "comment": Path("c.json"),
-        "github_benchmark_json": Path("d"),
-        "bencher_json": Path("e.json"),
     }
 
 

@@ -49,13 +49,11 @@ def test_reports_are_written_and_named(tmp_path: Path) -> None:
     chosen = settings(
         tmp_path,
         report=tmp_path / "r.html",
-        bencher_json=tmp_path / "bencher.json",
-        github_benchmark_json=tmp_path / "a b.json",
-        comment=tmp_path / "c.md",
+        comment=tmp_path / "a b.json",
     )
     lines, _, problems = conclude_run(folders(toy_run(tmp_path)), {}, chosen)
     assert not problems
-    for name in ("report.md", "r.html", "bencher.json", "a b.json", "c.md"):
+    for name in ("report.md", "r.html", "a b.json"):
         assert f"report: {tmp_path / name}" in lines
         assert (tmp_path / name).stat().st_size > 0
     quiet, *_ = conclude_run(folders(toy_run(tmp_path)), {}, chosen, verbosity=-1)

@@ -11,10 +11,8 @@ from typing import Any
 
 from pytest_sme2.report.comment import (
     MOST_CASES,
-    bencher_metric_format,
     comment_json,
     fix_of,
-    github_action_benchmark,
     metrics,
     pytorch_benchmark,
 )
@@ -101,31 +99,6 @@ def read(form: Callable[[Sequence[CaseRecord]], str], *results: CaseResult) -> A
     return json.loads(form([CaseRecord(2, "case", each, None, (), {}) for each in results]))
 
 
-def test_github_action_benchmark() -> None:
-    entries = read(github_action_benchmark, measured(), emulated(model="other"))
-    assert all({"name", "unit", "value"} <= entry.keys() for entry in entries)
-    assert all(isinstance(entry["value"], (int, float)) for entry in entries)
-    by_name = {entry["name"]: entry for entry in entries}
-    assert len(by_name) == len(entries)
-    latency = by_name["toy_cnn-fp16 on linux: latency-on"]
-    assert (latency["unit"], latency["value"]) == ("ns", 10e6)
-    assert latency["range"] == "9.98e+06 to 1.002e+07"
-    assert latency["extra"] == "executorch 1.5.1\nexecutorch runtime 1.5.1"
-    assert by_name["toy_cnn-fp16 on linux: time-on-over-off"]["value"] == 0.5
-    assert "range" not in by_name["toy_cnn-fp16 on linux: program-size"]
-
-
-def test_bencher() -> None:
-    document = read(bencher_metric_format, measured(), measured(threads=4))
-    assert set(document) == {"toy_cnn-fp16 on linux", "toy_cnn-fp16 on linux (4 threads)"}
-    measures = document["toy_cnn-fp16 on linux"]
-    assert measures["latency-off"]["value"] == 20e6
-    assert measures["latency-off"]["lower_value"] < 20e6 < measures["latency-off"]["upper_value"]
-    assert measures["peak-memory-on"] == {"value": 50_000_000}
-    # Bencher takes a measure's slug: at most 64 characters of kebab case.
-    assert all(len(name) <= 64 and name == name.lower() for name in measures)
-
-
 def values(result: CaseResult) -> dict[str, float]:
     return {metric.measure: metric.value for metric in metrics(result)}
 
@@ -171,12 +144,6 @@ def test_what_is_not_known_is_not_exported() -> None:
     assert "matrix-operators-without-sme2" not in without
     weak = measured(speedup=Estimate(2.0, 0.0, math.inf, 0.99, 2))
     assert "time-on-over-off" not in values(weak)
-
-
-def test_hostile_names_stay_names() -> None:
-    name = '"; DROP <script>\n'
-    assert list(read(bencher_metric_format, measured(model=name))) == [f"{name}-fp16 on linux"]
-    assert read(github_action_benchmark) == []
 
 
 def test_a_fix_is_told_with_the_change_where_there_is_one(tmp_path: Path) -> None:
