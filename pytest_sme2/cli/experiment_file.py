@@ -22,7 +22,6 @@ from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.settings import DEVICES, parse_cpus
 
-TEMPLATES = ("mac", "android", "linux", "emulated")
 MODES = ("timing", "xnntrace")
 
 _TOP_FIELDS = (

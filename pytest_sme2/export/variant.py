@@ -12,7 +12,6 @@ import re
 from dataclasses import dataclass
 
 from pytest_sme2.errors import UsageError
-from pytest_sme2.results import AS_EXPORTED
 from pytest_sme2.system.wording import split_list
 
 PRECISIONS = ("fp32", "fp16", "bf16", "int8", "int8_dynamic", "int4", "int4_channel")
@@ -62,6 +61,9 @@ def parse_variant(value: str) -> Variant:
 
 def file_part(value: str) -> str:
     """A variant as it stands in the name of a file."""
+    # Only now: the help of a command names precisions, and comes without all values.
+    from pytest_sme2.results import AS_EXPORTED
+
     return AS_EXPORTED.replace(" ", "-") if value == AS_EXPORTED else str(parse_variant(value))
 
 

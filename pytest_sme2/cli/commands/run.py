@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from pytest_sme2.cli.experiment_file import TEMPLATES, template
 from pytest_sme2.cli.options import FOLDERS, MODEL_OR_PROGRAM, VARIANT, Arguments, shared
 from pytest_sme2.errors import UsageError
 from pytest_sme2.session.options import DEVICE
 
 ALL = "all"
+TEMPLATES = ("mac", "android", "linux", "emulated")
 CASE = ("threads", "budget", "arms", "fresh", "weights", "out", "cpu")
 METHOD: Arguments = {
     "--method NAME": "of a .pte file that has several (default: forward, or the only one)"
@@ -40,12 +40,12 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("Give one of: a MODEL, --config FILE, --template NAME, --command COMMAND.")
     if arguments.kernels and arguments.model is None:
         raise UsageError("--kernels needs a MODEL.")
-    if arguments.template is not None:
-        print(template(arguments.template), end="")
-        return 0
     # Only now: the help comes without what measures.
-    from pytest_sme2.cli import generations, running
+    from pytest_sme2.cli import experiment_file, generations, running
 
+    if arguments.template is not None:
+        print(experiment_file.template(arguments.template), end="")
+        return 0
     if arguments.config is not None:
         return running.run_config(arguments)
     if arguments.command:

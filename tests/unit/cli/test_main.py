@@ -81,7 +81,7 @@ def test_the_overview_imports_no_command() -> None:
 @pytest.mark.parametrize(
     ("words", "unneeded"),
     [
-        ("run --help", ("numpy", "adbutils", "cattrs", "pytest_sme2.session.session")),
+        ("run --help", ("numpy", "adbutils", "msgspec", "pytest_sme2.results")),
         ("run toy --device emulated --variant fp32", ("adbutils", "requests", "torch")),
     ],
 )
