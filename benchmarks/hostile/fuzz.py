@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import json
 import os
 import resource
 import signal
 import sys
-import tarfile
 import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
@@ -28,12 +26,9 @@ from benchmarks.hostile.stage import Attempt, NotCleanError, Subject, expect
 from pytest_sme2.cli.commands.history import history_lines
 from pytest_sme2.cli.experiment_file import read_plan, template
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.export.registry import discover
 from pytest_sme2.export.store import load_artifact
-from pytest_sme2.export.weights import upstream_of
 from pytest_sme2.plugin.conclusion import update_baseline
 from pytest_sme2.profile.beside import (
-    ORIGINS,
     SCHEMA,
     SHAPES,
     beside,
@@ -53,16 +48,14 @@ from pytest_sme2.results import PAIR, Arm, Artifact, RunRequest
 from pytest_sme2.runners.base import LeftFiles
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.runners.stock import read_observed
-from pytest_sme2.session.bundle import MANIFEST, open_bundle, write_bundle
-from pytest_sme2.session.run_directory import METRICS, read_record, read_shard
+from pytest_sme2.session.run_directory import TESTS, read_record, read_shard
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.debian_packages import (
     Archive,
     parse_deb822,
     system_archives,
 )
-from pytest_sme2.targets.phone.adb import AdbDevice, quote
-from pytest_sme2.targets.phone.power import NOTE, SETTINGS, parse_note
+from pytest_sme2.targets.phone.adb import AdbDevice
 from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.library import read_package
 from pytest_sme2.trace.program import read_outline
@@ -212,29 +205,17 @@ def baseline(chance: Random, folder: Path) -> None:
         expect(path.read_bytes() == damaged, "what could not be read was overwritten")
 
 
-def metrics(chance: Random, folder: Path) -> None:
-    """A case of a run directory, read and reported on."""
-    case = records.toy_run(folder, emulated=chance.random() < 0.3)[0]
-    path = case / METRICS
-    path.write_bytes(damaged_json(chance, path.read_text("utf-8")))
-
-    def read() -> None:
-        record = read_record(case)
-        write_case(case, record)
-        run_report([record])
-        write_html(folder / "report.html", [(case, record)])
-        with contextlib.suppress(Sme2Error):
-            settings = Settings(baseline_dir=folder / "baselines")
-            update_lines([update_baseline(record, settings)], str(folder))
-
-    read_within_bounds(read, METRICS)
-
-
 def run_directory(chance: Random, folder: Path) -> None:
-    """Any file of a run directory damaged or gone; ``sme2 report --check`` has to say so."""
-    case = records.toy_run(folder)[0]
+    """Any file of a run directory damaged or gone: checked, read, and reported on."""
+    case = records.toy_run(folder, emulated=chance.random() < 0.3)[0]
     write_case(case, read_record(case))
-    files = sorted(path for path in case.rglob("*") if path.is_file())
+    etdump = case / next(iter(read_record(case).etdumps.values()))
+    beside(etdump, SHAPES).write_text(
+        SHAPES_TEXT.replace('"schema":1', f'"schema":{SCHEMA}'), "utf-8"
+    )
+    keep_origins(etdump, DATA / "etrecords" / "toy.etrecord", lambda line: None)
+    (folder / TESTS).write_text(TESTS_TEXT, "utf-8")
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in chance.sample(files, chance.choice((1, 1, 2, 4))):
         action = chance.random()
         if action < 0.15:
@@ -246,7 +227,23 @@ def run_directory(chance: Random, folder: Path) -> None:
             path.write_bytes(damaged_json(chance, path.read_text("utf-8")))
         else:
             path.write_bytes(damaged_bytes(chance, path.read_bytes()))
-    read_within_bounds(lambda: validate_run(folder), folder.name)
+
+    def report() -> None:
+        record = read_record(case)
+        write_case(case, record)
+        run_report([record])
+        write_html(folder / "report.html", [(case, record)])
+        settings = Settings(baseline_dir=folder / "baselines")
+        update_lines([update_baseline(record, settings)], str(folder))
+
+    for read in (
+        lambda: validate_run(folder),
+        lambda: kept_shapes(etdump),
+        lambda: kept_origins(etdump),
+        lambda: read_shard(folder),
+        report,
+    ):
+        read_within_bounds(read, str(folder))
 
 
 def artifact_meta(chance: Random, folder: Path) -> None:
@@ -261,51 +258,6 @@ def artifact_meta(chance: Random, folder: Path) -> None:
             expect(file.parent == path.parent, f"{file} is outside of the artifact")
 
     read_within_bounds(read, str(path.parent))
-
-
-def _small_bundle(folder: Path) -> bytes:
-    runner = folder / "made" / "runner"
-    runner.mkdir(parents=True)
-    (runner / "sme2_runner").write_bytes(b"#!/bin/sh\n")
-    (runner / "sme2_runner").chmod(0o755)
-    artifact = make_artifact(folder / "made" / "a", "toy_cnn", "fp32")
-    made = Sme2Runner("wheel", "linux-aarch64", "1.5.1", runner)
-    return write_bundle(folder / "made" / "b.tar.gz", made, [artifact]).read_bytes()
-
-
-def bundle(chance: Random, folder: Path) -> None:
-    """A bundle damaged as bytes, or in its manifest."""
-    whole = _small_bundle(folder)
-    damaged = damaged_bytes if chance.random() < 0.3 else _changed_manifest
-    path = folder / "b.tar.gz"
-    path.write_bytes(damaged(chance, whole))
-    before = {item for item in folder.rglob("*") if "cache" not in item.parts}
-
-    def read() -> None:
-        found = open_bundle(path, cache=folder / "cache")
-        for artifact in found.artifacts.values():
-            inside = artifact.pte.resolve().is_relative_to(folder / "cache")
-            expect(inside, f"{artifact.pte} is outside of the cache")
-
-    read_within_bounds(read, path.name, memory_bytes=ARCHIVE_MEMORY_BYTES)
-    after = {item for item in folder.rglob("*") if "cache" not in item.parts}
-    expect(after == before, f"written outside of the cache: {after - before}")
-
-
-def _changed_manifest(chance: Random, data: bytes) -> bytes:
-    packed = io.BytesIO()
-    with (
-        tarfile.open(fileobj=io.BytesIO(data)) as archive,
-        tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as changed,
-    ):
-        for member in archive:
-            file = archive.extractfile(member)
-            content = b"" if file is None else file.read()
-            if member.name == MANIFEST:
-                content = damaged_json(chance, content.decode())
-                member.size = len(content)
-            changed.addfile(member, io.BytesIO(content))
-    return packed.getvalue()
 
 
 LIMITS = b"""\
@@ -380,34 +332,11 @@ def history(chance: Random, folder: Path) -> None:
     read_within_bounds(read, path.name)
 
 
-TESTS = """{"schema":2,"exit_code":0,"tests":{"test_it.py::test_it":{"outcome":"passed",
+TESTS_TEXT = """{"schema":2,"exit_code":0,"tests":{"test_it.py::test_it":{"outcome":"passed",
 "seconds":1.5}},"found":["test_it.py::test_it"],"number":1,"of":2}"""
 
 SHAPES_TEXT = """{"schema":1,"methods":[{"name":"forward","calls":{"0":[{"operation":"convolution",
 "inputs":[[1,8,8,3],[8,3,3,3]],"output":[1,8,8,8]}]}}]}"""
-
-
-def shapes(chance: Random, folder: Path) -> None:
-    etdump = folder / "run.etdump"
-    text = SHAPES_TEXT.replace('"schema":1', f'"schema":{SCHEMA}')
-    damaged_file(beside(etdump, SHAPES).name, text, lambda _: kept_shapes(etdump))(chance, folder)
-
-
-WEIGHTS = b"""\
-file = "net.pt"
-source = "a place"
-licence = "MIT"
-url = "https://example.invalid/net.pt"
-sha256 = "0123456789abcdef"
-state = "model"
-"""
-MODEL = "from pytest_sme2 import register_model\n@register_model('net')\nclass M: pass\n"
-
-
-def weights(chance: Random, folder: Path) -> None:
-    (folder / "model.py").write_text(MODEL, "utf-8")
-    entry = discover([folder], entry_points=False).get("net")
-    damaged_file("weights.toml", WEIGHTS, lambda _: upstream_of(entry))(chance, folder)
 
 
 SOURCES = b"""\
@@ -467,32 +396,6 @@ def adb(chance: Random, folder: Path) -> None:
     expect({path.name for path in folder.iterdir()} <= {"x"}, "something is left")
 
 
-NOTE_TEXT = json.dumps(
-    {"version": 1, "settings": {"low_power": "0", "animator_duration_scale": None},
-     "fixed_performance": True}
-)  # fmt: skip
-
-
-def note(chance: Random, folder: Path) -> None:
-    """The note of old settings on a phone: only our settings are put back, with plain values."""
-    text = damaged_json(chance, NOTE_TEXT).decode("utf-8", "replace")
-
-    def read() -> None:
-        settings, _, _ = parse_note(text, "phone")
-        expect({*settings} <= {*SETTINGS}, f"settings of others: {settings}")
-        for value in settings.values():
-            quote(["settings", "put", "global", "name", value or ""]).encode()
-
-    read_within_bounds(read, NOTE)
-
-
-def origins(chance: Random, folder: Path) -> None:
-    etdump = folder / "run.etdump"
-    keep_origins(etdump, DATA / "etrecords" / "toy.etrecord", lambda line: None)
-    path = beside(etdump, ORIGINS)
-    damaged_file(path.name, path.read_text("utf-8"), lambda _: kept_origins(etdump))(chance, folder)
-
-
 def library(chance: Random, folder: Path) -> None:
     """A library in an archive; one of the two is damaged."""
     made = macho(SME2_KERNEL, [KERNEL])
@@ -528,23 +431,16 @@ SUBJECTS = (
     Subject("fuzz-etdump", "damaged ETDumps (a hundred a trial)", 100, 3, etdump),
     Subject("fuzz-runner", "damaged runner results", 2000, 100, runner_result),
     Subject("fuzz-baseline", "damaged baselines: read, compared, updated", 800, 40, baseline),
-    Subject("fuzz-metrics", "damaged metrics.json: read and reported on", 150, 8, metrics),
-    Subject("fuzz-run-directory", "damaged run directories, validated", 80, 5, run_directory),
+    Subject("fuzz-run-directory", "damaged run directories: reported", 300, 10, run_directory),
     Subject("fuzz-artifact", "damaged export records", 1000, 60, artifact_meta),
-    Subject("fuzz-bundle", "damaged bundles", 300, 25, bundle),
     Subject("fuzz-library", "damaged libraries and apps", 1000, 40, library),
     Subject("fuzz-etrecord", "damaged and malicious ETRecords", 1000, 40, etrecord),
     Subject("fuzz-program", "damaged programs without model code", 1000, 40, program),
     Subject("fuzz-history", "damaged files of a history", 500, 30, history),
-    Subject("fuzz-shapes", "damaged run.shapes.json", 1000, 40, shapes),
-    Subject("fuzz-origins", "damaged run.origins.json", 1000, 40, origins),
-    Subject("fuzz-weights", "damaged weights.toml", 500, 30, weights),
     Subject("fuzz-apt-sources", "damaged sources of apt", 500, 30, apt_sources),
-    Subject("fuzz-note", "damaged notes on a phone", 500, 30, note),
     Subject("fuzz-adb", "answers that are not adb's protocol", 500, 30, adb),
     _one_file("experiment.json", template("mac"), read_plan),
     _one_file("limits.toml", LIMITS, lambda path: limits.resolve("fp16@256", files=[path])),
-    _one_file("tests.json", TESTS, lambda path: read_shard(path.parent)),
     _one_file("llama.log", OBSERVED.encode(), _read_observed),
 )
 
@@ -552,17 +448,14 @@ SUBJECTS = (
 READERS = {
     "cli/experiment_file": "fuzz-experiment",
     "export/store": "fuzz-artifact",
-    "export/weights": "fuzz-weights",
-    "profile/beside": "fuzz-shapes",
+    "profile/beside": "fuzz-run-directory",
     "report/history": "fuzz-history",
     "report/validation": "fuzz-run-directory",
     "runners/sme2": "fuzz-runner",
     "session/analysis": "fuzz-run-directory",
-    "session/bundle": "fuzz-bundle",
-    "session/run_directory": "fuzz-metrics",
+    "session/run_directory": "fuzz-run-directory",
     "system/debian_packages": "fuzz-apt-sources",
     "targets/phone/adb": "fuzz-adb",
-    "targets/phone/power": "fuzz-note",
     "trace/etdump": "fuzz-etdump",
     "trace/etrecord": "fuzz-etrecord",
     "trace/library": "fuzz-library",
@@ -589,7 +482,8 @@ _REASONS = {
         "cli/commands/doctor", "system/processes", "targets/local", "timing/selfcheck",
     ),
     "nonsense there is tested in tests/unit": (
-        "system/elf", "system/locks", "system/platforms", "targets/phone/leases",
+        "export/weights", "session/bundle", "system/elf", "system/locks", "system/platforms",
+        "targets/phone/leases", "targets/phone/power",
     ),
     "what is damaged is made anew": ("report/writing", "system/cache", "targets/census"),
     "unpacks a wheel that pip has checked": ("runners/sdk",),

@@ -1,16 +1,11 @@
-"""Places nobody likes to work in: read-only, crowded, oddly named, homeless, with a mad clock.
-
-And where somebody means harm: with links in a run directory, and escape sequences in names.
-"""
+"""Places nobody likes to work in: read-only, crowded, oddly named, homeless, full of links."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import site
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,7 +27,6 @@ from benchmarks.hostile.stage import (
 )
 from pytest_sme2.export.artifacts import is_utf8
 from pytest_sme2.report.validation import validate_run
-from pytest_sme2.session.run_directory import METRICS
 from pytest_sme2.verdict.baselines import read
 
 NOBODY = 54321
@@ -62,35 +56,6 @@ def read_only_checkout(chance: Random, folder: Path) -> None:
             stage.run(command).expect_refusal("Read-only file system", str(stage.out), "--sme2-out")
     stage.check_whole()
     stage.run(stage.update()).expect_success("an update once it can be written")
-
-
-def _jumping_clock(folder: Path) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        raise NotPossibleError("no C compiler to make the jumping clock with")
-    source = Path(__file__).with_name("jumping_clock.c")
-    library = folder / "clock.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
-    return library
-
-
-def clock(chance: Random, folder: Path) -> None:
-    """The wall clock jumps by years ten times a second; durations do not care."""
-    stage = make_stage(folder)
-    stage.extra = {
-        "LD_PRELOAD": str(_jumping_clock(folder)),
-        "JUMPING_CLOCK_SEED": str(chance.getrandbits(30)),
-    }
-    stage.run(stage.measure()).expect_success("a measurement")
-    _expect_valid(stage.out)
-    (path,) = stage.out.rglob(METRICS)
-    measured = json.loads(path.read_text("utf-8"))["measured"]
-    medians = [value for values in measured["medians_ns"].values() for value in values]
-    expect(medians and all(0 < value < 60e9 for value in medians), f"times: {medians}")
-    if chance.random() < 0.5:
-        stage.run(stage.update()).expect_success("an update")
-        stage.run(stage.update()).expect_success("a second update, perhaps years earlier")
-    stage.check_whole()
 
 
 def two_runs(chance: Random, folder: Path) -> None:
@@ -260,41 +225,6 @@ def low_limits(chance: Random, folder: Path) -> None:
     stage.check_whole()
 
 
-_RACER = """
-import os, sys
-folder, victim = sys.argv[1:]
-while True:
-    for name in os.listdir(folder):
-        for other in (name + ".tmp", name + ".lock", "." + name + ".part", name + "0", name):
-            try:
-                os.symlink(victim, os.path.join(folder, other))
-            except OSError:
-                pass
-"""
-
-
-def temporary_races(chance: Random, folder: Path) -> None:
-    """Somebody lays links beside every file in the folder for temporary files that all share."""
-    python = _python_for_others()
-    stage = make_stage(folder)
-    victim = folder / "victim"
-    victim.write_text("mine")
-    (folder / "tmp").chmod(0o1777)
-    folder.chmod(0o711)
-    racer = subprocess.Popen([*AS_NOBODY, python, "-c", _RACER, str(folder / "tmp"), str(victim)])
-    try:
-        command = chance.choice((stage.measure("emulated"), stage.pytest(), stage.export()))
-        stage.run(command).expect_success("a command beside somebody who lays links")
-    finally:
-        racer.kill()
-        racer.wait()
-        for path in (folder / "tmp").iterdir():
-            if path.is_symlink():
-                path.unlink()
-    expect(victim.read_text() == "mine", "a link led a write elsewhere")
-    stage.check_whole()
-
-
 def _readers(stage: Stage) -> list[list[str]]:
     """What reads a run directory and writes to it."""
     return [
@@ -345,57 +275,14 @@ def backup(chance: Random, folder: Path) -> None:
     expect(not changed, f"changed under their second names: {', '.join(changed)}")
 
 
-SEQUENCES = ("\x1b[2J", "\x1b]0;title\x07", "\x9b31m", "\r", "\x08" * 5, "\x1b[1A")
-
-
-def terminal(chance: Random, folder: Path) -> None:
-    """Escape sequences in names and values: none reaches the terminal as it is."""
-    stage = make_stage(folder)
-    evil = f"a{chance.choice(SEQUENCES)}b"
-    places = ("missing file", "etdump", "option", "experiment", "baseline", "model", "serial")
-    place = chance.choice(places)
-    if place == "missing file":
-        words = stage.sme2("report", *chance.choice((["analyze"], [], ["--check"])), folder / evil)
-    elif place == "etdump":
-        (folder / f"{evil}.etdump").write_bytes(b"not one")
-        words = stage.sme2("report", "analyze", folder / f"{evil}.etdump")
-    elif place == "option":
-        words = stage.pytest(f"--sme2-variants={evil}")
-    elif place == "experiment":
-        path = folder / f"{evil}.json"
-        path.write_text(json.dumps({"experiments": [{evil: evil}], evil: [evil]}))
-        words = stage.sme2("run", "--config", path)
-    elif place == "baseline":
-        stage.run(stage.update()).expect_success("an update")
-        (path,) = (stage.checkout / "baselines").glob("*/*.json")
-        document = json.loads(path.read_text())
-        document[chance.choice(("model", "variant", evil))] = evil
-        document["structure"]["off"]["operators"]["delegated"][evil] = 1
-        path.write_text(json.dumps(document))
-        words = stage.pytest()
-    elif place == "model":
-        (stage.checkout / "models" / "toy_cnn").rename(stage.checkout / "models" / evil)
-        words = stage.sme2("models", "--models-folder", "models")
-    else:
-        words = stage.sme2("run", "toy_cnn", "--device", "android", "--serial", evil)
-    ending = stage.run(words)
-    ending.expect_plain()
-    # A carriage return in front of a line feed is how some tools end their lines.
-    raw = {letter for letter in ending.said.replace("\r\n", "\n") if letter in "\x1b\x07\x08\x9b\r"}
-    expect(not raw, f"raw letters {raw} were printed ({place}):\n{ending.said[-2000:]!r}")
-
-
 SUBJECTS = (
     Subject("read-only", "a read-only checkout", 5, 1, read_only_checkout),
     Subject("no-shm", "no shared memory", 3, 1, no_shared_memory),
     Subject("read-only-home", "a home that cannot be written", 6, 1, read_only_home),
     Subject("low-limits", "few files, processes, memory or bytes", 15, 1, low_limits),
-    Subject("tmp-races", "links laid beside temporary files", 5, 1, temporary_races),
-    Subject("clock", "the wall clock jumps by years", 3, 1, clock),
     Subject("two-runs", "two runs at once in one checkout", 6, 1, two_runs),
     Subject("names", "folders with names that are not UTF-8, or odd", 8, 1, odd_names),
     Subject("no-home", "no home folder, or one that cannot be used", 5, 1, no_home),
     Subject("attack-links", "links in a run directory", 10, 2, links),
     Subject("attack-backup", "a backup of a run directory by hard links", 3, 1, backup),
-    Subject("attack-terminal", "escape sequences in names and values", 40, 6, terminal),
 )

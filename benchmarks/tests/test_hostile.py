@@ -14,7 +14,7 @@ from benchmarks.hostile import fuzz
 from benchmarks.hostile.__main__ import SUBJECTS, main
 from benchmarks.hostile.stage import NotCleanError, NotPossibleError, Subject, count
 
-TRIALS = {"fuzz-etdump": 1, "fuzz-metrics": 4, "fuzz-run-directory": 4}
+TRIALS = {"fuzz-etdump": 1, "fuzz-run-directory": 10}
 FUZZED = fuzz.SUBJECTS
 
 
