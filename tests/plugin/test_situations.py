@@ -1,4 +1,4 @@
-"""Situations, their verdicts and exit codes: the table in docs/measuring.md, row by row.
+"""Situations, their verdicts and exit codes; docs/measuring.md has a table of some.
 
 The device is a pretended one with a virtual clock; session, measuring, baselines and gate are the
 product's own, and pytest runs them.
@@ -221,11 +221,12 @@ def test_the_test_that_init_writes_measures_against_a_reference(
         result.stdout.no_fnmatch_line("*was not used*")
 
 
-def test_the_documentation_has_every_situation() -> None:
-    page = DOCS.read_text("utf-8")
-    for situation in SITUATIONS:
-        row = (
-            f"| {situation.what} | {situation.verdict} | {situation.exit_code} | "
-            f"{situation.strict_exit_code} |"
-        )
-        assert row in page
+def test_the_documentation_tells_situations_as_they_are() -> None:
+    section = DOCS.read_text("utf-8").partition("| situation |")[2].partition("\n\n")[0]
+    rows = section.splitlines()[2:]
+    known = {
+        f"| {one.what} | {one.verdict} | {one.exit_code} | {one.strict_exit_code} |"
+        for one in SITUATIONS
+    }
+    assert len(rows) > 8
+    assert known.issuperset(rows)
