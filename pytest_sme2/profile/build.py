@@ -100,28 +100,6 @@ MOST_METHODS = 50
 OVERHEAD_PARTS = ("delegate calls", "operator calls", "between calls")
 
 
-def build_profile(
-    columns: Columns,
-    *,
-    rules: Sequence[Rule] = (),
-    census: KernelCensus | None = None,
-    attribution: Attribution | None = None,
-    shapes: Sequence[MethodShapes] = (),
-    executed: Sequence[KernelFamily] | None = None,
-    executorch: str = "",
-) -> Profile:
-    """The profile of the operators that most runs executed."""
-    return build_profiles(
-        columns,
-        rules=rules,
-        census=census,
-        attribution=attribution,
-        shapes=shapes,
-        executed=executed,
-        executorch=executorch,
-    )[0]
-
-
 def build_profiles(
     columns: Columns,
     *,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import Sme2Error, UsageError
-from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.report.writing import write_case
 from pytest_sme2.session.analysis import SUFFIX
 from pytest_sme2.session.run_directory import MANIFEST, METRICS, find_records, read_record
@@ -116,7 +116,7 @@ def _dump_problem(path: Path) -> str:
         columns = read_etdump(path)
         if not columns.runs:
             return "holds no inference"
-        build_profile(columns)
+        build_profiles(columns)[0]
     except (Sme2Error, OSError) as error:
         return str(error).removeprefix(f"{path}: ")
     return ""

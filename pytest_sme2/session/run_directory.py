@@ -23,7 +23,7 @@ from typing import Any
 
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.profile.beside import kept_origins, kept_shapes
-from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.coverage import named_by_chip
 from pytest_sme2.results import (
@@ -103,7 +103,7 @@ def read_profile(
     executorch: str = "",
 ) -> Profile:
     """Where the time of a traced run goes, with what was kept beside its ETDump."""
-    profile = build_profile(
+    profile = build_profiles(
         read_etdump(etdump),
         rules=rules,
         census=census,
@@ -111,7 +111,7 @@ def read_profile(
         executorch=executorch,
         attribution=kept_origins(etdump),
         shapes=kept_shapes(etdump),
-    )
+    )[0]
     return named_by_chip(profile, census, fingerprint.sme1)
 
 

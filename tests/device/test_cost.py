@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.profile.beside import keep_shapes, kept_shapes
-from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.cost import build_cost, tile_use, work_coverage
 from pytest_sme2.results import Arm, InferenceCost, RunRequest
 from pytest_sme2.system.platforms import LINUX_AARCH64
@@ -35,7 +35,7 @@ def count(
     made = observed_run(target, provision.runner(), request, folder)
     keep_shapes(made.run.etdump, request.artifact.pte, print)
     columns = read_etdump(made.run.etdump)
-    profile = build_profile(columns, census=made.census, shapes=kept_shapes(made.run.etdump))
+    profile = build_profiles(columns, census=made.census, shapes=kept_shapes(made.run.etdump))[0]
     return build_cost(
         made.counted,
         columns,

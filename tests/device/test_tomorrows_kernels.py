@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.cost import build_cost, executed_families
 from pytest_sme2.profile.coverage import check_pair
 from pytest_sme2.results import Arm, CountedInference, KernelFamily, Toolchain
@@ -117,7 +117,7 @@ def test_what_they_execute_is_what_is_said_of_them(
     executed = executed_families(found, columns)
     families = [family for _, family, _ in KERNELS.values()]
     assert executed == (*families, KernelFamily.OTHER)
-    on = build_profile(columns, executed=executed)
+    on = build_profiles(columns, executed=executed)[0]
     assert [entry.operator.sme2 for entry in on.operators] == [True] * len(KERNELS) + [False]
     cost = build_cost(found, columns, on, cpu="max", toolchain=Toolchain())
     assert [entry.family for entry in cost.operators] == [*families, KernelFamily.OTHER]
@@ -137,7 +137,7 @@ def test_a_kernel_that_asks_no_switch_makes_the_off_arm_wrong(
     built: tuple[Path, Path], tmp_path: Path
 ) -> None:
     calls = [[("Convolution (NHWC, PF32) IGEMM #1", 5)]], [[("Convolution (NHWC, F32) IGEMM", 5)]]
-    on, off = (build_profile(columns_of(run_of(each))) for each in calls)
+    on, off = (build_profiles(columns_of(run_of(each)))[0] for each in calls)
     for names, valid in (([PLAIN], True), (["eta"], False)):
         _, log = counted(built, names, Arm.OFF, tmp_path)
         census = census_from_qemu_log(log, built, Arm.OFF)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.results import Columns, KernelCensus, KernelFamily, Profile
 from pytest_sme2.trace.etdump import read_etdump
 from tests.support import ETDUMPS
@@ -54,8 +54,8 @@ def profile_of(
     executed: Sequence[KernelFamily] | None = None,
 ) -> Profile:
     """The profile of one run that makes these calls."""
-    return build_profile(columns_of(run_of(calls)), census=census, executed=executed)
+    return build_profiles(columns_of(run_of(calls)), census=census, executed=executed)[0]
 
 
 def real(name: str, folder: Path = ETDUMPS) -> Profile:
-    return build_profile(read_etdump(folder / f"{name}.etdump"))
+    return build_profiles(read_etdump(folder / f"{name}.etdump"))[0]

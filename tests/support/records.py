@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.coverage import check_pair
 from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.results import (
@@ -60,7 +60,7 @@ def write_case(
         path.write_bytes(dump)
         (path.parent / "runner.log").write_text("the runner's own words\n")
         etdumps[arm] = path.relative_to(folder).as_posix()
-    profiles = {arm: build_profile(read_etdump(dump)) for arm, dump in dumps.items()}
+    profiles = {arm: build_profiles(read_etdump(dump))[0] for arm, dump in dumps.items()}
     facts: dict[str, Any] = {
         "model": model,
         "variant": variant,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.cost import MismatchError, build_cost, executed_families
 from pytest_sme2.profile.cost import multiply_accumulates as macs_of
 from pytest_sme2.results import (
@@ -191,7 +191,7 @@ def _products(
         raise MismatchError("the run left no trace")
     columns = read_etdump(made.run.etdump)
     executed = None if made.counted is None else executed_families(made.counted, columns)
-    profile = build_profile(columns, census=made.census, shapes=shapes, executed=executed)
+    profile = build_profiles(columns, census=made.census, shapes=shapes, executed=executed)[0]
     costs: Sequence[OperatorCost | None] = [None] * len(profile.operators)
     if made.counted is not None:
         cpu = target.cpu.model(Arm.ON)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pytest_sme2.errors import RunError
-from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.results import Agreement, Arm, Artifact, Run, RunRequest, Tolerance
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.targets.emulated import EmulatedTarget
@@ -200,7 +200,7 @@ class Sweep:
     def _count(self, run: Run, artifact: Artifact, tally: _Tally) -> None:
         if run.etdump is None:
             return
-        profile = build_profile(read_etdump(run.etdump), shapes=read_program(artifact.pte))
+        profile = build_profiles(read_etdump(run.etdump), shapes=read_program(artifact.pte))[0]
         tally.matrix_operators += profile.coverage.matrix_operators
         tally.on_sme2 += profile.coverage.sme2_operators
 

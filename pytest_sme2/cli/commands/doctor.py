@@ -32,7 +32,7 @@ from pytest_sme2.cli.commands.init import SETTINGS, STRANGERS
 from pytest_sme2.cli.options import Arguments, chosen, progress, shared
 from pytest_sme2.errors import Sme2Error, TargetError, UsageError, install, plain
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE
-from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.coverage import check_pair
 from pytest_sme2.results import PAIR, Arm, Outcome, Profile, Run, RunRequest
 from pytest_sme2.runners.base import Runner
@@ -153,7 +153,7 @@ def _try_runs(
         runs[arm] = target.run(runner, request, folder / f"timed_{arm}")
         traced = replace(request, warmup=0, runs=1, traced=True)
         etdump = target.run(runner, traced, folder / f"traced_{arm}").etdump
-        profiles[arm] = build_profile(read_etdump(etdump or folder))
+        profiles[arm] = build_profiles(read_etdump(etdump or folder))[0]
     problems = [] if able.switches else [f"Only the off arm was run: {able.reason}"]
     evidence, proven = "none: it takes both arms", None
     if able.switches:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pytest_sme2.errors import RunError
-from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.coverage import check_pair
 from pytest_sme2.results import PAIR, Arm, Profile, Run, RunRequest, Turn
 from pytest_sme2.targets.base import Job, run_here, run_here_in_turns
@@ -62,7 +62,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 def profile(run: Run) -> Profile:
-    return build_profile(read_etdump(run.etdump))
+    return build_profiles(read_etdump(run.etdump))[0]
 
 
 def operators(run: Run) -> list[str]:

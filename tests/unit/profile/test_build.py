@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from pytest_sme2.errors import EtdumpError
 from pytest_sme2.profile.build import (
-    build_profile,
     build_profiles,
     outliers,
     robust_stats,
@@ -77,7 +76,7 @@ def test_time_and_counts_by_category_kind_and_executor() -> None:
 
 def test_shares_add_up_over_runs_that_differ() -> None:
     blocks = [run_of(CALLS, slower=1 + 0.1 * number) for number in range(7)]
-    profile = build_profile(columns_of(*blocks))
+    profile = build_profiles(columns_of(*blocks))[0]
     assert profile.runs == 7
     assert total_share(profile) == pytest.approx(1.0, abs=1e-9)
     assert sum(profile.category_ns.values()) + profile.overhead_ns == pytest.approx(
@@ -92,8 +91,8 @@ def test_a_run_with_outlying_latency_does_not_bend_the_shares() -> None:
     good = [run_of(CALLS, slower=1 + 0.001 * number) for number in range(9)]
     # The interference hits one operator.
     calls = ([("Transpose (ND, X32) #1", 900_000), (CONV, 6_000)], *CALLS[1:])
-    clean = build_profile(columns_of(*good))
-    profile = build_profile(columns_of(*good, run_of(calls)))
+    clean = build_profiles(columns_of(*good))[0]
+    profile = build_profiles(columns_of(*good, run_of(calls)))[0]
     assert profile.typical_runs == 9
     assert profile.end_to_end.outliers == 1
     assert profile.operators[0].share == pytest.approx(clean.operators[0].share)
@@ -103,7 +102,7 @@ def test_a_run_with_outlying_latency_does_not_bend_the_shares() -> None:
 def test_runs_with_other_operators_are_told_of() -> None:
     other = run_of(([("Softmax (NC, F32) #1", 5_000)],))
     columns = columns_of(run_of(CALLS), other, run_of(CALLS))
-    profile = build_profile(columns)
+    profile = build_profiles(columns)[0]
     assert profile.runs == 2
     assert "1 of 3 runs executed other operators (1 of them instead of 4)" in profile.notes[0]
     first, second = build_profiles(columns)
@@ -145,9 +144,9 @@ def test_two_methods_of_a_real_dump() -> None:
 def test_a_dump_without_an_inference_is_an_error_that_says_so() -> None:
     load = Block([Profiling("Program::load_method", 1, 2, 0, -1)], name="Default")
     with pytest.raises(EtdumpError, match=r"no inference.*Run the program at least once"):
-        build_profile(columns_of(load))
+        build_profiles(columns_of(load))
     with pytest.raises(EtdumpError, match="no inference"):
-        build_profile(columns_of())
+        build_profiles(columns_of())
 
 
 def test_load_and_init_are_told_apart_from_runs() -> None:
@@ -158,7 +157,7 @@ def test_load_and_init_are_told_apart_from_runs() -> None:
         ).events(),
         name="Default",
     )
-    profile = build_profile(columns_of(load, run_of(CALLS)))
+    profile = build_profiles(columns_of(load, run_of(CALLS)))[0]
     assert profile.load_ns == {"Method::init": 700, "Program::load_method": 900}
     assert len(profile.operators) == 4
 
@@ -175,7 +174,7 @@ def test_a_delegate_that_logs_nothing_counts_as_one_operator() -> None:
 
 def test_a_call_that_names_no_kernel_is_counted_and_told_of() -> None:
     call = Tree(Profiling("OPERATOR_CALL", 2_000, 5_000, 0))
-    profile = build_profile(columns_of(inference([call], start=1_000, end=6_000)))
+    profile = build_profiles(columns_of(inference([call], start=1_000, end=6_000)))[0]
     assert [member.label for member in profile.operators] == ["OPERATOR_CALL"]
     assert profile.operators[0].time_ns == pytest.approx(3_000)
     assert "name no kernel" in profile.notes[0]
@@ -190,7 +189,7 @@ def test_a_run_without_operators_is_all_overhead() -> None:
 
 
 def test_a_clock_that_stands_still_is_told_of() -> None:
-    profile = build_profile(columns_of(inference([], start=5, end=5)))
+    profile = build_profiles(columns_of(inference([], start=5, end=5)))[0]
     assert profile.share(profile.overhead_ns) == 0.0
     assert any("took no time" in note for note in profile.notes)
 
@@ -200,7 +199,7 @@ def test_what_a_known_operator_encloses_is_its_detail() -> None:
     kernel = Tree(Profiling("native_call_mm.out", 2_000, 4_000, 0), [inner])
     call = Tree(Profiling("OPERATOR_CALL", 1_500, 4_500, 0), [kernel])
     columns = columns_of(inference([call], start=1_000, end=6_000))
-    profile = build_profile(columns)
+    profile = build_profiles(columns)[0]
     (member,) = profile.operators
     assert (member.label, round(member.time_ns)) == ("native_call_mm.out", 2_000)
     roles = select(columns).role.tolist()
@@ -211,7 +210,7 @@ def test_an_unknown_event_around_others_is_not_an_operator() -> None:
     inner = Tree(Profiling("native_call_mm.out", 2_500, 3_000, 0))
     outer = Tree(Profiling("my own scope", 2_000, 4_000, 0), [inner])
     call = Tree(Profiling("OPERATOR_CALL", 1_500, 4_500, 0), [outer])
-    profile = build_profile(columns_of(inference([call], start=1_000, end=6_000)))
+    profile = build_profiles(columns_of(inference([call], start=1_000, end=6_000)))[0]
     assert [member.label for member in profile.operators] == ["native_call_mm.out"]
 
 
@@ -219,7 +218,8 @@ def test_overhead_of_a_call_inside_of_a_call_is_not_counted_twice() -> None:
     inner = Tree(Profiling("OPERATOR_CALL", 1_000, 1_500, 0))
     kernel = Tree(Profiling("native_call_mm.out", 2_000, 3_000, 0))
     outer = Tree(Profiling("OPERATOR_CALL", 1_000, 6_000, 0), [inner, kernel])
-    parts = build_profile(columns_of(inference([outer], start=1_000, end=6_000))).overhead_parts_ns
+    (profile,) = build_profiles(columns_of(inference([outer], start=1_000, end=6_000)))
+    parts = profile.overhead_parts_ns
     assert min(parts.values()) >= 0
     assert sum(parts.values()) == pytest.approx(3_500)
 
@@ -228,7 +228,7 @@ def test_events_outside_of_execute_are_not_counted() -> None:
     stray = Profiling("native_call_mm.out", 7_000, 9_000, 3)
     block = inference([], start=1_000, end=6_000)
     columns = columns_of(replace(block, events=[*(block.events or ()), stray]))
-    assert build_profile(columns).operators == ()
+    assert build_profiles(columns)[0].operators == ()
     assert OUTSIDE in select(columns).role.tolist()
 
 
@@ -238,7 +238,7 @@ def test_a_delegate_with_another_clock_is_scaled_and_told_of() -> None:
         Profiling(None, 30_000, 40_000, 0, delegate_name="cycle counter B"),
     ]
     call = Tree(Profiling("DELEGATE_CALL", 2_000, 4_000, 0), [Tree(event) for event in events])
-    profile = build_profile(columns_of(inference([call], start=1_000, end=5_000)))
+    profile = build_profiles(columns_of(inference([call], start=1_000, end=5_000)))[0]
     assert [member.time_ns for member in profile.operators] == pytest.approx([1_500, 500])
     assert total_share(profile) == pytest.approx(1.0)
     assert any("another unit" in note for note in profile.notes)
@@ -248,19 +248,19 @@ def test_a_delegate_with_another_clock_is_scaled_and_told_of() -> None:
 def test_damaged_times_are_refused_or_fitted() -> None:
     year = 31_557_600 * 10**9
     with pytest.raises(EtdumpError, match="more than a year"):
-        build_profile(columns_of(inference([], start=0, end=2 * year)))
+        build_profiles(columns_of(inference([], start=0, end=2 * year)))
     event = Profiling(None, 0, 2**64 - 1, 0, delegate_name="Add (ND) #1")
     call = Tree(Profiling("DELEGATE_CALL", 2_000, 4_000, 0), [Tree(event)])
-    profile = build_profile(columns_of(inference([call], start=1_000, end=5_000)))
+    profile = build_profiles(columns_of(inference([call], start=1_000, end=5_000)))[0]
     assert profile.operators[0].samples_ns == (2_000,)
 
 
 def test_rules_and_attribution_reach_the_profile() -> None:
-    profile = build_profile(
+    profile = build_profiles(
         columns_of(run_of(([("my_op::fast #1", 3_000)], ("mean.out", 1_000)))),
         rules=parse_rules(["my_op::.* = GEMM linear"]),
         attribution=Attribution({1: ("aten.mean.dim",)}, {1: ("pool",)}),
-    )
+    )[0]
     assert profile.category_counts[Category.GEMM] == 1
     assert profile.unknown == ()
     assert profile.operators[1].aten == ("aten.mean.dim",)
@@ -305,13 +305,13 @@ def test_damaged_dumps_are_refused_or_add_up(seed: int) -> None:
 def test_hundreds_of_runs_take_about_as_long_as_a_few() -> None:
     block = run_of(CALLS[:1] * 2 + CALLS[1:2] * 2)
     one, columns = columns_of(block), columns_of(*[block] * 600)
-    build_profile(one)
+    build_profiles(one)
     single, many = [], []
     for _ in range(3):
         begun = time.process_time()
-        build_profile(one)
+        build_profiles(one)
         between = time.process_time()
-        profile = build_profile(columns)
+        profile = build_profiles(columns)[0]
         single.append(between - begun)
         many.append(time.process_time() - between)
     assert profile.runs == 600

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.categories import classify, parse_rules, plain_name
 from pytest_sme2.profile.coverage import (
     Proof,
@@ -143,7 +143,7 @@ def test_a_census_settles_what_runs_under_one_name_on_both() -> None:
 def test_a_name_that_never_ran_on_the_emulator_is_unknown(name: str) -> None:
     call = (name.removeprefix("native_call_"), 5) if name.startswith("native") else [(name, 5)]
     rules = parse_rules([r"ynn::dot = GEMM linear"])
-    on = build_profile(columns_of(run_of([PACKED, call])), rules=rules)
+    on = build_profiles(columns_of(run_of([PACKED, call])), rules=rules)[0]
     assert on.coverage.unknown == (name,)
     assert on.operators[1].operator.proof == "unproven"
     evidence = check_pair(on, profile_of(PLAIN))
@@ -154,13 +154,13 @@ def test_a_name_that_never_ran_on_the_emulator_is_unknown(name: str) -> None:
     assert "sme2 run MODEL --device emulated" in evidence.message
     # What was executed needs no name.
     told = [KernelFamily.SME2, KernelFamily.SME2]
-    on = build_profile(columns_of(run_of([PACKED, call])), rules=rules, executed=told)
+    on = build_profiles(columns_of(run_of([PACKED, call])), rules=rules, executed=told)[0]
     assert check_pair(on, profile_of(PLAIN)).valid
     assert not on.coverage.unknown
 
 
 def test_a_version_without_a_table_knows_no_name() -> None:
-    on = build_profile(columns_of(run_of([PACKED])), executorch="1.9.0")
+    on = build_profiles(columns_of(run_of([PACKED])), executorch="1.9.0")[0]
     assert on.coverage.unknown == ("Convolution (NHWC, PF16) IGEMM",)
 
 
@@ -212,12 +212,12 @@ RAN_OFF = ("kai_run_matmul_clamp_f32_qai8dxp4x8_qsi8cxp4x8_16x4_neon_i8mm", Kern
 
 
 def test_a_real_census_makes_a_dynamic_int8_pair_valid() -> None:
-    on = build_profile(
+    on = build_profiles(
         read_etdump(COVERAGE / "int8_dynamic_on.etdump"), census=census(RAN_ON, *RAN_IN_BOTH)
-    )
-    off = build_profile(
+    )[0]
+    off = build_profiles(
         read_etdump(COVERAGE / "int8_dynamic_off.etdump"), census=census(RAN_OFF, *RAN_IN_BOTH)
-    )
+    )[0]
     assert (on.coverage.sme2_operators, off.coverage.sme2_operators) == (3, 0)
     assert on.coverage.unproven == off.coverage.unproven == ()
     assert check_pair(on, off).valid
@@ -316,7 +316,7 @@ def test_a_depthwise_convolution_is_told_by_its_shapes() -> None:
             )
         },
     )
-    found = build_profile(columns_of(run_of(calls)), shapes=(shapes,))
+    found = build_profiles(columns_of(run_of(calls)), shapes=(shapes,))[0]
     assert (found.coverage.sme2_operators, found.coverage.matrix_operators) == (1, 1)
     assert found.coverage.depthwise_operators == 1
     assert [operator.kind for operator in structure_of(found).operators] == [

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.findings import by_data_type, find
 from pytest_sme2.results import (
     Attribution,
@@ -45,7 +45,7 @@ def of(topic: Topic, found: Sequence[Finding]) -> list[Finding]:
 
 def profile_of_runs(calls: Sequence[Call], *slower: float) -> Profile:
     """One run for each factor by which its operators take longer."""
-    return build_profile(columns_of(*(run_of(calls, slower=factor) for factor in slower)))
+    return build_profiles(columns_of(*(run_of(calls, slower=factor) for factor in slower)))[0]
 
 
 def notes(profile: Profile) -> str:
@@ -112,7 +112,7 @@ def with_origins(*origins: Origin, aten: tuple[str, ...] = ()) -> Profile:
         modules={},
         origins=dict(enumerate(origins, start=1)),
     )
-    return build_profile(columns_of(run_of(calls)), attribution=attribution)
+    return build_profiles(columns_of(run_of(calls)), attribution=attribution)[0]
 
 
 def test_what_splits_the_delegate_is_named_as_the_model_has_it() -> None:
@@ -273,7 +273,7 @@ def test_no_bottleneck_is_named_where_no_operator_took_time() -> None:
 
 def test_a_program_of_one_category_alone_has_no_bound() -> None:
     whole = inference([operator_call(0, 1_000, 2_000, "addmm.out")], start=1_000, end=2_000)
-    (only,) = of(Topic.BOTTLENECK, find(build_profile(columns_of(whole))))
+    (only,) = of(Topic.BOTTLENECK, find(build_profiles(columns_of(whole))[0]))
     assert only.cost.share == 1.0
     assert "as fast" not in only.remedy
 
@@ -323,9 +323,9 @@ def test_runs_far_from_the_others_are_counted() -> None:
 def test_a_single_row_on_sme2_is_to_be_measured(name: str, tokens: int, found: int) -> None:
     linear = OperatorShapes("linear", ((tokens, 64), (64, 64)), (tokens, 64))
     calls = [[(f"Fully Connected (NC, {name}) GEMM #1", 50), ("Softmax (NC, F32) #1", 50)]]
-    profile = build_profile(
+    profile = build_profiles(
         columns_of(run_of(calls)), shapes=(MethodShapes("forward", {0: (linear,)}),)
-    )
+    )[0]
     single = of(Topic.SINGLE_ROW, find(profile))
     assert [finding.cost.operators for finding in single] == [1] * found
     assert all("XNNPACK#10719" in finding.remedy for finding in single)

@@ -21,8 +21,17 @@ from pytest_sme2.profile.kernel_matrix import (
     shipped_versions,
 )
 from pytest_sme2.profile.known_names import shipped_tables
-from pytest_sme2.results import RUNTIME, Arm, Cell, CellAnswer, KernelMatrix, OperatorShapes
+from pytest_sme2.results import (
+    RUNTIME,
+    Arm,
+    Cell,
+    CellAnswer,
+    Counts,
+    KernelMatrix,
+    OperatorShapes,
+)
 from pytest_sme2.verdict import baselines
+from tests.support import recorded_runs
 
 ROOT = Path(__file__).parents[3]
 
@@ -77,10 +86,24 @@ def in_the_suite(version: str) -> Ran:
                     yield entry.name.removesuffix(", depthwise"), arm, entry.sme2
 
 
+def in_stored_runs(version: str) -> Ran:
+    """Of real architectures; what their operators executed is counted."""
+    for run in map(recorded_runs.measured, recorded_runs.recorded()):
+        assert run.versions[RUNTIME] == version
+        for arm, cost in run.costs.items():
+            for entry in cost.operators:
+                kinds = replace(entry.counts, instructions=0)
+                if entry.matrix:
+                    yield entry.name, arm, kinds != Counts()
+
+
 @pytest.mark.parametrize("version", shipped_tables())
-@pytest.mark.parametrize("source", [in_the_matrix, in_the_suite])
+@pytest.mark.parametrize(
+    ("source", "arms"),
+    [(in_the_matrix, {*Arm}), (in_the_suite, {*Arm}), (in_stored_runs, {Arm.ON})],
+)
 def test_names_tell_what_was_executed_in_every_program(
-    source: Callable[[str], Ran], version: str
+    source: Callable[[str], Ran], arms: set[Arm], version: str
 ) -> None:
     """In each arm a name means one thing, whatever the shapes; of the shared ones it tells none."""
     proof, means = Proof(executorch=version), dict[tuple[str, Arm], bool]()
@@ -88,7 +111,7 @@ def test_names_tell_what_was_executed_in_every_program(
         told = settled(classify(name), None, proof).proof
         assert told == ("unproven" if name in SHARED else ran), (name, arm)
         assert means.setdefault((name, arm), ran) is ran
-    assert {arm for _, arm in means} == {*Arm}
+    assert {arm for _, arm in means} == arms
     both = {name for name, _ in means if means.get((name, Arm.ON)) and (name, Arm.OFF) in means}
     assert both <= SHARED
 

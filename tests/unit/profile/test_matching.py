@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.categories import classify
 from pytest_sme2.profile.findings import find
 from pytest_sme2.profile.frames import profile_frames
@@ -37,7 +37,7 @@ POINTWISE = "1x16x16x8 by 16x1x1x8"
 
 def profile(trace: str, program: str) -> Profile:
     methods = read_program(PROGRAMS / f"{program}.pte")
-    return build_profile(read_etdump(ETDUMPS / f"{trace}.etdump"), shapes=methods)
+    return build_profiles(read_etdump(ETDUMPS / f"{trace}.etdump"), shapes=methods)[0]
 
 
 @pytest.mark.parametrize(
@@ -87,13 +87,13 @@ def test_a_call_with_other_operators_stays_unknown() -> None:
                                       for found in method.calls[0])}  # fmt: skip
     for calls in (fewer, other):
         columns = read_etdump(ETDUMPS / "cpp_toy_fp16_on.etdump")
-        found = build_profile(columns, shapes=[MethodShapes("forward", calls)])
+        found = build_profiles(columns, shapes=[MethodShapes("forward", calls)])[0]
         known = [member.shapes is not None for member in found.operators if member.operator.matrix]
         assert known == [False, False, True]
 
 
 def test_findings_name_the_shapes_and_are_certain_then() -> None:
-    unknown = profile_findings(build_profile(read_etdump(ETDUMPS / "cpp_toy_fp16_on.etdump")))
+    unknown = profile_findings(build_profiles(read_etdump(ETDUMPS / "cpp_toy_fp16_on.etdump"))[0])
     assert any("of the time): most likely 1x1 convolutions" in line for line in unknown)
 
     known = profile_findings(profile("cpp_toy_fp16_on", "toy_fp16"), timed=False)

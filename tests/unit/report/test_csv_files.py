@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.categories import parse_rules
 from pytest_sme2.report.csv_files import (
     csv_text,
@@ -148,7 +148,7 @@ def test_rules_reach_the_timeline(tmp_path: Path) -> None:
 def test_frames_agree_with_the_profile(tmp_path: Path) -> None:
     from pytest_sme2.profile.frames import profile_frames
 
-    profile = build_profile(analysis_of(tmp_path, *CALLS).columns)
+    profile = build_profiles(analysis_of(tmp_path, *CALLS).columns)[0]
     frames = profile_frames(profile)
     assert list(frames) == ["operators", "categories", "kinds", "executors", "runs", "end_to_end"]
     assert frames["operators"]["label"].tolist() == [m.label for m in profile.operators]

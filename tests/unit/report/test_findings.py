@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.report.findings import (
     RunFinding,
@@ -38,7 +38,7 @@ QP8 = ("Fully Connected (NC, QP8, F32, QC4W) GEMM #1", 50_000)
 
 def instant() -> Profile:
     """An inference on a clock too coarse to see it."""
-    return build_profile(columns_of(inference([], start=1_000, end=1_000)))
+    return build_profiles(columns_of(inference([], start=1_000, end=1_000)))[0]
 
 
 def test_a_finding_reads_as_what_it_costs_and_what_to_do() -> None:
@@ -115,7 +115,7 @@ def test_a_side_without_a_bottleneck_is_not_said_to_have_had_one() -> None:
 
 def test_no_bound_is_told_where_all_time_is_in_one_category() -> None:
     whole = inference([operator_call(0, 1_000, 2_000, "mm.out")], start=1_000, end=2_000)
-    profile = build_profile(columns_of(whole))
+    profile = build_profiles(columns_of(whole))[0]
     found = comparison_findings(compare(profile, profile))
     assert "the bottleneck is GEMM on both sides" in found
     assert not any("were free" in text for text in found)

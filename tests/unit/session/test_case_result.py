@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_sme2.errors import BaselineError, TargetError
-from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.coverage import check_pair
 from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.results import (
@@ -70,7 +70,7 @@ def test_shares_carry_the_spread_of_the_runs() -> None:
     blocks = [
         run_of([[(CONV_ON, 800_000), (TRANSPOSE, time)]]) for time in (100_000, 200_000, 300_000)
     ]
-    shares = shares_of(build_profile(columns_of(*blocks)))
+    shares = shares_of(build_profiles(columns_of(*blocks))[0])
     share = shares[Category.DATA_MOVEMENT]
     assert share.low < share.value < share.high
     assert share.value == pytest.approx(0.2, abs=0.01)

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_sme2.errors import EvidenceError
-from pytest_sme2.profile.build import build_profile
+from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.results import (
     AS_EXPORTED,
     Agreement,
@@ -307,6 +307,7 @@ def test_a_wrong_layer_norm_is_named_as_the_cause(width: int, known: bool) -> No
     shapes = MethodShapes(
         "forward", {0: (OperatorShapes("aten::native_layer_norm.out", (rows,), rows),)}
     )
-    profile = build_profile(columns_of(run_of([("native_layer_norm.out", 5)])), shapes=(shapes,))
+    columns = columns_of(run_of([("native_layer_norm.out", 5)]))
+    (profile,) = build_profiles(columns, shapes=(shapes,))
     found = outputs(agreement(max_rel=0.9), profiles={Arm.ON: profile})
     assert ("1 LayerNorm of 256 values or more" in found.message) is known
