@@ -43,7 +43,7 @@ from pytest_sme2.targets.phone.power import NOTE
 from pytest_sme2.targets.phone.target import AndroidTarget
 from pytest_sme2.verdict import baselines
 from tests.support import gate_examples
-from tests.support.phone_profiles import HOSTILE
+from tests.support.phone_profiles import HOSTILE, MOVING, move
 from tests.support.phones import make_artifact, settings_of
 from tests.support.sleep_runner import make_sleep_runner
 
@@ -147,6 +147,16 @@ def clock_capped(phone: FakePhone, over: threading.Event) -> None:
     phone.write(cap, usual)
 
 
+def moved(phone: FakePhone, over: threading.Event) -> None:
+    """Its caps, its screen and its heat sensors, again and again, as stock phones move them."""
+    for number, kind in enumerate(MOVING):
+        for step in (number + 1, number + 2):
+            move(phone, kind, (0,), step)
+            over.wait(OUTAGE_SECONDS / 3)
+    for kind in MOVING:
+        move(phone, kind, (0,), 0)
+
+
 def signal_runner(number: signal.Signals, phone: FakePhone, over: threading.Event) -> None:
     while not over.is_set():
         for pid, words in phone.processes().items():
@@ -196,6 +206,7 @@ FAULTS: dict[str, tuple[str, Fault | None]] = {
     "capped": (
         "the highest clock is lowered for a while, without a word about heat", clock_capped
     ),
+    "moving": ("caps, screen and heat sensors move as on stock phones", moved),
     "maker": (
         "adbd is killed on a phone that refuses settings, and whose thermal service hangs",
         adbd_killed,

@@ -17,6 +17,7 @@ OUTCOMES = {
     "hang": {"RunError", "result"},
     "wiped": {"result", "TargetError", "RunError"},
     "capped": {"result"},
+    "moving": {"result"},
     "maker": {"result"},
     "interrupt": {"interrupted", "result"},
 }

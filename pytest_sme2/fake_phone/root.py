@@ -231,7 +231,7 @@ class Phone:
     parts: Sequence[str] = ()
     """Implementer and part of each core, as in ``0x41:0xd8b``; empty means all of one kind."""
     thermal: str = "works"
-    """Android's thermal service: ``works``, ``absent`` or ``hangs``."""
+    """Android's thermal service: ``works``, ``absent``, ``hangs`` or ``unready``."""
     asleep: bool = False
     """Whether the screen is off at first."""
     temperature_millidegrees: int = 30_000

@@ -8,8 +8,10 @@ A fake phone still computes on this machine: more cores than it has are listed, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from pytest_sme2.fake_phone.lab import FakePhone
 
 _V9 = (
     "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt fcma "
@@ -80,3 +82,30 @@ HOSTILE: Mapping[str, Any] = {
     "asleep": True,
     "storage_bytes": 64 << 20,
 }
+
+# What stock phones do to themselves while something runs: what a file of the phone holds, run after
+# run. The first value is the usual one. {core} is each core that a process may use.
+CAP = "sys/devices/system/cpu/cpu{core}/cpufreq/scaling_max_freq"
+MOVING: Mapping[str, Mapping[str, tuple[object, ...]]] = {
+    # OnePlus 13, cpufreq_bouncing, screen on; its limiter moves the cap by itself as well:
+    # https://github.com/wyl2607/oneplus13-performance-investigation (DATA.md)
+    "clamped": {CAP: (4_320_000, 2_438_400)},
+    "limited": {CAP: (4_320_000, 3_280_000, 3_800_000)},
+    # The module has a ladder of levels, down under load and up again:
+    # https://github.com/mindinthedocs/marble-oss-kernel-inline (kernel/oplus_cpu/cpufreq_bouncing)
+    "bouncing": {CAP: (4_320_000, 3_600_000, 2_900_000, 2_438_400, 2_900_000, 3_600_000)},
+    # The same phone has other caps with its screen off.
+    "screen": {
+        CAP: (4_320_000, 2_649_600),
+        "data/system/fake/wakefulness": ("Awake", "Asleep"),
+    },
+    # ThermalManagerService.dump of AOSP: status 0 without sensors.
+    "unready": {"data/system/fake/thermal": ("works", "unready")},
+}
+
+
+def move(phone: FakePhone, kind: str, cores: Iterable[int], number: int) -> None:
+    """To what the phone is at the run of this number."""
+    for place, values in MOVING[kind].items():
+        for core in cores:
+            phone.write(place.format(core=core), f"{values[number % len(values)]}\n")

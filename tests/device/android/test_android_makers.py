@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from pytest_sme2.errors import Sme2Warning
 from pytest_sme2.fake_phone.lab import FakeLab
 from pytest_sme2.targets.phone.answers import parse_cores
 from pytest_sme2.targets.phone.silicon import cores_text, kinds
-from tests.support.phone_profiles import HOSTILE, PROFILES
+from tests.support.phone_profiles import HOSTILE, PROFILES, move
 from tests.support.phones import MakeTarget, StartRun, leftovers, settings_of
 
 # SME and SME2 as the kernel shows them, the parts, and the cores by kind.
@@ -64,7 +66,7 @@ def test_a_hostile_maker_neither_ends_a_run_nor_keeps_a_change(
     make_target(phone).restore()
 
 
-@pytest.mark.parametrize("thermal", ["absent", "hangs"])
+@pytest.mark.parametrize("thermal", ["absent", "hangs", "unready"])
 def test_caps_are_seen_where_the_thermal_service_says_nothing(
     lab: FakeLab, make_target: MakeTarget, start: StartRun, thermal: str
 ) -> None:
@@ -76,3 +78,32 @@ def test_caps_are_seen_where_the_thermal_service_says_nothing(
         False,
         "the highest clock of core 0 was 1.20 GHz",
     )
+    assert target.state()["heat"].startswith("thermal status unknown")
+
+
+@pytest.mark.parametrize(
+    ("kind", "clocks", "spoiled"),
+    [
+        ("clamped", ["", "2.44"], False),
+        # A cap that comes back is no change.
+        ("limited", ["", "3.28", "3.80"], False),
+        ("bouncing", ["", "3.60", "2.90", "2.44", "2.90", "3.60"], False),
+        ("screen", ["", "2.65"], True),
+        ("unready", ["", ""], False),
+    ],
+)
+def test_what_a_stock_phone_does_to_itself_is_told_of_the_run_it_hit(
+    lab: FakeLab, make_target: MakeTarget, start: StartRun,
+    kind: str, clocks: list[str], spoiled: bool,
+) -> None:  # fmt: skip
+    phone = lab.add(max_frequencies_khz=(4_320_000, 4_320_000))
+    target = make_target(phone)
+    cores = [core.number for core in target.cores]
+    for number, clock in enumerate([*clocks, ""]):
+        move(phone, kind, cores, number)
+        with pytest.warns(Sme2Warning) if spoiled and clock else contextlib.nullcontext():
+            run = start(target)
+        assert (f" was {clock} GHz" in run.clock_change) is bool(clock)
+        assert (not run.clock_change, run.throttled) == (not clock, False)
+        assert bool(run.spoiled) is (spoiled and bool(clock))
+    assert target.state()["heat"] == "thermal status 0, 30.0 °C"
