@@ -229,12 +229,12 @@ def read_etdump(source: Path | bytes) -> Columns:
     Raises EtdumpError, saying what is wrong and where, for anything that is not a whole ETDump.
     """
     if isinstance(source, Path):
-        # A report asks for the same one for its profile, its tables and its timeline.
+        # A report asks for those of a case for its profiles, its tables and its timeline.
         return _last_read(source, file_state(source))
     return _columns(source)
 
 
-@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=3)
 def _last_read(path: Path, _state: object) -> Columns:
     return _columns(path)
 

@@ -61,6 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     rules = parse_rules(arguments.rule)
     html = None if arguments.html is None else parse_report(str(arguments.html))
+    elsewhere = html is not None or arguments.markdown is not None
+    writable = arguments.format is None
     runs: dict[str, list[tuple[Path, CaseRecord]]] = {}
     for root in arguments.run_dir:
         folders = list(find_records(root)) if root.is_dir() else []
@@ -69,7 +71,11 @@ def run(arguments: argparse.Namespace) -> int:
                 f"{str(root)!r} is not a run directory: it has no metrics.json. "
                 "Give the folder that --sme2-out named."
             )
-        runs[str(root)] = [(folder, read_record(folder, rules=rules)) for folder in folders]
+        found = runs[str(root)] = []
+        for folder in folders:
+            found.append((folder, read_record(folder, rules=rules)))
+            # At once: what it needs was just read.
+            writable = writable and _rewrite(*found[-1], rules, elsewhere=elsewhere)
     pairs = [pair for found in runs.values() for pair in found]
     records = [record for _, record in pairs]
     if arguments.format == MODEL_EXPLORER:
@@ -77,8 +83,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format is not None:
         print(FORMATS[arguments.format](records), end="")
         return 0
-    elsewhere = html is not None or arguments.markdown is not None
-    writable = _rewrite(pairs, rules, elsewhere=elsewhere)
     for root in arguments.run_dir if writable else ():
         if (root / METRICS).is_file():
             rewrite_experiments(root, runs[str(root)])
@@ -130,15 +134,12 @@ def _show_graphs(
     return subprocess.run(commands[0], check=False).returncode
 
 
-def _rewrite(
-    pairs: Sequence[tuple[Path, CaseRecord]], rules: Sequence[Rule], *, elsewhere: bool
-) -> bool:
-    """Make the files of every case again, unless they are read-only and the report goes elsewhere;
+def _rewrite(folder: Path, record: CaseRecord, rules: Sequence[Rule], *, elsewhere: bool) -> bool:
+    """Make the files of a case again, unless they are read-only and the report goes elsewhere;
     whether they were made.
     """
     try:
-        for folder, record in pairs:
-            write_case(folder, record, rules=rules)
+        write_case(folder, record, rules=rules)
     except StorageError as error:
         refused = getattr(error.__cause__, "errno", None)
         if refused not in (errno.EROFS, errno.EACCES, errno.EPERM) or not elsewhere:

@@ -14,6 +14,7 @@ from pytest_sme2.report.html import embedded_json, page, report_document
 from pytest_sme2.report.markdown import case_lines
 from pytest_sme2.results import PAIR, Arm, Generated, StepCosts
 from pytest_sme2.session.run_directory import read_record
+from pytest_sme2.trace import etdump
 from tests.support import Command
 from tests.support.etdump_builder import build_etdump
 from tests.support.gate_examples import frontier, medians
@@ -166,7 +167,11 @@ def test_the_command_writes_all_reports(
     monkeypatch.chdir(tmp_path)
     toy_run(tmp_path / "run")
     toy_run(tmp_path / "other", emulated=True)
+    read: list[Path] = []
+    columns_of = etdump._columns
+    monkeypatch.setattr(etdump, "_columns", lambda path: [read.append(path), columns_of(path)][1])
     made = sme2("report", "run", "--html", "r.html", "--markdown", "r.md", "--json").out
+    assert len(read) == len({*read}) == 6, "each ETDump is read once"
     told = json.loads(made)
     assert told["cases"] == ["toy-fp16", "toy-fp32", "toy-int8"]
     assert all(Path(name).is_file() for name in told["files"])
