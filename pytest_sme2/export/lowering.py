@@ -299,7 +299,7 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     programs, variant = {}, request.variant
     for method, example in examples.items():
         progress.enter("capturing the graph")
-        program, forms = _capture(network, example, keywords, variant.rewrites, torch, shapes)
+        program, found = _capture(network, example, keywords, variant.rewrites, torch, shapes)
         progress.captured = program
         if variant.precision in IN_THE_GRAPH:
             progress.enter("quantizing, calibrated on the example inputs")
@@ -358,7 +358,7 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
         "parameters": sum(parameter.numel() for parameter in network.parameters()),
         "operators": operators,
         "passes": [type(one).__name__ for one in passes],
-        "forms": forms,
+        **found,
     }
     return {
         "described": described,
@@ -384,23 +384,24 @@ def _capture(
     rewrites: tuple[str, ...],
     torch: Any,
     shapes: Any,
-) -> tuple[Any, list[str]]:
-    """The model's graph, with rewrites applied where the variant names some, and what other forms
-    were found.
+) -> tuple[Any, dict[str, list[str]]]:
+    """The model's graph, with rewrites applied where the variant names some; what other forms were
+    found, and what is computed in vain.
     """
     if not rewrites:
-        return torch.export.export(network, arguments, keywords, dynamic_shapes=shapes), []
-    from pytest_sme2.export.forms import with_forms
+        return torch.export.export(network, arguments, keywords, dynamic_shapes=shapes), {}
+    from pytest_sme2.export.forms import unused, with_forms
     from pytest_sme2.export.rewriting import Rewriting, fold_constants
 
     with Rewriting(rewrites):
         program = torch.export.export(network, arguments, keywords, dynamic_shapes=shapes)
-    forms: list[str] = []
-    # They are found for the shapes of the example alone.
+    found: dict[str, list[str]] = {}
+    # Both are found for the shapes of the example alone.
     if shapes is None:
-        program, forms = with_forms(program, arguments, keywords, rewrites)
+        found["unused"] = unused(program, arguments, keywords)
+        program, found["forms"] = with_forms(program, arguments, keywords, rewrites)
     # Some rewrites make constants: masks, and the weights of a mean.
-    return fold_constants(program) if FOLDED.intersection(rewrites) else program, forms
+    return fold_constants(program) if FOLDED.intersection(rewrites) else program, found
 
 
 def _load(

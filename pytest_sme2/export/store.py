@@ -52,6 +52,8 @@ class Meta:
     generation: GenerationPlan | None = None
     forms: tuple[str, ...] = ()
     """What rewrites that look at what operators do wrote, and how."""
+    unused: tuple[str, ...] = ()
+    """What the model computes in vain, where it was looked for."""
 
 
 def load_artifact(folder: Path) -> Artifact:
@@ -174,6 +176,7 @@ def artifact_from(folder: Path, meta: Meta) -> Artifact:
         tokens=meta.tokens,
         generation=meta.generation,
         forms=meta.forms,
+        unused=meta.unused,
     )
 
 

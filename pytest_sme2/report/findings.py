@@ -18,7 +18,6 @@ from pytest_sme2.report.text import as_sentence, duration, percent, times
 from pytest_sme2.report.versus_baseline import failed_cases, headline, outcome_of
 from pytest_sme2.results import (
     AS_EXPORTED,
-    Agreement,
     Arm,
     CaseResult,
     Comparison,
@@ -30,7 +29,7 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.session.reproduce import advise_command, reproduce_command
 from pytest_sme2.session.run_directory import CaseRecord
-from pytest_sme2.session.trials import LEAST_SAVING, Trial
+from pytest_sme2.session.trials import LEAST_SAVING, Ran, Trial
 from pytest_sme2.system.wording import count
 
 # How many operators are named for one remedy.
@@ -168,13 +167,16 @@ def amount_text(amount: float | None, *, timed: bool) -> str:
     return duration(amount) if timed else f"{amount:,.0f}"
 
 
-def outputs_text(found: Agreement | None) -> str:
-    """How close to the model's own answer: ``46.9 dB``, ``identical``, or a dash."""
-    if found is None or found.dead:
+def outputs_text(ran: Ran) -> str:
+    """How close to the model's own answer: ``46.9 dB``, ``identical``, or that it says nothing."""
+    found = ran.agreement
+    if found is None:
         return "-"
+    if found.dead:
+        return found.dead.partition(" (")[0]
     if found.identical:
         return "identical"
-    return "wrong" if found.sqnr_db is None else f"{found.sqnr_db:.1f} dB"
+    return "wrong" if ran.varying_db is None else f"{ran.varying_db:.1f} dB"
 
 
 def trial_text(trial: Trial, share: float = 0.0) -> str:
@@ -211,7 +213,7 @@ def trial_text(trial: Trial, share: float = 0.0) -> str:
     beyond = " beyond what folding constants saves" if trial.folded and trial.helps else ""
     forms = "; ".join(trial.after.forms[:MOST_NAMED]) if trial.helps else ""
     how = f". Tried: {forms}" if forms else ""
-    return f"{said}{beyond}, outputs {outputs_text(trial.after.agreement)}; {outside}{how}"
+    return f"{said}{beyond}, outputs {outputs_text(trial.after)}; {outside}{how}"
 
 
 @dataclass(frozen=True)

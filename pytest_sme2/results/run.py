@@ -96,6 +96,8 @@ class Artifact:
     """None where the model is not a decoder, or does not say so."""
     forms: tuple[str, ...] = ()
     """How the variant's rewrites wrote what they found by trying."""
+    unused: tuple[str, ...] = ()
+    """What the model computes in vain; looked for where something is rewritten."""
 
     @property
     def generation_files(self) -> tuple[tuple[Path, ...], tuple[Path | int, ...]]:

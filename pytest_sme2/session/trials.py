@@ -14,6 +14,7 @@ import ast
 import dataclasses
 import difflib
 import functools
+import math
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from pytest_sme2.profile.findings import find
 from pytest_sme2.results import (
     Agreement,
     Arm,
+    Artifact,
     Executor,
     Finding,
     InferenceCost,
@@ -34,7 +36,13 @@ from pytest_sme2.results import (
     Tolerance,
 )
 from pytest_sme2.system.files import from_here
-from pytest_sme2.verdict.numerics import agreement_text, compare_reference, tolerance_of, within
+from pytest_sme2.verdict.numerics import (
+    agreement_text,
+    compare_reference,
+    read_values,
+    tolerance_of,
+    within,
+)
 
 if TYPE_CHECKING:
     from pytest_sme2.session.cases import Case
@@ -293,6 +301,10 @@ class Ran:
     """Its peak on a device; on an emulator, whose own memory is in it, the size of the program."""
     forms: tuple[str, ...] = ()
     """How its rewrites wrote what they found by trying."""
+    unused: tuple[str, ...] = ()
+    """What the model computes in vain."""
+    varying_db: float | None = None
+    """The signal over noise of what varies in the output: a constant offset would hide an error."""
 
     @property
     def amount(self) -> float | None:
@@ -383,13 +395,26 @@ def run_once(session: Session, case: Case, original: Case | None = None) -> Ran:
     timed, size = session.bench.timed, session.artifact(case).pte.stat().st_size
     memory = traced.peak_rss_bytes if timed else size
     found = judged(case.variant_name, profile, counted, timed=timed, memory=memory)
-    found = dataclasses.replace(found, forms=session.artifact(case).forms)
-    compared = compare_reference(session.artifact(original or case), traced.outputs, Arm.ON)
+    artifact, right = session.artifact(case), session.artifact(original or case)
+    found = dataclasses.replace(found, forms=artifact.forms, unused=artifact.unused)
+    compared = compare_reference(right, traced.outputs, Arm.ON)
     if not compared:
         return found
     tolerance = tolerance_of(case.variant_name, session.limits(original or case), "reference")
-    worst = max(compared, key=lambda entry: entry.max_rel)
-    return dataclasses.replace(found, agreement=worst, tolerance=tolerance)
+    # An output that is zero says nothing while there is another one.
+    worst = max(compared, key=lambda entry: (not entry.dead, entry.max_rel))
+    found = dataclasses.replace(found, agreement=worst, tolerance=tolerance)
+    return dataclasses.replace(found, varying_db=_varying_db(right, worst))
+
+
+def _varying_db(artifact: Artifact, found: Agreement) -> float | None:
+    """Its signal over noise without the mean of what is expected."""
+    spec, file = artifact.outputs[found.index], artifact.reference_files[found.index]
+    values = read_values(file, spec.dtype, spec.shape)
+    mean, square = float(values.mean()), float((values * values).mean())
+    if found.sqnr_db is None or not square > mean * mean:
+        return found.sqnr_db
+    return found.sqnr_db + 10 * math.log10(1 - mean * mean / square)
 
 
 def shares_of(findings: Iterable[Finding]) -> dict[str, float]:

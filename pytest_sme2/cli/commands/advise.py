@@ -290,7 +290,7 @@ def _lines(
             clipped(variant, 19),
             f"{coverage.sme2_operators}/{coverage.matrix_operators}",
             amount_text(ran.amount, timed=timed),
-            outputs_text(ran.agreement),
+            outputs_text(ran),
             value_text(ran.memory, "bytes"),
             ran.portable,
             by_data_type(ran.profile),
@@ -324,6 +324,9 @@ def _lines(
     for rewrites, by_variant in saved.items():
         for name, trial in by_variant.items():
             yield bullet(f"{rewrites} in {name}: {trial_text(trial)}", "= ")
+    told = (trial.after.unused for tried in trials.values() for trial in tried if trial.after)
+    for text in next(filter(None, told), ()):
+        yield bullet(f"work in vain: {text}")
     named = [entry.rewrite for entry in found if entry.rewrite]
     if named and command:
         yield f"\nTo see what a rewrite brings: {printable(command)} --try {named[0]}"

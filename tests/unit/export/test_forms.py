@@ -106,3 +106,29 @@ def test_the_key_of_an_export_holds_every_module_that_it_imports() -> None:
     # These two start it, and name what it wrote.
     known = {*artifacts._CODE, *artifacts._REWRITING} - {"artifacts.py", "server.py"}
     assert {f"{name}.py" for name in found} == known
+
+
+IN_VAIN = {
+    "x.cumsum(3) @ torch.ones(8, 3)": [],
+    "F.conv2d(F.pad(x, (2, 0)), WIDE[:, :, :1, :3], groups=4)[..., -1:]": ["88% of the multiply"],
+}
+
+
+@pytest.mark.parametrize("code", IN_VAIN)
+def test_what_no_output_needs_is_told(code: str) -> None:
+    from pytest_sme2.export.forms import unused
+
+    class Net(torch.nn.Module):  # type: ignore[name-defined]
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(WIDE[:, :, :1, :3])
+
+        def forward(self, x, other):
+            return eval(
+                code.replace("WIDE[:, :, :1, :3]", "self.weight"), {**globals(), **locals()}
+            )
+
+    given = torch.randn(IMAGE), torch.zeros(1)
+    told = unused(torch.export.export(Net(), given), given, {})
+    wanted = ["input 1 is never read", *IN_VAIN[code]]
+    assert [text[: len(start)] for text, start in zip(told, wanted, strict=True)] == wanted

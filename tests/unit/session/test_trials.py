@@ -46,7 +46,7 @@ def before(monkeypatch: pytest.MonkeyPatch) -> trials.Ran:
         agreement = replace(GOOD, sqnr_db=4.0 if "layer_norm" in rewrites else 46.9)
         counts = Counts(instructions=COSTS[rewrites])
         cost = InferenceCost("max", 512, (), (), counts, Counts())
-        return replace(base, cost=cost, agreement=agreement)
+        return replace(base, cost=cost, agreement=agreement, varying_db=46.9)
 
     monkeypatch.setattr(trials, "run_once", run_once)
     return run_once(SESSION, CASE)
