@@ -318,11 +318,11 @@ def test_file_that_is_not_a_program(run_off, programs, make_artifact, tmp_path, 
     assert exit_code(tmp_path / "run") == (10 if kind == "missing" else 11)
 
 
-@pytest.mark.parametrize("count", range(0, 48, 7))
-def test_every_truncation_is_reported(run_here, programs, make_artifact, tmp_path, count):
+def test_every_truncation_is_reported(run_here, programs, make_artifact, tmp_path):
     good = programs["toy_fp32"].read_bytes()
     path = tmp_path / "cut.pte"
-    for size in range(count, len(good), 48 * 7):
+    # Of another remainder each time, by any power of two.
+    for size in range(0, len(good), 97):
         path.write_bytes(good[:size])
         with pytest.raises(RunError, match=r"is cut off|is empty|is not an ExecuTorch program"):
             run_here(make_artifact(path))

@@ -11,7 +11,7 @@ import pytest
 from pytest_sme2.cli.main import main
 from pytest_sme2.errors import Sme2Warning
 from pytest_sme2.fake_phone.lab import EMULATOR_ON_PHONE, FakeLab, FakePhone
-from pytest_sme2.targets.phone.target import LAUNCHER_PROPERTY
+from pytest_sme2.targets.phone.target import LAUNCHER_PROPERTY, phone_facts
 from tests.support.phones import MakeTarget, leftovers, settings_of
 
 
@@ -54,14 +54,13 @@ def test_a_phone_is_tried_out_and_left_as_it_was(
 
 
 def test_a_phone_that_refuses_settings_is_tried_out_and_not_locked_out(
-    sme2_lab: FakeLab, make_target: MakeTarget, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lab: FakeLab, make_target: MakeTarget
 ) -> None:
-    phone = sme2_lab.add(settings_refused=True)
+    phone = lab.add(settings_refused=True)
     before = settings_of(phone)
-    out = tmp_path / "phone.json"
-    assert doctor(phone, out) == 0, capsys.readouterr().out
-    facts = json.loads(out.read_text())["machine"]["machine"]
-    assert "WRITE_SECURE_SETTINGS" in facts["power settings"]
+    target = make_target(phone)
+    assert "WRITE_SECURE_SETTINGS" in phone_facts(target)["power settings"]
+    target.restore()
     assert settings_of(phone) == before
     assert leftovers(phone) == []
     make_target(phone).restore()
@@ -77,6 +76,7 @@ def test_a_phone_that_cannot_be_reached_is_named(
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.nightly
 def test_the_fake_phone_is_tried_out_too(
     sme2_lab: FakeLab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
