@@ -2,17 +2,18 @@
 
 ``python -m benchmarks.hardware [NAME …]`` counts the same work on the emulator and keeps it
 in ``benchmarks/results/hardware.json``. ``--write`` runs nothing and puts the table into the
-page. Times are published ones, in milliseconds.
+page. Times are published ones, in milliseconds; they and their sources stand in the same file.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from benchmarks.harness import ROOT, Rows, Table, table_lines
 from pytest_sme2.export.variant import parse_variant
@@ -33,62 +34,23 @@ class Dense:
     def get_example_inputs(self):
         return (torch.randn(100, 640),)
 """
-_PATHS = (
-    "https://github.com/ArmDeveloperEcosystem/arm-learning-paths/blob/main/content/learning-paths"
-)
-_LITERT = f"{_PATHS}/mobile-graphics-and-gaming/litert-sme/4-benchmark.md"
-_ONNX = (
-    f"{_PATHS}/mobile-graphics-and-gaming/performance_onnxruntime_kleidiai_sme2/"
-    "profiling_example.md"
-)
-_EXECUTORCH = (
-    "https://pytorch.org/blog/accelerating-on-device-ml-inference-with-executorch-and-arm-sme2"
-)
-
-
-class Published(NamedTuple):
-    """What somebody measured, and which model here is the same work, or nearly."""
-
-    work: str
-    source: str
-    off_ms: float
-    on_ms: float
-    model: str
-    variant: str
-
-
-PUBLISHED = {
-    "dense": Published(
-        "Fully Connected 100x640 to 1280, fp32: XNNPACK's operator, a phone",
-        _LITERT, 1.269, 0.382, "dense", "fp32",
-    ),
-    "resnet50": Published(
-        "ResNet-50 v2, fp32: ONNX Runtime, one C1-Pro at 2 GHz",
-        _ONNX, 339.38, 98.96, "executorch:resnet50", "fp32",
-    ),
-    "squeeze_sam-fp16": Published(
-        "SqueezeSAM, fp16: ExecuTorch, Dimensity 9500", _EXECUTORCH, 1163.0, 298.2,
-        "squeeze_sam", "fp16@16",
-    ),
-    "squeeze_sam-int8": Published(
-        "SqueezeSAM, int8: ExecuTorch, Dimensity 9500", _EXECUTORCH, 555.8, 304.1,
-        "squeeze_sam", "int8@64",
-    ),
-}  # fmt: skip
+FILE = ROOT / "benchmarks" / "results" / "hardware.json"
+KEPT: dict[str, dict[str, Any]] = json.loads(FILE.read_text("utf-8"))
+"""By name: what somebody measured, and which model here is the same work, or nearly."""
 
 
 def counted(name: str) -> dict[str, Any]:
-    """Instructions of one inference by arm."""
-    row = PUBLISHED[name]
+    """The row with its instructions of one inference by arm."""
+    row = KEPT[name]
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
         (folder / "dense").mkdir()
         (folder / "dense" / "model.py").write_text(_DENSE, "utf-8")
         settings = Settings(
             device="emulated",
-            models=(row.model,),
+            models=(row["model"],),
             model_folders=(ROOT / "models", folder),
-            variants=(parse_variant(row.variant),),
+            variants=(parse_variant(row["variant"]),),
             out=folder / "out",
         )
         session = Session(settings, lambda line: print(f"  {line}", flush=True))
@@ -97,7 +59,7 @@ def counted(name: str) -> dict[str, Any]:
             costs = {arm: session.cost(case, arm) for arm in PAIR}
         finally:
             session.close()
-    found = {}
+    found = dict(row)
     for arm, cost in costs.items():
         if isinstance(cost, str):
             raise SystemExit(f"{case.id} could not be counted: {cost}")
@@ -105,19 +67,18 @@ def counted(name: str) -> dict[str, Any]:
     return found
 
 
-ROWS = Rows(ROOT / "benchmarks" / "results" / "hardware.json", list(PUBLISHED), counted)
+ROWS = Rows(FILE, list(KEPT), counted)
 
 
 def table() -> list[str]:
-    kept = ROWS.kept()
     rows = [("work", "hardware, ms", "time", "instructions, millions", "instructions")]
-    for name, row in PUBLISHED.items():
-        off, on = kept[name][Arm.OFF], kept[name][Arm.ON]
+    for row in ROWS.kept().values():
+        off, on = row[Arm.OFF], row[Arm.ON]
         rows.append(
             (
-                f"[{row.work}]({row.source})",
-                f"{row.off_ms:g} to {row.on_ms:g}",
-                f"{row.off_ms / row.on_ms:.1f}x less",
+                f"[{row['work']}]({row['source']})",
+                f"{row['off_ms']:g} to {row['on_ms']:g}",
+                f"{row['off_ms'] / row['on_ms']:.1f}x less",
                 f"{off / 1e6:.3f} to {on / 1e6:.3f}",
                 f"{off / on:.1f}x fewer",
             )
