@@ -20,8 +20,7 @@ from typing import Any
 from benchmarks.harness import Claim, finish, parser_of
 from pytest_sme2.results import Run, Turn
 from pytest_sme2.timing.pairs import measure_pairs
-from pytest_sme2.timing.processes import Starter
-from pytest_sme2.timing.sampling import SamplingPlan
+from pytest_sme2.timing.processes import SamplingPlan, Starter
 from tests.support.pretended_machine import make_run
 
 TRUTH = 2.5

@@ -40,8 +40,7 @@ from pytest_sme2.targets.base import Job, Target
 from pytest_sme2.targets.settings import parse_device
 from pytest_sme2.timing import stats
 from pytest_sme2.timing.pairs import measure_pairs
-from pytest_sme2.timing.processes import rounds_log_ratio, starter_on
-from pytest_sme2.timing.sampling import SamplingPlan
+from pytest_sme2.timing.processes import SamplingPlan, rounds_log_ratio, starter_on
 
 Process = Sequence[int]
 """The times of its runs."""

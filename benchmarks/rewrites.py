@@ -27,8 +27,7 @@ from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.platforms import host_platform
 from pytest_sme2.targets.local import LocalTarget
 from pytest_sme2.timing.pairs import measure_pairs
-from pytest_sme2.timing.processes import Starter
-from pytest_sme2.timing.sampling import SamplingPlan
+from pytest_sme2.timing.processes import SamplingPlan, Starter
 from pytest_sme2.verdict.numerics import compare_reference
 from tests.support.recorded_runs import ARCHITECTURES
 

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_sme2.results import Arm, Outcome, RunRequest
 from pytest_sme2.targets.base import Job
-from pytest_sme2.timing.sampling import SamplingPlan
+from pytest_sme2.timing.processes import SamplingPlan
 from tests.support.pretended_machine import ARTIFACT, Machine
 
 

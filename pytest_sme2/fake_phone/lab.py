@@ -34,8 +34,7 @@ from typing import Any
 
 import pytest_sme2
 from pytest_sme2.errors import TargetError
-from pytest_sme2.fake_phone.root import LIBRARIES, LINKER, STATE, Phone
-from pytest_sme2.fake_phone.supervisor import SOCKET
+from pytest_sme2.fake_phone.supervisor import LIBRARIES, LINKER, SOCKET, STATE, Phone
 from pytest_sme2.results import Arm
 from pytest_sme2.system.cache import cache_folder, trusted
 from pytest_sme2.system.debian_packages import system_archives, unpack_packages, with_suites
@@ -43,8 +42,7 @@ from pytest_sme2.system.files import make_folders
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.processes import run_process
 from pytest_sme2.system.qemu import DEFAULT_CPU
-from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
-from pytest_sme2.targets.phone.choice import make_ready
+from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, make_ready
 from pytest_sme2.targets.phone.target import FAKE_PROPERTY, LAUNCHER_PROPERTY, AndroidTarget
 
 # adbd is in bookworm-backports, and in the main archive of later releases.

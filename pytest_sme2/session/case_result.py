@@ -62,14 +62,16 @@ from pytest_sme2.targets.phone.silicon import cores_text
 from pytest_sme2.timing import stats
 from pytest_sme2.timing.frontier import MeasuredRounds
 from pytest_sme2.timing.processes import (
+    FEWEST_RUNS,
+    SamplingPlan,
     Starter,
+    choose_sampling,
     interference,
     log_ratios,
     process_median,
     step_times,
     whole_phases,
 )
-from pytest_sme2.timing.sampling import FEWEST_RUNS, SamplingPlan, choose_sampling
 from pytest_sme2.timing.selfcheck import Yardstick
 from pytest_sme2.timing.stats import FALSE_ALARM_RATE
 from pytest_sme2.trace.counts import BEGIN

@@ -48,8 +48,7 @@ from pytest_sme2.targets.local import MacTarget, this_machine
 from pytest_sme2.targets.phone.silicon import check_threads
 from pytest_sme2.targets.settings import parse_device
 from pytest_sme2.timing.pairs import StillOpen, measure_pairs
-from pytest_sme2.timing.processes import Starter, starter_on
-from pytest_sme2.timing.sampling import BLOCK_PAIRS, SamplingPlan
+from pytest_sme2.timing.processes import BLOCK_PAIRS, SamplingPlan, Starter, starter_on
 
 if TYPE_CHECKING:
     from pytest_sme2.runners.base import Runner

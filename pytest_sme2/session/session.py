@@ -82,7 +82,7 @@ from pytest_sme2.system.files import safe_name
 from pytest_sme2.system.platforms import LINUX_X86_64
 from pytest_sme2.system.processes import git
 from pytest_sme2.system.terminal import Say
-from pytest_sme2.timing.sampling import FEWEST_RUNS
+from pytest_sme2.timing.processes import FEWEST_RUNS
 from pytest_sme2.verdict import baselines, limits
 from pytest_sme2.verdict.baselines import baseline_path
 from pytest_sme2.verdict.times import FEWEST_INFERENCES

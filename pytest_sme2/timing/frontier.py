@@ -33,8 +33,15 @@ from pytest_sme2.results import (
     Turn,
 )
 from pytest_sme2.timing import stats
-from pytest_sme2.timing.processes import Starter, estimate_of, process_median, why_spoiled
-from pytest_sme2.timing.sampling import Sampling, SamplingPlan, choose_sampling
+from pytest_sme2.timing.processes import (
+    Sampling,
+    SamplingPlan,
+    Starter,
+    choose_sampling,
+    estimate_of,
+    process_median,
+    why_spoiled,
+)
 
 TURN_SECONDS = 0.005
 SPIN_SECONDS = 0.008

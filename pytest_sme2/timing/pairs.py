@@ -26,25 +26,23 @@ from pytest_sme2.results import (
 from pytest_sme2.system.wording import count
 from pytest_sme2.timing import stats
 from pytest_sme2.timing.processes import (
-    Starter,
-    drifting,
-    energy_per_run,
-    interference,
-    pair_ratio,
-    process_drift,
-    process_median,
-    why_spoiled,
-)
-from pytest_sme2.timing.sampling import (
     BLOCK_SECONDS,
     BUDGETS_IN_DOUBT,
     FEWEST_RUNS,
     Sampling,
     SamplingPlan,
+    Starter,
     choose_blocks,
     choose_sampling,
     choose_turn,
+    drifting,
+    energy_per_run,
     equal_time,
+    interference,
+    pair_ratio,
+    process_drift,
+    process_median,
+    why_spoiled,
 )
 
 INTERFERENCE_MARGIN = 0.05

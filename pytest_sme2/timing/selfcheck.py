@@ -21,8 +21,7 @@ from pytest_sme2.system.files import file_sha256
 from pytest_sme2.targets.base import Job
 from pytest_sme2.timing import stats
 from pytest_sme2.timing.pairs import INTERFERENCE_MARGIN, measure_pairs
-from pytest_sme2.timing.processes import Starter, process_median
-from pytest_sme2.timing.sampling import SamplingPlan
+from pytest_sme2.timing.processes import SamplingPlan, Starter, process_median
 
 if TYPE_CHECKING:
     from pytest_sme2.runners.base import Runner

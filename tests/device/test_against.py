@@ -22,8 +22,7 @@ from pytest_sme2.session.reference import (
 from pytest_sme2.session.settings import Reference, Settings
 from pytest_sme2.targets.local import LocalTarget
 from pytest_sme2.timing.pairs import measure_pairs
-from pytest_sme2.timing.processes import Starter
-from pytest_sme2.timing.sampling import SamplingPlan
+from pytest_sme2.timing.processes import SamplingPlan, Starter
 from pytest_sme2.verdict import times
 from pytest_sme2.verdict.limits import default_limits
 from tests.support.artifacts import make_artifact

@@ -17,8 +17,7 @@ from pytest_sme2.system.provision import find_compiler
 from pytest_sme2.targets.base import Job, command_here, make_place
 from pytest_sme2.targets.local import LocalTarget
 from pytest_sme2.timing.pairs import measure_pairs
-from pytest_sme2.timing.processes import starter_on
-from pytest_sme2.timing.sampling import SamplingPlan
+from pytest_sme2.timing.processes import SamplingPlan, starter_on
 from pytest_sme2.timing.selfcheck import selfcheck_artifact
 from tests.device.conftest import artifact
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from pytest_sme2.results import Arm, Artifact, PairedTiming, Run, RunRequest
 from pytest_sme2.timing.pairs import measure_pairs
-from pytest_sme2.timing.processes import Starter
-from pytest_sme2.timing.sampling import SamplingPlan
+from pytest_sme2.timing.processes import SamplingPlan, Starter
 
 ARTIFACT = Artifact("toy", "fp32", Path(), Path("toy.pte"), "0" * 64, (), ())
 

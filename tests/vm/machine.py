@@ -22,7 +22,14 @@ from typing import IO
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.lab import find_parts
-from pytest_sme2.fake_phone.root import LIBRARIES, LINKER, Phone, Userland, lay_out, own_loader
+from pytest_sme2.fake_phone.supervisor import (
+    LIBRARIES,
+    LINKER,
+    Phone,
+    Userland,
+    lay_out,
+    own_loader,
+)
 from pytest_sme2.results import Arm
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.debian_packages import system_archives, unpack_packages, with_suites
@@ -30,8 +37,7 @@ from pytest_sme2.system.elf import read_needs
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.provision import find_compiler
 from pytest_sme2.system.qemu import DEFAULT_CPU, find_qemu
-from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
-from pytest_sme2.targets.phone.choice import make_ready
+from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, make_ready
 from pytest_sme2.targets.phone.target import FAKE_PROPERTY
 from tests.support.patience import Patience, run_patiently
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from pytest_sme2.errors import NoDeviceLeftError, TargetError
 from pytest_sme2.results import Fingerprint
-from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, find_adb
-from pytest_sme2.targets.phone.choice import choose_serials, make_ready
+from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, choose_serials, find_adb, make_ready
 from pytest_sme2.targets.phone.leases import Claim, DevicePool, Lease
 from pytest_sme2.targets.phone.target import AndroidTarget
 from pytest_sme2.targets.settings import adb_server_from, parse_adb_server

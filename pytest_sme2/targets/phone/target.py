@@ -27,7 +27,7 @@ from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.elf import AARCH64, is_elf, machine_name, read_needs, unmet_needs
 from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64
 from pytest_sme2.targets.base import Job, Target, Thermal, check_request, count_turns
-from pytest_sme2.targets.phone.adb import AdbDevice, quote
+from pytest_sme2.targets.phone.adb import AdbDevice, make_ready, quote
 from pytest_sme2.targets.phone.answers import (
     parse_cores,
     parse_lines,
@@ -39,7 +39,6 @@ from pytest_sme2.targets.phone.answers import (
     parse_words,
     parse_zones,
 )
-from pytest_sme2.targets.phone.choice import make_ready
 from pytest_sme2.targets.phone.leases import Claim, Lease
 from pytest_sme2.targets.phone.power import CRITICAL, PhonePower, Thermometer
 from pytest_sme2.targets.phone.processes import ROOT, PhoneProcesses, PhoneStorage

@@ -11,8 +11,15 @@ import pytest
 
 from pytest_sme2.errors import ConnectionLostError, TargetError, UsageError
 from pytest_sme2.fake_phone.lab import FakeLab, find_parts
-from pytest_sme2.targets.phone.adb import INSTALL_ADB, AdbDevice, AdbServer, stopping_started
-from pytest_sme2.targets.phone.choice import choose_serials, list_attached, make_ready
+from pytest_sme2.targets.phone.adb import (
+    INSTALL_ADB,
+    AdbDevice,
+    AdbServer,
+    choose_serials,
+    list_attached,
+    make_ready,
+    stopping_started,
+)
 from tests.support.phones import answering, leftovers, start_lab
 
 
@@ -150,7 +157,7 @@ def test_a_phone_that_asks_is_waited_for_where_somebody_is_told(
     told: list[str] = []
     make_ready(AskingServer(), "R5CT1", seconds=0, progress=told.append)
     assert len(told) == 1
-    monkeypatch.setattr("pytest_sme2.targets.phone.choice.ASKING_SECONDS", 0.1)
+    monkeypatch.setattr("pytest_sme2.targets.phone.adb.ASKING_SECONDS", 0.1)
     monkeypatch.setattr(AskingServer, "looks", 1000)
     with pytest.raises(TargetError, match=r"unauthorized.*Allow USB debugging"):
         make_ready(AskingServer(), "R5CT1", seconds=60, progress=told.append)

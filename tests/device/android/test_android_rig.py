@@ -17,9 +17,8 @@ import pytest
 
 from pytest_sme2.errors import ConnectionLostError, TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, find_parts
-from pytest_sme2.targets.phone.adb import AdbDevice
+from pytest_sme2.targets.phone.adb import AdbDevice, make_ready
 from pytest_sme2.targets.phone.answers import ShellResult, parse_temperature
-from pytest_sme2.targets.phone.choice import make_ready
 from pytest_sme2.targets.phone.pool import open_server
 from tests.support.phones import processes_below
 
@@ -117,7 +116,7 @@ def test_its_adb_needs_no_help_to_find_its_libraries() -> None:
 def test_vsock_is_taken_away() -> None:
     program = (
         "import socket\n"
-        "from pytest_sme2.fake_phone.root import forbid_vsock\n"
+        "from pytest_sme2.fake_phone.supervisor import forbid_vsock\n"
         "forbid_vsock()\n"
         "socket.socket().close()\n"
         "try:\n    socket.socket(40, socket.SOCK_STREAM)\n"

@@ -27,8 +27,7 @@ from pytest_sme2.targets.phone.answers import ShellResult
 from pytest_sme2.targets.phone.processes import RUNS, PhoneRun, on_cores
 from pytest_sme2.targets.phone.target import AndroidTarget
 from pytest_sme2.timing.pairs import measure_pairs
-from pytest_sme2.timing.processes import Starter
-from pytest_sme2.timing.sampling import SamplingPlan
+from pytest_sme2.timing.processes import SamplingPlan, Starter
 from pytest_sme2.trace.etdump import read_etdump
 from tests.support.phones import MakeRunner, MakeTarget, StartRun, leftovers, make_artifact
 from tests.support.spoken import make_spoken

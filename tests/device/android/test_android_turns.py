@@ -18,8 +18,7 @@ from pytest_sme2.targets.base import Job, TakesTurns
 from pytest_sme2.targets.phone.adb import AdbDevice
 from pytest_sme2.targets.phone.target import AndroidTarget
 from pytest_sme2.timing.pairs import measure_pairs
-from pytest_sme2.timing.processes import starter_on
-from pytest_sme2.timing.sampling import SamplingPlan
+from pytest_sme2.timing.processes import SamplingPlan, starter_on
 from pytest_sme2.trace.etdump import read_etdump
 from tests.device import provision
 from tests.support.phones import MakeTarget, leftovers, make_artifact

@@ -23,7 +23,7 @@ from pytest_sme2.session.case_result import generate, step_costs
 from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.reference import CANDIDATE, AgainstReference, OpenReference
 from pytest_sme2.session.settings import Reference, Settings
-from pytest_sme2.timing.sampling import SamplingPlan
+from pytest_sme2.timing.processes import SamplingPlan
 from pytest_sme2.verdict.limits import default_limits
 from tests.support.artifacts import make_artifact
 from tests.support.pretended_target import PretendedTarget

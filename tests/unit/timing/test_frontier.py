@@ -10,8 +10,7 @@ import pytest
 
 from pytest_sme2.results import TIME_LIMIT, Arm, CoreUse, Ship, Turn
 from pytest_sme2.timing.frontier import MeasuredRounds, choose, choose_turn, round_times
-from pytest_sme2.timing.processes import Starter
-from pytest_sme2.timing.sampling import SamplingPlan
+from pytest_sme2.timing.processes import SamplingPlan, Starter
 from tests.support.pretended_machine import make_run
 
 TIMES = {"on 1": 3e6, "off 1": 6e6, "on 2": 2e6, "off 2": 4e6, "on 4": 2.2e6, "off 4": 2.8e6}

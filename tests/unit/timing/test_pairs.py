@@ -17,8 +17,7 @@ from pytest_sme2.targets.phone.leases import redo_when_lost
 from pytest_sme2.timing import pairs as measure
 from pytest_sme2.timing import processes, sampling, stats
 from pytest_sme2.timing.pairs import measure_pairs
-from pytest_sme2.timing.processes import Starter, starter_on
-from pytest_sme2.timing.sampling import Sampling, SamplingPlan
+from pytest_sme2.timing.processes import Sampling, SamplingPlan, Starter, starter_on
 from tests.support.pretended_machine import Machine, make_run
 
 
