@@ -8,9 +8,9 @@ their own even in there.
 It ends when the other end of its control socket closes, for whatever reason. As the first
 process of the sandbox it ends all its processes, mounts and ports, so nothing is left.
 
-It makes the files of each fake phone. The root has mksh as its shell, toybox for the tools, and replacements for Android's own programs,
-which keep their state in files. A program that is pushed finds no C library and no loader: those of
-the tools are where only they look.
+It makes the files of each fake phone. Their root has mksh as its shell, toybox for the tools, and
+replacements for Android's own programs, which keep their state in files. A program that is pushed
+finds no C library and no loader: those of the tools are where only they look.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from pytest_sme2.session.case_result import speedup_of
 from pytest_sme2.targets.base import Job
 from pytest_sme2.targets.phone.leases import redo_when_lost
 from pytest_sme2.timing import pairs as measure
-from pytest_sme2.timing import processes, sampling, stats
+from pytest_sme2.timing import processes, stats
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.processes import Sampling, SamplingPlan, Starter, starter_on
 from tests.support.pretended_machine import Machine, make_run
@@ -677,17 +677,17 @@ def test_spells_of_noise_do_not_reach_the_ratio_of_two_that_take_turns(slowdown,
     ],
 )
 def test_a_turn_is_a_few_runs_and_a_slow_run_is_one(seconds, turn, on_mixed_cores):
-    assert sampling.choose_turn(seconds) == turn
-    assert sampling.choose_turn(seconds, mixed_cores=True) == on_mixed_cores
+    assert processes.choose_turn(seconds) == turn
+    assert processes.choose_turn(seconds, mixed_cores=True) == on_mixed_cores
 
 
 def test_generations_take_turns_within_themselves():
-    assert sampling.choose_turn(0.5, steps=33) == Turn(1)
-    assert sampling.choose_turn(0.066, steps=33) == Turn(2)
-    assert sampling.choose_turn(0.001, steps=33) == Turn(33)
+    assert processes.choose_turn(0.5, steps=33) == Turn(1)
+    assert processes.choose_turn(0.066, steps=33) == Turn(2)
+    assert processes.choose_turn(0.001, steps=33) == Turn(33)
     # To wake on a slow core, or to wait for a pool, takes longer than a step.
-    assert sampling.choose_turn(0.5, mixed_cores=True, steps=33) == Turn(33)
-    assert sampling.choose_turn(0.5, steps=33, threads=2) == Turn(33)
+    assert processes.choose_turn(0.5, mixed_cores=True, steps=33) == Turn(33)
+    assert processes.choose_turn(0.5, steps=33, threads=2) == Turn(33)
 
 
 def test_the_quiet_rounds_are_chosen_blind_to_the_arms_and_by_the_louder_side():
@@ -705,8 +705,8 @@ def test_the_quiet_rounds_are_chosen_blind_to_the_arms_and_by_the_louder_side():
 
 def test_a_small_budget_pays_for_what_a_turn_begins_with():
     plan = SamplingPlan(budget_seconds=2.0)
-    plain = sampling.choose_sampling(0.002, 0.0, 2.0, plan)
-    with_lead = sampling.choose_sampling(0.002, 0.0, 2.0, plan, Turn(1, lead=1))
+    plain = processes.choose_sampling(0.002, 0.0, 2.0, plan)
+    with_lead = processes.choose_sampling(0.002, 0.0, 2.0, plan, Turn(1, lead=1))
     assert with_lead.runs < plain.runs
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_sme2.errors import UsageError
-from pytest_sme2.targets.phone import choice
+from pytest_sme2.targets.phone import adb
 from pytest_sme2.targets.settings import is_network_serial, wireless_name
 
 CABLE, WIRELESS = "3A1FAKE", "adb-3A1FAKE-Xy9zQ1._adb-tls-connect._tcp"
@@ -31,11 +31,11 @@ def test_wireless_debugging_names_a_phone_by_its_serial(serial: str, name: str |
 
 def test_a_phone_on_a_cable_and_on_wifi_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     attached = {CABLE: CABLE, WIRELESS: WIRELESS}
-    monkeypatch.setattr(choice, "list_attached", lambda server: dict(attached))
+    monkeypatch.setattr(adb, "list_attached", lambda server: dict(attached))
     server: Any = "server"
-    assert choice.choose_serials(server, environment={}) == (CABLE,)
+    assert adb.choose_serials(server, environment={}) == (CABLE,)
     attached["OTHER"] = "OTHER"
     with pytest.raises(UsageError, match="Several devices"):
-        choice.choose_serials(server, environment={})
+        adb.choose_serials(server, environment={})
     del attached[CABLE], attached["OTHER"]
-    assert choice.choose_serials(server, environment={}) == (WIRELESS,)
+    assert adb.choose_serials(server, environment={}) == (WIRELESS,)
