@@ -24,7 +24,8 @@ from types import FrameType
 from benchmarks.hostile.damage import damaged_bytes, damaged_json, damaged_text
 from benchmarks.hostile.stage import Attempt, NotCleanError, Subject, expect
 from pytest_sme2.cli.commands.history import history_lines
-from pytest_sme2.cli.experiment_file import read_plan, template
+from pytest_sme2.cli.commands.run import template
+from pytest_sme2.cli.experiments import read_plan
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.export.store import load_artifact
 from pytest_sme2.plugin.conclusion import update_baseline
@@ -446,7 +447,7 @@ SUBJECTS = (
 
 # Every module that reads a file or an answer from outside, and the subject that damages it.
 READERS = {
-    "cli/experiment_file": "fuzz-experiment",
+    "cli/experiments": "fuzz-experiment",
     "export/store": "fuzz-artifact",
     "profile/beside": "fuzz-run-directory",
     "report/history": "fuzz-history",

@@ -12,8 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from pytest_sme2.cli.commands.models import model_folders
-from pytest_sme2.cli.experiment_file import read_plan
-from pytest_sme2.cli.experiments import run_plan
+from pytest_sme2.cli.experiments import read_plan, run_plan
 from pytest_sme2.cli.options import chosen, opened, progress, show
 from pytest_sme2.errors import EvidenceError, RunError, UsageError
 from pytest_sme2.export.variant import parse_variant

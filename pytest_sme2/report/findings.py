@@ -27,8 +27,7 @@ from pytest_sme2.results import (
     Profile,
     Topic,
 )
-from pytest_sme2.session.reproduce import advise_command, reproduce_command
-from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.session.run_directory import CaseRecord, advise_command, reproduce_command
 from pytest_sme2.session.trials import LEAST_SAVING, Ran, Trial
 from pytest_sme2.system.wording import count
 

@@ -51,8 +51,7 @@ from pytest_sme2.results import (
     InferenceCost,
     Outcome,
 )
-from pytest_sme2.session.reproduce import reproduce_command
-from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.session.run_directory import CaseRecord, reproduce_command
 from pytest_sme2.system.files import encode, write_text
 from pytest_sme2.timing.stats import centre_interval
 from pytest_sme2.verdict.generation import sentence

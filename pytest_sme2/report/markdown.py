@@ -38,8 +38,7 @@ from pytest_sme2.results import (
     Operator,
     Profile,
 )
-from pytest_sme2.session.reproduce import reproduce_command
-from pytest_sme2.session.run_directory import CaseRecord
+from pytest_sme2.session.run_directory import CaseRecord, reproduce_command
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.generation import figure_lines, sentence
 from pytest_sme2.verdict.judging import FAILING, WARNING

@@ -30,8 +30,7 @@ from pytest_sme2.report.versus_baseline import outcome_of
 from pytest_sme2.results import AS_EXPORTED, RUNTIME, SHOWN
 from pytest_sme2.runners.sdk import executorch_commit
 from pytest_sme2.session.analysis import analyze_file
-from pytest_sme2.session.reproduce import reproduce_command
-from pytest_sme2.session.run_directory import MANIFEST, CaseRecord
+from pytest_sme2.session.run_directory import MANIFEST, CaseRecord, reproduce_command
 from pytest_sme2.system.files import encode, file_sha256, safe_name, write_json, write_text
 from pytest_sme2.system.reading import read_members
 from pytest_sme2.trace.etdump import read_etdump

@@ -10,11 +10,10 @@ import importlib.metadata
 import importlib.util
 import re
 import shutil
-import stat
 import sys
 import zipfile
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
@@ -189,9 +188,8 @@ def _download(platform: str, version: str, folder: Path, progress: Say | None) -
     with working_folder(folder) as temporary:
         wheel = download_wheel(Pin("executorch", version), temporary, tag=WHEEL_TAGS[platform])
         check_wheel(wheel, version, progress)
-        unpacked = temporary / "unpacked"
         try:
-            unpack_sdk(wheel, unpacked, platform)
+            unpacked = unpack_sdk(wheel, temporary / "unpacked", platform)
         except zipfile.BadZipFile as error:
             raise BuildError(
                 f"The ExecuTorch wheel that pip downloaded is damaged ({error}). Try again."
@@ -200,27 +198,17 @@ def _download(platform: str, version: str, folder: Path, progress: Say | None) -
         put_in_place(unpacked, folder)
 
 
-def unpack_sdk(wheel: Path, folder: Path, platform: str) -> None:
-    """Unpack the SDK's part of a wheel; a name that would leave ``folder`` is an error."""
+def unpack_sdk(wheel: Path, folder: Path, platform: str) -> Path:
+    """Unpack the SDK's part of a wheel into ``folder``: where it is now.
+
+    Whatever names are in there, zipfile makes plain files of them, inside of the folder.
+    """
+    wanted = tuple(f"executorch/{name}/" for name in SDK_FOLDERS)
     with zipfile.ZipFile(wheel) as archive:
-        for member in archive.infolist():
-            parts = PurePosixPath(member.filename).parts
-            if member.is_dir() or not parts or parts[0] != "executorch":
-                continue
-            unsafe = any(part in ("..", "/") or "\\" in part or "\0" in part for part in parts)
-            # Zero: a wheel may omit the file type.
-            kind = stat.S_IFMT(member.external_attr >> 16)
-            if unsafe or kind not in (0, stat.S_IFREG):
-                raise BuildError(
-                    f"The wheel {wheel.name} contains an unsafe name: {member.filename!r}. "
-                    "ExecuTorch does not publish such a wheel; check pip's index settings."
-                )
-            if len(parts) > 2 and parts[1] in SDK_FOLDERS:
-                target = folder.joinpath(*parts[1:])
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with archive.open(member) as source, target.open("wb") as destination:
-                    shutil.copyfileobj(source, destination)
-    sdk_libraries(folder, platform)
+        names = [name for name in archive.namelist() if name.startswith(wanted)]
+        archive.extractall(folder, names)
+    sdk_libraries(folder / "executorch", platform)
+    return folder / "executorch"
 
 
 _SECONDS = 900.0

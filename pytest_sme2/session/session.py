@@ -73,8 +73,7 @@ from pytest_sme2.session.reference import (
     open_beside,
     open_reference,
 )
-from pytest_sme2.session.reproduce import run_command
-from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, RunLock, write_record
+from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, RunLock, run_command, write_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.session.sustained import measure_sustained
 from pytest_sme2.system.cache import apply_limit

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.cli.experiment_file import read_plan
-from pytest_sme2.cli.experiments import run_plan
+from pytest_sme2.cli.experiments import read_plan, run_plan
 from pytest_sme2.report.validation import validate_run
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import read_record

@@ -37,7 +37,7 @@ from pytest_sme2.report.text import bullet, clipped, printable
 from pytest_sme2.report.versus_baseline import value_text, worst_first
 from pytest_sme2.results import AS_EXPORTED, FORWARD, Arm, Topic
 from pytest_sme2.session.options import DEVICE
-from pytest_sme2.session.reproduce import advise_command
+from pytest_sme2.session.run_directory import advise_command
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.session.trials import (
     Ran,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import importlib.resources
 
 from pytest_sme2.cli.options import FOLDERS, MODEL_OR_PROGRAM, VARIANT, Arguments, shared
 from pytest_sme2.errors import UsageError
 from pytest_sme2.session.options import DEVICE
 
-ALL = "all"
 TEMPLATES = ("mac", "android", "linux", "emulated")
+ALL = "all"
 CASE = ("threads", "budget", "arms", "fresh", "weights", "out", "cpu")
 METHOD: Arguments = {
     "--method NAME": "of a .pte file that has several (default: forward, or the only one)"
@@ -41,10 +42,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.kernels and arguments.model is None:
         raise UsageError("--kernels needs a MODEL.")
     # Only now: the help comes without what measures.
-    from pytest_sme2.cli import experiment_file, generations, running
+    from pytest_sme2.cli import generations, running
 
     if arguments.template is not None:
-        print(experiment_file.template(arguments.template), end="")
+        print(template(arguments.template), end="")
         return 0
     if arguments.config is not None:
         return running.run_config(arguments)
@@ -53,3 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.sme2_cpu == ALL:
         return running.run_on_every_cpu(arguments)
     return running.run_model(arguments)
+
+
+def template(name: str) -> str:
+    folder = importlib.resources.files("pytest_sme2.cli") / "templates"
+    return (folder / f"{name}.json").read_text(encoding="utf-8")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.cli.commands.run import TEMPLATES
-from pytest_sme2.cli.experiment_file import parse_plan, template
+from pytest_sme2.cli.commands.run import TEMPLATES, template
+from pytest_sme2.cli.experiments import parse_plan
 from pytest_sme2.errors import UsageError
 from pytest_sme2.results import PAIR, Arm
 from tests.support import Command

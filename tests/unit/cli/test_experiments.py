@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.cli.experiment_file import parse_plan
-from pytest_sme2.cli.experiments import run_plan
+from pytest_sme2.cli.experiments import parse_plan, run_plan
 from pytest_sme2.errors import RunError
 from pytest_sme2.report.validation import validate_run
 from pytest_sme2.results import Arm

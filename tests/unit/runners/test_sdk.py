@@ -16,13 +16,13 @@ from pytest_sme2.system.processes import Finished
 from pytest_sme2.system.provision import Compiler
 
 
-def wheel(path: Path, names: list[str], link: str | None = None, kind: int = stat.S_IFLNK) -> Path:
+def wheel(path: Path, names: list[str], link: str | None = None) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         for name in names:
             archive.writestr(name, f"content of {name}")
         if link:
             info = zipfile.ZipInfo(link)
-            info.external_attr = (kind | 0o777) << 16
+            info.external_attr = (stat.S_IFLNK | 0o777) << 16
             archive.writestr(info, "/etc/passwd")
     return path
 
@@ -38,45 +38,24 @@ GOOD = [
 
 
 def test_only_the_sdk_is_unpacked(tmp_path):
-    sdk.unpack_sdk(wheel(tmp_path / "a.whl", GOOD), tmp_path / "sdk", LINUX_AARCH64)
-    files = {str(path.relative_to(tmp_path / "sdk")) for path in (tmp_path / "sdk").rglob("*.*")}
-    assert "lib/libexecutorch.so" in files
-    assert "include/executorch/runtime.h" in files
-    assert not (tmp_path / "sdk" / "exir").exists()
-    assert (tmp_path / "sdk/lib/libexecutorch.so").read_text().startswith("content of")
+    found = sdk.unpack_sdk(wheel(tmp_path / "a.whl", GOOD), tmp_path / "sdk", LINUX_AARCH64)
+    files = {str(path.relative_to(found)) for path in found.rglob("*.*")}
+    assert {"lib/libexecutorch.so", "include/executorch/runtime.h"} < files
+    assert {path.name for path in found.iterdir()} == {*sdk.SDK_FOLDERS}
+    assert (found / "lib/libexecutorch.so").read_text().startswith("content of")
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "executorch/lib/../../../escaped",
-        "executorch/../escaped",
-        "executorch/lib/..\\escaped",
-        "executorch//../escaped",
-        "executorch/lib/./../../../escaped",
-    ],
+    ["lib/../../../escaped", "../escaped", "lib/..\\escaped", "/../escaped", "lib//escaped"],
 )
-def test_a_name_that_leaves_the_folder_is_refused(tmp_path, name):
-    with pytest.raises(BuildError, match="unsafe name"):
-        sdk.unpack_sdk(
-            wheel(tmp_path / "a.whl", [*GOOD, name]), tmp_path / "in" / "sdk", LINUX_AARCH64
-        )
-    assert not list(tmp_path.rglob("*escaped*"))
-
-
-def test_absolute_names_are_not_written(tmp_path):
-    target = tmp_path / "absolute"
-    sdk.unpack_sdk(wheel(tmp_path / "a.whl", [*GOOD, str(target)]), tmp_path / "sdk", LINUX_AARCH64)
-    assert not target.exists()
-
-
-@pytest.mark.parametrize(
-    "kind", [stat.S_IFLNK, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO, stat.S_IFSOCK]
-)
-def test_links_and_devices_are_refused(tmp_path, kind):
-    path = wheel(tmp_path / "a.whl", GOOD, link="executorch/lib/link.so", kind=kind)
-    with pytest.raises(BuildError, match="unsafe name"):
-        sdk.unpack_sdk(path, tmp_path / "sdk", LINUX_AARCH64)
+def test_nothing_leaves_the_folder(tmp_path, name):
+    names = [*GOOD, f"executorch/{name}", str(tmp_path / "escaped")]
+    path = wheel(tmp_path / "a.whl", names, link="executorch/lib/link.so")
+    found = sdk.unpack_sdk(path, tmp_path / "in" / "sdk", LINUX_AARCH64)
+    assert {path.name for path in tmp_path.iterdir()} == {"a.whl", "in"}
+    assert all(path.is_relative_to(found) for path in tmp_path.rglob("*escaped"))
+    assert not (found / "lib/link.so").is_symlink()
 
 
 @pytest.mark.parametrize(
@@ -192,7 +171,6 @@ RETRIED = "WARNING: Retrying\nERROR: No matching distribution found for executor
     [
         ({"returncode": 1, "stderr": RETRIED}, r"No matching distribution.*Check the network"),
         ({"returncode": -9, "timed_out": True}, "did not finish within 900 s"),
-        ({"names": [*GOOD, "executorch/../escaped"]}, "unsafe name"),
         ({"names": None}, "is damaged"),
     ],
 )

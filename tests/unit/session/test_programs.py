@@ -19,7 +19,7 @@ from pytest_sme2.session.cases import (
     program_cases,
     select_cases,
 )
-from pytest_sme2.session.reproduce import run_command
+from pytest_sme2.session.run_directory import run_command
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.verdict.baselines import baseline_path
 from pytest_sme2.verdict.limits import resolve

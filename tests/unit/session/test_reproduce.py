@@ -11,8 +11,13 @@ from pytest_sme2.cli.main import build_parser
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import AS_EXPORTED
 from pytest_sme2.session.cases import Case
-from pytest_sme2.session.reproduce import advise_command, reproduce_command, run_command
-from pytest_sme2.session.run_directory import SCHEMA, CaseRecord
+from pytest_sme2.session.run_directory import (
+    SCHEMA,
+    CaseRecord,
+    advise_command,
+    reproduce_command,
+    run_command,
+)
 from pytest_sme2.session.settings import Settings, parse_arms
 from tests.support.gate_examples import measured
 
