@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from benchmarks.attacks.stage import (
-    SUITE,
     Attack,
     Change,
     Project,
@@ -16,6 +15,7 @@ from benchmarks.attacks.stage import (
     swap,
     write,
 )
+from tests.support.toy_project import GATE_SUITE as SUITE
 
 CI = {"CI": "true"}
 NOT_COMPARED = "no test compared it"

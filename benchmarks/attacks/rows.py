@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from benchmarks.attacks import baselines, choices, tricks, trust
+from benchmarks.attacks import baselines, choices, exports, tricks, trust
 
-ATTACKS = (*choices.ATTACKS, *baselines.ATTACKS, *tricks.ATTACKS, *trust.ATTACKS)
+ATTACKS = (*choices.ATTACKS, *baselines.ATTACKS, *tricks.ATTACKS, *exports.ATTACKS, *trust.ATTACKS)

@@ -19,24 +19,8 @@ from typing import Any
 from benchmarks.attacks import VARIABLE
 from benchmarks.harness import ROOT
 from tests.support.nested import without_other_plugins
+from tests.support.toy_project import gate_project
 
-SUITE = """
-def test_latency(sme2_gate):
-    sme2_gate.check_latency()
-
-def test_structure(sme2_gate):
-    sme2_gate.check_operators()
-    sme2_gate.check_evidence()
-"""
-MODEL = """
-from pytest_sme2 import register_model
-
-@register_model("toy", variants=("fp32", "fp16"))
-class Model:
-    def get_eager_model(self): ...
-    def get_example_inputs(self): ...
-"""
-INI = "[pytest]\nsme2_models = models\nsme2_device = linux\n"
 SECONDS = 900
 _SME2 = "import sys; from pytest_sme2.cli.main import main; sys.exit(main())"
 
@@ -173,13 +157,9 @@ def nothing(_project: Project) -> None:
     pass
 
 
-def _pretended(project: Project) -> None:
-    """The model ``toy`` in two variants, which is never exported."""
-    for name, text in (("models/toy/model.py", MODEL), ("tox.ini", INI), ("test_suite.py", SUITE)):
-        write(name, text)(project)
-
-
-PRETENDED = Stage("pretended", _pretended, ("-p", "benchmarks.attacks.device"))
+PRETENDED = Stage(
+    "pretended", lambda project: gate_project(project.path), ("-p", "benchmarks.attacks.device")
+)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from benchmarks.attacks.choices import CI, MARKED, SLOWER, hook
 from benchmarks.attacks.stage import (
-    SUITE,
     Attack,
     Change,
     Ending,
@@ -20,6 +19,7 @@ from benchmarks.attacks.stage import (
     remove,
     write,
 )
+from tests.support.toy_project import GATE_SUITE as SUITE
 
 
 def hidden(what: str, change: Change, **given: object) -> Attack:

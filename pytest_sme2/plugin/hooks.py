@@ -438,6 +438,7 @@ class Collector:
     def _conclude(self, settings: Settings, said: list[str], open_: list[str]) -> Asked | None:
         """Write what the run leaves behind, and judge it; what it was asked for."""
         from pytest_sme2.plugin.conclusion import conclude_run
+        from pytest_sme2.report.text import hanging
 
         try:
             self.lines, records, problems = conclude_run(
@@ -457,7 +458,7 @@ class Collector:
             return None
         asked = self.watch.asked_for(settings)
         told, red = self.watch.judge(settings, asked, records)
-        self.lines += told
+        self.lines += [line for text in told for line in hanging(text, self.config.stash[WIDTH])]
         open_ += red
         return asked
 
@@ -471,9 +472,12 @@ class Collector:
         ]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        from pytest_sme2.report.text import hanging
+
         problems = self.config.stash.get(PROBLEMS, [])
         for problem in problems:
-            terminalreporter.write_line(f"sme2: {plain(problem)}", red=True)
+            for line in hanging(f"sme2: {problem}", self.config.stash[WIDTH]):
+                terminalreporter.write_line(line, red=True)
         if problems:
             # pytest's last line says only of tests that they failed.
             place = ("sme2", None, "sme2")

@@ -79,6 +79,12 @@ def bullet(sentence: str, indent: str = "- ", width: int = WIDTH, hang: int = 0)
     )  # fmt: skip
 
 
+def hanging(text: str, width: int) -> list[str]:
+    """Its sentences, wrapped to the terminal; further lines of one hang below the first."""
+    filled = (bullet(sentence, "", width, 2) for sentence in text.splitlines())
+    return [line for sentence in filled for line in sentence.splitlines()]
+
+
 def few(lines: Sequence[str], most: int, indent: str = "") -> list[str]:
     """The first of them, and how many more there are."""
     left = len(lines) - most

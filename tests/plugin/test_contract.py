@@ -15,16 +15,9 @@ import pytest
 
 from pytest_sme2.results import Arm
 from tests.support.pretended_device import PretendedDevice, pretend, program
-from tests.support.toy_project import add_model
+from tests.support.toy_project import GATE_SUITE as SUITE
+from tests.support.toy_project import gate_project
 
-SUITE = """
-def test_latency(sme2_gate):
-    sme2_gate.check_latency()
-
-def test_structure(sme2_gate):
-    sme2_gate.check_operators()
-    sme2_gate.check_evidence()
-"""
 PROGRAM = program("toy")
 TIMES: dict[str, Mapping[Arm, float]] = {PROGRAM.sha256: {Arm.ON: 30e6, Arm.OFF: 90e6}}
 
@@ -34,9 +27,7 @@ Run = Callable[..., pytest.RunResult]
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs pytest in a project with the model ``toy`` in two variants."""
-    add_model(pytester.path)
-    pytester.makeini("[pytest]\nsme2_models = models\nsme2_device = linux\n")
-    pytester.makepyfile(test_suite=SUITE)
+    gate_project(pytester.path)
 
     def run(*arguments: str) -> pytest.RunResult:
         with monkeypatch.context() as patch:

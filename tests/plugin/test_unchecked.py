@@ -49,7 +49,7 @@ def test_strict_fails_a_case_that_checked_nothing(run: Run) -> None:
     result.assert_outcomes(skipped=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
-        ["sme2: nothing was compared: no check of sme2_gate found anything to compare. *"]
+        ["sme2: nothing was compared: no check of sme2_gate found anything to compare.*"]
     )
 
 
@@ -57,9 +57,7 @@ def test_unused_reference_is_an_error(run: Run, pytester: pytest.Pytester) -> No
     (pytester.mkdir("old") / "toy.pte").touch()
     result = run("--against=old", "-k", "none")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(
-        ["sme2: --against old was not used: no test that ran calls sme2_gate.check_against()*"]
-    )
+    result.stdout.fnmatch_lines(["sme2: --against old was not used: no test that ran calls*"])
 
 
 def test_required_sme2_that_is_missing_is_an_error(run: Run) -> None:
@@ -80,7 +78,7 @@ def test_table_says_what_was_stored(run: Run, pytester: pytest.Pytester) -> None
     result = run("--sme2-strict")
     result.assert_outcomes(passed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["sme2: * holds no baseline for linux-*"])
+    result.stdout.fnmatch_lines(["*holds no baseline for linux-*"])
 
 
 def test_broken_models_do_not_pass(

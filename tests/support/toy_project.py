@@ -20,6 +20,15 @@ from pytest_sme2.system.cache import cache_folder
 _CACHE = cache_folder()
 _HOME = os.environ.get("HOME", "")
 _TOY = Path(__file__).parents[2] / "models" / "toy_cnn"
+_INI = "[pytest]\nsme2_models = models\nsme2_device = linux\n"
+GATE_SUITE = """
+def test_latency(sme2_gate):
+    sme2_gate.check_latency()
+
+def test_structure(sme2_gate):
+    sme2_gate.check_operators()
+    sme2_gate.check_evidence()
+"""
 Run = Callable[..., pytest.RunResult]
 
 _MODEL = """
@@ -39,6 +48,13 @@ def add_model(project: Path, name: str = "toy", *variants: str, folder: str | No
     text = _MODEL.format(name=name, variants=variants or ("fp32", "fp16"))
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def gate_project(project: Path) -> None:
+    """The model ``toy`` in two variants, with a suite of two tests on this machine."""
+    add_model(project)
+    (project / "tox.ini").write_text(_INI, "utf-8")
+    (project / "test_suite.py").write_text(GATE_SUITE, "utf-8")
 
 
 def at_home() -> AbstractContextManager[object]:
