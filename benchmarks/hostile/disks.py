@@ -78,18 +78,15 @@ def export(chance: Random, stage: Stage, disk: Path) -> None:
 
 
 @on_a_disk
-def build(chance: Random, stage: Stage, disk: Path) -> None:
-    stage.cache = disk / "cache"
-    fill_cache(stage.cache, exports=True, runners=False)
-    _try_and_heal(stage, disk, stage.measure(), chance.randrange(20_000_000))
-
-
-@on_a_disk
 def measure(chance: Random, stage: Stage, disk: Path) -> None:
-    """The run directory fills up; now and then the folder for temporary files instead."""
+    """The run directory fills up, the folder for temporary files, or the cache of a new runner."""
     most = 150_000
-    if chance.random() < 0.4:
+    place = chance.random()
+    if place < 0.3:
         stage.extra, most = {"TMPDIR": str(disk)}, 8_000_000
+    elif place < 0.6:
+        stage.cache, most = disk / "cache", 20_000_000
+        fill_cache(stage.cache, exports=True, runners=False)
     else:
         stage.out = disk / "out"
     command = chance.choice((stage.measure(), stage.emulate()))
@@ -131,26 +128,17 @@ def conclusion(chance: Random, stage: Stage, disk: Path) -> None:
 
 @on_a_disk
 def merge(chance: Random, stage: Stage, disk: Path) -> None:
-    stage.out = disk / "out"
-    command = merging(stage)
-    _leave(disk, chance.randrange(200_000))
-    ending = stage.run(command)
-    if ending.code != 0:
-        ending.expect_refusal(_FULL, str(disk))
-        expect(not _files(disk), f"left over: {list(_files(disk))[:3]}")
-        resize_disk(disk, PLENTY)
-        stage.run(command).expect_success("the same command once there was room")
-
-
-@on_a_disk
-def history(chance: Random, stage: Stage, disk: Path) -> None:
+    """Of a run that is merged, and added to a history: the disk of either fills up."""
     kept = disk / "history"
+    if chance.random() < 0.5:
+        stage.out, kept = disk / "out", stage.root / "history"
     command = [*merging(stage), "--history", str(kept)]
-    _leave(disk, chance.randrange(100_000))
+    _leave(disk, chance.randrange(200_000))
     ending = stage.run(command)
     if ending.code != 0:
         ending.expect_plain()
         expect(str(disk) in ending.said, f"the folder is not named:\n{ending.said[-2000:]}")
+        expect(kept.parent == disk or not _files(disk), f"left over: {[*_files(disk)][:3]}")
     resize_disk(disk, PLENTY)
     shutil.rmtree(stage.out, ignore_errors=True)
     stage.run(command).expect_success("the same command once there was room")
@@ -159,11 +147,9 @@ def history(chance: Random, stage: Stage, disk: Path) -> None:
 
 SUBJECTS = (
     Subject("full-export", "disk full during an export", 4, 0, export),
-    Subject("full-build", "disk full while the runner is built", 5, 0, build),
-    Subject("full-measure", "disk full during a measurement", 8, 1, measure),
+    Subject("full-measure", "disk full during a measurement", 13, 1, measure),
     Subject("full-update", "disk full during --update-baselines", 3, 1, update),
-    Subject("full-merge", "disk full during a merge", 10, 1, merge),
-    Subject("full-history", "disk full while a run is added to a history", 10, 1, history),
+    Subject("full-merge", "disk full during a merge into a history", 20, 1, merge),
     Subject("full-report", "disk full while reports are made", 5, 1, report),
     Subject("full-conclusion", "disk full at some point of a test run", 5, 1, conclusion),
 )

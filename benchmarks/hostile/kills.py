@@ -116,33 +116,20 @@ def update(chance: Random, folder: Path) -> None:
 
 
 def merge(chance: Random, folder: Path) -> None:
-    """Two parts of a run; the merged folder is there as a whole, or not at all."""
+    """The merged folder is there as a whole or not at all, and its history can be read."""
     stage = make_stage(folder)
-    command = merging(stage)
+    kept = folder / "history"
+    command = [*merging(stage), "--history", str(kept)]
     seconds, whole = _whole_merge()
 
     def check() -> None:
         found = _names(stage.out) if stage.out.exists() else whole
         expect(found == whole, f"the merged folder is not whole: {sorted(whole - found)[:3]}")
         shutil.rmtree(stage.out, ignore_errors=True)
-
-    _strike(chance, stage, command, seconds, check)
-    _again(stage, command)
-
-
-def history(chance: Random, folder: Path) -> None:
-    """A run is added to a history, which can be read whenever that ends."""
-    stage = make_stage(folder)
-    command = merging(stage)
-    kept = folder / "history"
-    command += ["--history", str(kept)]
-
-    def check() -> None:
         if (kept / "history.sqlite").exists():
             stage.run(stage.sme2("history", kept)).expect_plain()
-        shutil.rmtree(stage.out, ignore_errors=True)
 
-    _strike(chance, stage, command, _whole_merge()[0], check)
+    _strike(chance, stage, command, seconds, check)
     _again(stage, command)
     stage.run(stage.sme2("history", kept)).expect_success("a history that was added to again")
 
@@ -169,6 +156,5 @@ SUBJECTS = (
     Subject("kill-build", f"{KILLS} times kill -9 while the runner is built", 2, 1, build),
     Subject("kill-measure", f"{KILLS} times kill -9 on the emulator", 40, 1, measure),
     Subject("kill-update", f"{KILLS} times kill -9 during --update-baselines", 40, 1, update),
-    Subject("kill-merge", f"{KILLS} times kill -9 during a merge", 40, 1, merge),
-    Subject("kill-history", f"{KILLS} times kill -9 while a history grows", 40, 1, history),
+    Subject("kill-merge", f"{KILLS} times kill -9 during a merge into a history", 40, 1, merge),
 )

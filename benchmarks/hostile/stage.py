@@ -148,9 +148,6 @@ class Stage:
     home: Path | None
     out: Path
     extra: Mapping[str, str] = field(default_factory=dict)
-    prefix: Sequence[str] = ()
-    """What stands before every command."""
-    python: str = sys.executable
 
     def environment(self) -> dict[str, str]:
         names = ("PATH", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
@@ -164,7 +161,7 @@ class Stage:
         return {**found, **self.extra}
 
     def sme2(self, *words: str | Path) -> list[str]:
-        return [*self.prefix, self.python, *_SME2, *map(str, words)]
+        return [sys.executable, *_SME2, *map(str, words)]
 
     def export(self) -> list[str]:
         return self.sme2("export", "toy_cnn", "--models-folder", "models")
@@ -182,7 +179,7 @@ class Stage:
     def pytest(self, *words: str | Path) -> list[str]:
         chosen = ("-p", "no:cacheprovider", f"--device={DEVICE}", "--sme2-models=toy_cnn",
                   "--sme2-variants=fp32", f"--sme2-out={self.out}")  # fmt: skip
-        return [*self.prefix, self.python, "-m", "pytest", *chosen, *map(str, words)]
+        return [sys.executable, "-m", "pytest", *chosen, *map(str, words)]
 
     def update(self) -> list[str]:
         return self.pytest("--update-baselines=all")
@@ -405,11 +402,6 @@ def resize_disk(folder: Path, size: int) -> None:
 
 def read_only(folder: Path) -> contextlib.AbstractContextManager[None]:
     return mounted(folder, "--bind", folder, then=("-o", "remount,ro,bind"))
-
-
-def also_at(folder: Path, place: Path) -> contextlib.AbstractContextManager[None]:
-    """The folder in a second place, whoever may not enter the first."""
-    return mounted(place, "--bind", folder)
 
 
 def _mount(*words: str | Path) -> None:

@@ -1,24 +1,17 @@
-"""Places nobody likes to work in: read-only, crowded, oddly named, homeless, full of links."""
+"""Places nobody likes to work in: read-only, crowded, oddly named, full of links."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import site
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 from benchmarks.hostile.stage import (
-    MOUNTS,
-    ROOT,
     NotPossibleError,
     Stage,
     Subject,
-    also_at,
     expect,
     finish,
     make_stage,
@@ -28,9 +21,6 @@ from benchmarks.hostile.stage import (
 from pytest_sme2.export.artifacts import is_utf8
 from pytest_sme2.report.validation import validate_run
 from pytest_sme2.verdict.baselines import read
-
-NOBODY = 54321
-"""A user that no file of the system knows."""
 
 
 def _expect_valid(out: Path) -> None:
@@ -129,59 +119,6 @@ def odd_names(chance: Random, folder: Path) -> None:
     stage.check_no_leftovers()
 
 
-AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
-
-
-def _python_for_others() -> str:
-    """The system's: this interpreter may lie in somebody's home."""
-    if os.environ.get(MOUNTS) != "root" or shutil.which("setpriv") is None:
-        raise NotPossibleError("only root can become another user")
-    python = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
-    if not Path(python).exists():
-        raise NotPossibleError(f"there is no {python} for another user")
-    return python
-
-
-@contextlib.contextmanager
-def _readable_packages(stage: Stage) -> Iterator[None]:
-    """Our packages where any user may read them: the environment may lie in somebody's home."""
-    folders = [ROOT, *map(Path, site.getsitepackages())]
-    places = [stage.root / f"packages-{index}" for index in range(len(folders))]
-    stage.extra = {"PYTHONPATH": os.pathsep.join(map(str, places))}
-    with contextlib.ExitStack() as stack:
-        for folder, place in zip(folders, places, strict=True):
-            stack.enter_context(also_at(folder, place))
-        yield
-
-
-def no_home(chance: Random, folder: Path) -> None:
-    """A user without an entry in the system's list of users, as containers have them."""
-    python = _python_for_others()
-    way = chance.choice(("cache given", "nothing given", "home gone", "home not ours"))
-    stage = make_stage(folder)
-    homes = {"home gone": Path("/nonexistent/home"), "home not ours": Path("/root")}
-    stage.home = homes.get(way)
-    folder.chmod(0o755)
-    for path in (folder, *folder.rglob("*")):
-        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-    stage.prefix, stage.python = AS_NOBODY, python
-    if way != "cache given":
-        stage.cache = None
-    with _readable_packages(stage):
-        ending, updated = (stage.run(words) for words in (stage.measure(), stage.update()))
-    if way == "cache given":
-        ending.expect_success("a measurement without a home")
-        updated.expect_success("an update without a home")
-    else:
-        ending.expect_refusal("SME2_CACHE_DIR")
-        updated.expect_refusal("SME2_CACHE_DIR")
-    left = {path.name for path in stage.checkout.iterdir()}
-    # The last one is made by pytest-benchmark.
-    known = {"models", "pytest.ini", "test_suite.py", "baselines", ".benchmarks"}
-    expect(left <= known, f"written into the checkout: {left - known}")
-    stage.check_whole()
-
-
 def no_shared_memory(chance: Random, folder: Path) -> None:
     """A container whose /dev/shm has no room."""
     stage = make_stage(folder)
@@ -254,27 +191,6 @@ def links(chance: Random, folder: Path) -> None:
     expect(precious.read_text() == "keep me\n", f"{precious} was overwritten")
 
 
-def backup(chance: Random, folder: Path) -> None:
-    """Every file of a run directory has a second name: nothing is changed under that one."""
-    stage = make_stage(folder)
-    commands = _readers(stage)
-    stage.run(stage.measure()).expect_success("a measurement")
-    stage.run(commands[0]).expect_success("a report")
-    kept = folder / "kept"
-    kept.mkdir()
-    for number, path in enumerate(sorted(stage.out.rglob("*"))):
-        if path.is_file():
-            (kept / f"{number}-{path.name}").hardlink_to(path)
-    before = {path: path.read_bytes() for path in kept.iterdir()}
-    for words in chance.sample(commands, len(commands)):
-        stage.run(words).expect_plain()
-    # The lock of the run directory is refused as it is.
-    (stage.out / ".run.lock").unlink(missing_ok=True)
-    stage.run(stage.measure()).expect_success("a measurement without the old lock")
-    changed = [path.name for path, content in before.items() if path.read_bytes() != content]
-    expect(not changed, f"changed under their second names: {', '.join(changed)}")
-
-
 SUBJECTS = (
     Subject("read-only", "a read-only checkout", 5, 1, read_only_checkout),
     Subject("no-shm", "no shared memory", 3, 1, no_shared_memory),
@@ -282,7 +198,5 @@ SUBJECTS = (
     Subject("low-limits", "few files, processes, memory or bytes", 15, 1, low_limits),
     Subject("two-runs", "two runs at once in one checkout", 6, 1, two_runs),
     Subject("names", "folders with names that are not UTF-8, or odd", 8, 1, odd_names),
-    Subject("no-home", "no home folder, or one that cannot be used", 5, 1, no_home),
     Subject("attack-links", "links in a run directory", 10, 2, links),
-    Subject("attack-backup", "a backup of a run directory by hard links", 3, 1, backup),
 )
