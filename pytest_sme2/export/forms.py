@@ -159,8 +159,7 @@ class _Graph(torch.fx.Interpreter):  # type: ignore[misc]
         if _IMAGES in self.names and self._carries(node):
             self.images.add(node)
             return
-        row = rewrite_for(f"aten.{_name(node)}", constant=False)
-        general = (row and row.name) or GENERAL
+        general = _rewrite_of(node) or GENERAL
         for name, look in _RULES:
             found = look(self, node) if (name or general) in self.names else None
             if found is not None:
@@ -185,7 +184,9 @@ class _Graph(torch.fx.Interpreter):  # type: ignore[misc]
             return self._called(node, given.__getitem__)
 
     def taken(self, node: Any) -> bool:
-        """Whether XNNPACK takes it as it is."""
+        """Whether XNNPACK takes it as it is; what has a rewrite of its own was seen outside."""
+        if _rewrite_of(node):
+            return False
         name, overload = _name(node), getattr(node.target, "_overloadname", "default")
         if name == "pad" and (len(node.args) < 3 or node.args[2] == "constant"):
             return True
@@ -279,6 +280,11 @@ def _name(node: Any) -> str:
     return getattr(target, "_opname", getattr(target, "__name__", str(target)))
 
 
+def _rewrite_of(node: Any) -> str:
+    row = rewrite_for(f"aten.{_name(node)}", constant=False)
+    return row.name if row else ""
+
+
 def _numbers(node: Any) -> Any:
     def one(value: Any) -> Any:
         if not value.is_floating_point():
@@ -332,6 +338,9 @@ def _moved(graph: _Graph, node: Any) -> _Found:
     if not torch.equal(found, values.flatten()[places]):
         return None
     size = tuple(found.shape)
+    if torch.equal(places.flatten(), torch.arange(before.numel())):
+        same = f"`{_name(node)}` of {_shape(shape)} as `x.reshape({', '.join(map(str, size))})`"
+        return None if size == tuple(shape) else (same, lambda value: value.reshape(size))
     runs = next((runs for wide in _widened(places, len(shape)) if (runs := _runs(wide, shape))), [])
     cuts = {d: cut for d, cut in enumerate(runs) if cut != [(0, shape[d])]}
     repeats = any(len(set(cut)) < len(cut) for cut in cuts.values())

@@ -217,32 +217,6 @@ def _pow(value: Any, exponent: Any) -> Any:
     return square * (value if exponent == 3 else square)
 
 
-def _index(value: Any, index: Any) -> Any:
-    """A slice for every whole number, whose dimension is then dropped."""
-    places = index if isinstance(index, tuple) else (index,)
-    dropped = [type(place) is int for place in places]
-    if not any(dropped) or not all(type(place) in (int, slice) for place in places):
-        return None
-    slices = list(places)
-    for dimension, place in enumerate(places):
-        if dropped[dimension]:
-            start = place % value.shape[dimension]
-            slices[dimension] = slice(start, start + 1)
-    found = value[tuple(slices)]
-    left = [size for size, whole in zip(found.shape, dropped, strict=False) if not whole]
-    return found.reshape([*left, *found.shape[len(places) :]])
-
-
-def _new_dimension(value: Any, index: Any) -> Any:
-    """A reshape where nothing but new dimensions is asked for."""
-    places = index if isinstance(index, tuple) else (index,)
-    whole = slice(None)
-    if not all(place is None or (type(place) is slice and place == whole) for place in places):
-        return None
-    sizes = iter(value.shape)
-    return value.reshape([1 if place is None else next(sizes) for place in places] + list(sizes))
-
-
 def _unsqueeze(value: Any, dim: int) -> Any:
     shape = list(value.shape)
     shape.insert(dim % (value.dim() + 1), 1)
@@ -289,9 +263,7 @@ _REPLACED: dict[str, dict[Any, Callable[..., Any]]] = {
     "hardsigmoid": {functional.hardsigmoid: _hardsigmoid, torch._C._nn.hardsigmoid: _hardsigmoid},
     "transposed": dict.fromkeys((functional.conv_transpose2d, torch.conv_transpose2d), _transposed),
     "pow": dict.fromkeys((torch.pow, torch.Tensor.pow, torch.Tensor.__pow__), _pow),
-    "select": {torch.Tensor.__getitem__: _index},
     "unsqueeze": {
-        torch.Tensor.__getitem__: _new_dimension,
         torch.unsqueeze: _unsqueeze,
         torch.Tensor.unsqueeze: _unsqueeze,
     },

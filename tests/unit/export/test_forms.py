@@ -31,6 +31,8 @@ FORMS = {
     "x.flip(1)": "as slices and `torch.cat`",
     "x[:, :, PLACES[:3]]": "as slices and `torch.cat`",
     "x[:, :, PLACES]": TURNED.format(2),
+    "x[:, 1]": "`select` of 2x4x6x8 as slices",
+    "x[:, None]": "`unsqueeze` of 2x4x6x8 as `x.reshape(2, 1, 4, 6, 8)`",
     "torch.softmax(x, 1)": "`softmax(x.transpose(1, -1), -1)`",
     "x[0, 0] @ x[0, 1].T": "with `torch.bmm`",
     "x[0] @ x[0, 1].T": "with `torch.bmm`",

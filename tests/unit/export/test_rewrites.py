@@ -100,8 +100,6 @@ FITS_NOT = {
     "layer_norm": "F.layer_norm(x, (6, 8))",
     "transposed": "F.conv_transpose2d(x, torch.ones(4, 3, 3, 3).to(x.dtype), groups=2, stride=2)",
     "pow": "torch.pow(x.abs(), 1.5)",
-    "select": "x[:, torch.tensor([0, 2])]",
-    "unsqueeze": "x[:, None, 1:]",
     "expand": "x[0, 0, 0].expand(3, 8)",
     "mean": "x.mean((1, 2)) + x.mean((2, 3), keepdim=True).sum() + x.mean()",
     "conversion": "x.to(torch.float64)",
@@ -116,8 +114,7 @@ FITS = {
     "hardsigmoid": "F.hardsigmoid(x)",
     "transposed": "F.conv_transpose2d(x, torch.ones(4, 3, 3, 3).to(x.dtype), stride=2, padding=1)",
     "pow": "torch.pow(x, 3)",
-    "select": "x[:, 1]",
-    "unsqueeze": "x[:, None]",
+    "unsqueeze": "x.unsqueeze(1)",
     "expand": "x[:, :1].expand_as(x)",
     "mean": "x.mean((2, 3))",
 }
