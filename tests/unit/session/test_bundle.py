@@ -236,6 +236,7 @@ def test_only_plain_files(tmp_path: Path, bundle: Path, cache: Path, kind: bytes
     refused(bundle, cache, "'runner/sme2_runner' in it is not the plain file")
 
 
+@pytest.mark.slow
 def test_headers_that_take_for_ever_are_read_apart_and_given_up(
     bundle: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

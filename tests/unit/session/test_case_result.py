@@ -26,7 +26,7 @@ from pytest_sme2.results import (
     Run,
     RunRequest,
 )
-from pytest_sme2.session.case_result import Timing, assemble, new_session, shares_of, speedup_of
+from pytest_sme2.session.case_result import Timing, assemble, shares_of, speedup_of
 from pytest_sme2.verdict import baselines
 from pytest_sme2.verdict.limits import default_limits
 from tests.support.artifacts import make_artifact, make_output
@@ -95,12 +95,6 @@ def test_speedup_is_the_inverse_of_the_ratio() -> None:
     assert (found.confidence, found.pairs) == (0.99, 10)
     weak = speedup_of(measurement(None))
     assert (weak.low, weak.high) == (0.0, math.inf)
-
-
-def test_sessions_have_names_of_their_own() -> None:
-    (first, recorded), (second, _) = new_session(), new_session()
-    assert first != second
-    assert recorded.endswith("Z")
 
 
 def test_everything_of_a_timed_pair(artifact: Artifact) -> None:

@@ -22,7 +22,6 @@ from pytest_sme2.session.cases import (
 from pytest_sme2.session.run_directory import run_command
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.verdict.baselines import baseline_path
-from pytest_sme2.verdict.limits import resolve
 from tests.support.artifacts import make_artifact
 
 PROGRAMS = Path(__file__).parents[2] / "data" / "programs"
@@ -220,15 +219,6 @@ def test_programs_are_chosen_like_models(folder: Path) -> None:
     assert chosen(folder, variants=("fp32",)) == []
     with pytest.raises(UsageError, match="'nothing' is not a model"):
         chosen(folder, "nothing")
-
-
-def test_a_program_has_a_baseline_and_limits_like_a_model(tmp_path: Path) -> None:
-    path = baseline_path(tmp_path, "net", AS_EXPORTED, Fingerprint("emulated", ()))
-    assert path.name == "net-as-exported.json"
-    (tmp_path / "limits.toml").write_text("min_coverage = 0.5\n[variant.fp32]\nmin_coverage = 1\n")
-    found = resolve(AS_EXPORTED, files=[tmp_path / "limits.toml"])
-    # The table of a variant is not about it.
-    assert found.min_coverage == 0.5
 
 
 def test_the_command_that_runs_a_program_again_names_the_file(folder: Path) -> None:

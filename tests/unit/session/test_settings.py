@@ -69,14 +69,6 @@ def test_a_list_keeps_order_and_names_with_blanks() -> None:
     assert split_patterns(f"{kind}, version of *") == (kind, "version of *")
 
 
-def test_the_cache_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("SME2_CACHE_DIR", str(tmp_path / "a b"))
-    assert cache_folder() == tmp_path / "a b" / "pytest-sme2"
-    monkeypatch.delenv("SME2_CACHE_DIR")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder().name == "pytest-sme2"
-
-
 def no_home(*words: object, **named: object) -> Path:
     raise RuntimeError("could not determine the home directory")
 

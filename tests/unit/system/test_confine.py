@@ -28,6 +28,7 @@ def test_an_answer_and_an_error_come_back(tmp_path: Path) -> None:
         run_confined(readers.end_early)
 
 
+@pytest.mark.slow
 def test_what_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SECONDS_VARIABLE, "1")
     with pytest.raises(Sme2Error, match=r"more than 1 s of CPU time.*SME2_READ_SECONDS"):
@@ -108,6 +109,7 @@ def test_programs_of_a_run_are_read_apart_first(
     assert good.problem is None
 
 
+@pytest.mark.slow
 def test_a_method_that_is_listed_a_million_times_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "many.pte"
     path.write_bytes(readers.repeated_method(PROGRAM.read_bytes(), 300))

@@ -60,16 +60,6 @@ def test_archive_without_the_suite_is_skipped(tmp_path: Path) -> None:
 
 
 @needs_apt
-def test_the_next_archive_is_asked_for_a_missing_package(tmp_path: Path) -> None:
-    archives = [
-        archive(tmp_path / "one", "sid", [("other", "1", TOOL)]),
-        archive(tmp_path / "two", "sid", [("tool", "1", TOOL)], component="universe"),
-    ]
-    unpack_packages(["tool"], archives, tmp_path / "out/tools")
-    assert (tmp_path / "out/tools/usr/bin/tool").is_file()
-
-
-@needs_apt
 @pytest.mark.parametrize(
     ("package", "trusted", "reason"),
     [
@@ -83,17 +73,6 @@ def test_the_reason_is_the_real_one(
     found = archive(tmp_path / "debian", "sid", [("tool", "1", TOOL)], trusted=trusted)
     with pytest.raises(TargetError, match=rf"Cannot fetch {package}: {reason}.*Asked: http:"):
         unpack_packages([package], [found], tmp_path / "out/tools")
-    assert names(tmp_path / "out") == []
-
-
-@needs_apt
-def test_unapproved_package_is_not_downloaded(tmp_path: Path) -> None:
-    def refuse(offered: Sequence[OfferedPackage]) -> None:
-        raise TargetError(f"{offered[0].version} is too old")
-
-    old = archive(tmp_path / "debian", "sid", [("tool", "7.2", TOOL)])
-    with pytest.raises(TargetError, match=r"7\.2 is too old"):
-        unpack_packages(["tool"], [old], tmp_path / "out/tools", refuse)
     assert names(tmp_path / "out") == []
 
 

@@ -95,6 +95,7 @@ def test_file_that_is_not_elf_or_not_there_is_refused(tmp_path: Path, content: b
         read_elf(path)
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_damage_is_an_elf_error_or_harmless(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
