@@ -156,26 +156,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         return about_names
     from pytest_sme2.session.device import header_lines
 
-    session = session_of(config)
-    lines = [*about_names, *header_lines(session.bench), *_useless_workers_warning(config, session)]
-    return [plain(line) for line in lines]
-
-
-def _useless_workers_warning(config: pytest.Config, session: Session) -> list[str]:
-    """A word where workers cannot help."""
-    workers = getattr(config.option, "numprocesses", None)
-    if not workers or session.settings.device == "android":
-        return []
-    try:
-        target = session.bench.chosen
-    except Sme2Error:
-        return []
-    if not target.capabilities().timing:
-        return []
-    return [
-        f"sme2: warning: -n {workers} has no effect on {target.name}: measurements wait for each "
-        "other, and exports beside them disturb them"
-    ]
+    return [plain(line) for line in (*about_names, *header_lines(session_of(config).bench))]
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

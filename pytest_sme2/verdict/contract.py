@@ -6,7 +6,8 @@ conditions they were accepted with, and none of its checks has failed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -152,15 +153,23 @@ def judge(root: Path, records: Sequence[Record], asked: Asked) -> Judgement:
         stored = of_devices(root, asked.device, prints)
     except BaselineError as error:
         return Judgement(0, 0, 0, failed, (str(error),))
-    sums, opened = _Sums(), _Alike()
+    sums: Counter[str] = Counter()
+    # Gaps that differ in their cases alone are one sentence.
+    gaps: dict[tuple[Outcome, str, str], list[str]] = {}
     silent: list[str] = []
     for baseline in stored:
         known = case_of(baseline.model, baseline.variant, 1) in asked.known
         if known and not any(baseline.promised.values()):
             silent.append(f"{baseline.model}-{baseline.variant}")
-        for threads, figures in sorted(baseline.promised.items()):
-            _judge_case(baseline, threads, figures, records, asked, sums, opened)
-    sentences = [*opened.sentences(), *(_without_baseline(records) if asked.strict else ())]
+        for threads in sorted(baseline.promised):
+            case = case_of(baseline.model, baseline.variant, threads)
+            for gap in _gaps(baseline, threads, records, asked, sums):
+                gaps.setdefault(gap, []).append(case)
+    sentences = [
+        f"{verdict}: {some_of(cases, _MOST_NAMED)} on {device}: {words}"
+        for (verdict, device, words), cases in gaps.items()
+    ]
+    sentences += _without_baseline(records) if asked.strict else ()
     if silent:
         sentences.append(
             f"{count(len(silent), 'baseline')} ({some_of(silent, _MOST_NAMED)}): nothing there "
@@ -176,64 +185,36 @@ def judge(root: Path, records: Sequence[Record], asked: Asked) -> Judgement:
     elif not stored and (asked.against is None or all(check.old is None for check in checks)):
         keys = ", ".join(sorted(each.key for each in prints))
         empty.append(f"{root} holds no baseline for {keys}. Make one with --update-baselines.")
-    counts = sums.stored, sums.compared, sums.left
+    counts = sums["stored"], sums["compared"], sums["left"]
     return Judgement(*counts, failed, tuple(sentences), tuple(empty))
 
 
-@dataclass
-class _Sums:
-    stored: int = 0
-    compared: int = 0
-    left: int = 0
-
-
-class _Alike:
-    """Sentences that differ in their cases alone are one."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[Outcome, str, tuple[str, ...], str], list[str]] = {}
-
-    def add(
-        self, verdict: Outcome, case: str, device: str, words: str, figures: Iterable[str] = ()
-    ) -> None:
-        self._found.setdefault((verdict, device, tuple(figures), words), []).append(case)
-
-    def sentences(self) -> Iterator[str]:
-        for (verdict, device, figures, words), cases in self._found.items():
-            what = f"{', '.join(figures)}: " if figures else ""
-            yield f"{verdict}: {some_of(cases, _MOST_NAMED)} on {device}: {what}{words}"
-
-
-def _judge_case(
+def _gaps(
     baseline: Baseline,
     threads: int,
-    figures: Mapping[str, str],
     records: Sequence[Record],
     asked: Asked,
-    sums: _Sums,
-    opened: _Alike,
-) -> None:
-    case = case_of(baseline.model, baseline.variant, threads)
-    device = baseline.fingerprint.key
+    sums: Counter[str],
+) -> Iterator[tuple[Outcome, str, str]]:
+    """What keeps a case from being compared as it was accepted: verdict, device and words."""
+    case, device = case_of(baseline.model, baseline.variant, threads), baseline.fingerprint.key
     here = [record for record in records if _is_of(record.measured, baseline, threads)]
     changes = (differences(baseline, of.measured, of.limits) for of in here)
     changed = next((words for found in changes for words in found), None)
     if changed is not None:
-        opened.add(Outcome.INVALID, case, device, f"{changed} {UPDATE_HINT}")
+        yield Outcome.INVALID, device, f"{changed} {UPDATE_HINT}"
     others = tuple(f"({arm})" for arm in Arm if arm not in asked.arms)
-    wanted = {name: test for name, test in figures.items() if not name.endswith(others)}
+    figures = baseline.promised[threads].items()
+    wanted = {name: test for name, test in figures if not name.endswith(others)}
     done, unmeasured = _compared(here, asked.against)
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str | None, list[str]] = {}
     for figure in sorted({*wanted} - done):
         why = _why_not(case, figure, wanted[figure], unmeasured, asked)
-        if why is None:
-            sums.left += 1
-        else:
-            reasons.setdefault(why, []).append(figure)
+        reasons.setdefault(why, []).append(figure)
+    left = reasons.pop(None, [])
+    sums.update(stored=len(wanted), compared=len({*wanted} & done), left=len(left))
     for why, names in reasons.items():
-        opened.add(Outcome.NOT_MEASURED, case, device, why, names)
-    sums.stored += len(wanted)
-    sums.compared += len({*wanted} & done)
+        yield Outcome.NOT_MEASURED, device, f"{', '.join(names)}: {why}"
 
 
 def _failed(records: Sequence[Record], strict: bool) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """The plugin's face: help, usage errors, and staying out of the way."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -124,14 +123,6 @@ def test_installed_but_unused_it_imports_nothing_heavy(
 def test_unused_it_says_nothing_in_the_header(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_inprocess()
     result.stdout.no_fnmatch_line("sme2:*")
-
-
-def test_workers_beside_a_measurement_are_warned_about(pytester: pytest.Pytester) -> None:
-    # Not by -n, which would start them.
-    pytester.makeconftest("def pytest_configure(config): config.option.numprocesses = 4")
-    device = "mac" if sys.platform == "darwin" else "linux"
-    result = pytester.runpytest_inprocess(f"--device={device}", "-p", "no:xdist", "--collect-only")
-    result.stdout.fnmatch_lines([f"sme2: warning: -n 4 has no effect on {device}: measurements *"])
 
 
 def test_a_folder_that_pytest_took_for_tests_is_named(
