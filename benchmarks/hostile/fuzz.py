@@ -42,9 +42,8 @@ from pytest_sme2.report.history_page import history_page
 from pytest_sme2.report.history_series import all_series
 from pytest_sme2.report.html import write_html
 from pytest_sme2.report.markdown import run_report
-from pytest_sme2.report.validation import validate_run
 from pytest_sme2.report.versus_baseline import update_lines
-from pytest_sme2.report.writing import write_case
+from pytest_sme2.report.writing import validate_run, write_case
 from pytest_sme2.results import PAIR, Arm, Artifact, RunRequest
 from pytest_sme2.runners.base import LeftFiles
 from pytest_sme2.runners.sme2 import Sme2Runner
@@ -451,7 +450,7 @@ READERS = {
     "export/store": "fuzz-artifact",
     "profile/beside": "fuzz-run-directory",
     "report/history": "fuzz-history",
-    "report/validation": "fuzz-run-directory",
+    "report/writing": "fuzz-run-directory",
     "runners/sme2": "fuzz-runner",
     "session/analysis": "fuzz-run-directory",
     "session/run_directory": "fuzz-run-directory",
@@ -486,7 +485,7 @@ _REASONS = {
         "export/weights", "session/bundle", "system/elf", "system/locks", "system/platforms",
         "targets/phone/leases", "targets/phone/power",
     ),
-    "what is damaged is made anew": ("report/writing", "system/cache", "targets/census"),
+    "what is damaged is made anew": ("system/cache", "targets/census"),
     "unpacks a wheel that pip has checked": ("runners/sdk",),
     "is what the others read with": ("system/reading",),
     "reads numbers of any value as they are": ("verdict/numerics",),

@@ -19,7 +19,7 @@ from benchmarks.hostile.stage import (
     small_disk,
 )
 from pytest_sme2.export.artifacts import is_utf8
-from pytest_sme2.report.validation import validate_run
+from pytest_sme2.report.writing import validate_run
 from pytest_sme2.verdict.baselines import read
 
 

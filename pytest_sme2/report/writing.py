@@ -1,18 +1,24 @@
-"""Writes what a run leaves behind: every case's tables and summaries, then the reports."""
+"""What a run leaves behind: every case's tables and summaries, then the reports.
+
+They are written here, and it is said whether they are whole.
+"""
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import platform
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from pytest_sme2 import __version__
-from pytest_sme2.profile.build import robust_stats
+from pytest_sme2.errors import Sme2Error, UsageError
+from pytest_sme2.profile.build import build_profiles, robust_stats
 from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.report.cost import cost_summary, cost_tables
@@ -29,10 +35,18 @@ from pytest_sme2.report.perfetto import Track, trace_document
 from pytest_sme2.report.versus_baseline import outcome_of
 from pytest_sme2.results import AS_EXPORTED, RUNTIME, SHOWN
 from pytest_sme2.runners.sdk import executorch_commit
-from pytest_sme2.session.analysis import analyze_file
-from pytest_sme2.session.run_directory import MANIFEST, CaseRecord, reproduce_command
+from pytest_sme2.session.analysis import SUFFIX, analyze_file
+from pytest_sme2.session.run_directory import (
+    MANIFEST,
+    METRICS,
+    CaseRecord,
+    find_records,
+    read_record,
+    reproduce_command,
+)
 from pytest_sme2.system.files import encode, file_sha256, safe_name, write_json, write_text
-from pytest_sme2.system.reading import read_members
+from pytest_sme2.system.reading import read_json, read_members
+from pytest_sme2.system.wording import count
 from pytest_sme2.trace.etdump import read_etdump
 
 TRACE = "trace.json"
@@ -222,3 +236,97 @@ def write_run(out: Path, records: Sequence[CaseRecord]) -> Path:
         with Path(summary).open("a", encoding="utf-8") as stream:
             stream.write(step_summary(records))
     return report
+
+
+@dataclass(frozen=True)
+class FileCheck:
+    """One file, and what is wrong with it; nothing where it is fine."""
+
+    path: Path
+    problem: str = ""
+
+
+def validate_run(root: Path) -> list[FileCheck]:
+    """Whether a run directory is whole: every file that was looked at, in order.
+
+    What they must hold is seen by making them again, elsewhere, from its record and dumps.
+    """
+    if not root.is_dir():
+        raise UsageError(f"{str(root)!r} is not a folder. Give a run directory.")
+    cases = list(find_records(root))
+    findings = [check for folder in cases for check in _check_case(folder)]
+    if not cases:
+        findings.append(FileCheck(root / METRICS, "is missing: no case was recorded here"))
+    dumps = sorted(root.rglob(f"*{SUFFIX}"))
+    return [*findings, *(FileCheck(dump, _dump_problem(dump)) for dump in dumps)]
+
+
+def _check_case(folder: Path) -> Iterator[FileCheck]:
+    path = folder / METRICS
+    with tempfile.TemporaryDirectory() as again:
+        made = Path(again)
+        try:
+            record = read_record(folder)
+            write_case(folder, record, into=made)
+        except Sme2Error as error:
+            yield FileCheck(path, str(error).removeprefix(f"{path} "))
+            return
+        yield FileCheck(path)
+        for file in sorted(file for file in made.rglob("*") if file.is_file()):
+            there = folder / file.relative_to(made)
+            yield FileCheck(there, _unlike(there, file))
+        yield from _exchanged(folder, read_members(made / MANIFEST))
+    for dump in record.etdumps.values():
+        logs = sorted((folder / dump).parent.glob("*.log"))
+        yield from map(FileCheck, logs)
+        if not logs:
+            yield FileCheck((folder / dump).with_name("*.log"), "is missing")
+
+
+def _unlike(there: Path, made: Path) -> str:
+    """What is wrong with a file, beside the same one made again."""
+    if not there.is_file():
+        return "is missing"
+    try:
+        names = _names_in(there)
+    except (Sme2Error, OSError, ValueError, csv.Error) as error:
+        return str(error).removeprefix(f"{there} ").strip()
+    missing = [name for name in _names_in(made) if name not in names]
+    return f"lacks {', '.join(missing)}" if missing else ""
+
+
+def _names_in(path: Path) -> list[str]:
+    """The keys of an object, or the columns of a table; none of a text."""
+    if path.suffix == ".json":
+        document: Any = read_json(path, remedy="")
+        if not isinstance(document, dict):
+            raise Sme2Error("is not an object")
+        return [*document]
+    if path.suffix != ".csv":
+        return []
+    with path.open(encoding="utf-8", newline="") as stream:
+        columns, *rows = [*csv.reader(stream)] or [[]]
+    if short := sum(len(row) != len(columns) for row in rows):
+        raise Sme2Error(f"has {count(short, 'row')} of another length")
+    return columns
+
+
+def _exchanged(folder: Path, made: Mapping[str, Any]) -> Iterator[FileCheck]:
+    """The dumps that have changed since the manifest was written."""
+    listed: Any = read_members(folder / MANIFEST).get("experiments")
+    for arm, entry in made["experiments"].items() if isinstance(listed, dict) else ():
+        if arm not in listed:
+            yield FileCheck(folder / entry["etdump"], f"is not in {MANIFEST}")
+        elif listed[arm] != entry:
+            yield FileCheck(folder / entry["etdump"], f"is not the file that {MANIFEST} lists")
+
+
+def _dump_problem(path: Path) -> str:
+    try:
+        columns = read_etdump(path)
+        if not columns.runs:
+            return "holds no inference"
+        build_profiles(columns)[0]
+    except (Sme2Error, OSError) as error:
+        return str(error).removeprefix(f"{path}: ")
+    return ""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.cli.experiments import read_plan, run_plan
-from pytest_sme2.report.validation import validate_run
+from pytest_sme2.report.writing import validate_run
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.settings import Settings

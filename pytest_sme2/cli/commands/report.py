@@ -23,8 +23,7 @@ from pytest_sme2.report.markdown import REPORT, run_report
 from pytest_sme2.report.model_explorer import program_of, write_node_data
 from pytest_sme2.report.perfetto import Track, trace_document
 from pytest_sme2.report.text import printable
-from pytest_sme2.report.validation import validate_run
-from pytest_sme2.report.writing import record_tracks, write_case
+from pytest_sme2.report.writing import record_tracks, validate_run, write_case
 from pytest_sme2.session.analysis import etdumps_in
 from pytest_sme2.session.run_directory import METRICS, CaseRecord, find_records, read_record
 from pytest_sme2.session.settings import parse_report

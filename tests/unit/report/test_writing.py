@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.plugin.conclusion import conclude_run
-from pytest_sme2.report.validation import validate_run
-from pytest_sme2.report.writing import model_stem, pipeline_summary, write_case
+from pytest_sme2.report.writing import model_stem, pipeline_summary, validate_run, write_case
 from pytest_sme2.results import AS_EXPORTED, Arm, Check, Outcome
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.settings import Settings
@@ -190,10 +189,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (drop(f"{STEM}_pipeline_summary.md"), "_pipeline_summary.md: is missing"),
         (drop("linux_sme2_on/runner.log"), ".log: is missing"),
         (drop("linux_sme2_off/run.etdump"), "metrics.json: names an ETDump that cannot be used"),
-        (forget("program"), "manifest.json: lacks the keys program"),
+        (forget("program"), "manifest.json: lacks program"),
         (say("manifest.json", "[]"), "manifest.json: is not an object"),
         (forget("experiments", "on"), "linux_sme2_on/run.etdump: is not in manifest.json"),
-        (say(STATS, "a,b\n1,2\n"), "operator_stats.csv: lacks the columns"),
+        (say(STATS, "a,b\n1,2\n"), "operator_stats.csv: lacks index, operator, "),
         (another_dump, "is not the file that manifest.json lists"),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import EtdumpError, Sme2Error, UsageError
-from pytest_sme2.report.validation import validate_run
+from pytest_sme2.report.writing import validate_run
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.reading import read_bytes, read_json, read_text_if_there, read_toml
 from pytest_sme2.trace.etdump import read_etdump
