@@ -305,10 +305,10 @@ def _names_in(path: Path) -> list[str]:
     if path.suffix != ".csv":
         return []
     with path.open(encoding="utf-8", newline="") as stream:
-        columns, *rows = [*csv.reader(stream)] or [[]]
-    if short := sum(len(row) != len(columns) for row in rows):
+        rows: list[list[str]] = [*csv.reader(stream)] or [[]]
+    if short := sum(len(row) != len(rows[0]) for row in rows):
         raise Sme2Error(f"has {count(short, 'row')} of another length")
-    return columns
+    return rows[0]
 
 
 def _exchanged(folder: Path, made: Mapping[str, Any]) -> Iterator[FileCheck]:
