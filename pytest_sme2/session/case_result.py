@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import os
 import secrets
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -98,8 +97,6 @@ class Timing:
     """What a program that never changes took meanwhile."""
     conditions: Mapping[str, str] = field(default_factory=dict)
     """What else may change the speed of the machine, as it is at the end."""
-    interference: float | None = None
-    """How busy the cores were, where several threads run on this machine."""
 
 
 def measure_case(
@@ -116,10 +113,7 @@ def measure_case(
         for arm in (Arm.OFF, Arm.ON)
         if arm in requests
     }
-    threads = next(iter(requests.values())).threads
-    # A phone's cores are not this machine's: there a run of its own per core would take long.
-    at_once = min(threads, os.cpu_count() or 1) if isinstance(bench.target, LocalTarget) else 1
-    yardstick = Yardstick(bench.target, bench.runner, root / "yardstick", bench.clock, at_once)
+    yardstick = Yardstick(bench.target, bench.runner, root / "yardstick", bench.clock)
     starter = bench.starter(jobs, beside=yardstick)
     plan = bench.plan(blocks=bench.blocks_due, fewest_runs=fewest_runs)
     if len(jobs) == 1:
@@ -156,7 +150,7 @@ def _timing(
     runs = (run for each in processes.values() for run in each)
     if moved := next((run.clock_change for run in runs if run.clock_change), ""):
         conditions[MOVED_CAP] = moved
-    return Timing(processes, measurement, yardstick.median_ns, conditions, yardstick.interference)
+    return Timing(processes, measurement, yardstick.median_ns, conditions)
 
 
 def _mean_clocks(processes: Mapping[Arm, Sequence[Run]]) -> dict[str, str]:
@@ -385,7 +379,7 @@ def _times(pair: Pair, profiles: Mapping[Arm, Profile], timing: Timing) -> dict[
         "p95s_ns": p95s,
         "inferences": min((len(run.wall_ns) for run in (*pair.on, *pair.off)), default=0),
         "speedup": None if measurement is None else speedup_of(measurement),
-        "interference": statistics.median(levels) if levels else timing.interference,
+        "interference": statistics.median(levels) if levels else None,
         "throttled_pairs": 0 if measurement is None else measurement.throttled_pairs,
         "shares": {arm: shares_of(profile) for arm, profile in profiles.items()},
         "loads_ns": loads,

@@ -11,7 +11,6 @@ import functools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,8 +37,6 @@ DROPPED_SHARE = 0.1
 
 WARMUP, RUNS = 200, 50
 """Alone it warms up until a clock has risen, which takes 0.2 s."""
-CROWD_RUNS = 100
-"""Of each of several processes at once: long enough for all of them to run at the same time."""
 FEWEST = 3
 SHARE = 0.05
 """Of the measurement's own time that may go into the yardstick, once there are a few."""
@@ -193,11 +190,7 @@ class Yardstick:
     runner: Runner
     folder: Path
     clock: Callable[[], float] = time.monotonic
-    at_once: int = 1
-    """On how many cores the measured program runs. With several, its own CPU time does not show
-    whether it had them to itself; that of as many processes does."""
     times_ns: list[float] = field(default_factory=list)
-    levels: list[float] = field(default_factory=list)
     spent: float = 0.0
 
     def __post_init__(self) -> None:
@@ -211,9 +204,9 @@ class Yardstick:
 
     def take(self) -> None:
         started = self.clock()
-        self.times_ns.append(process_median(self._run(self.folder, RUNS)))
-        if self.at_once > 1:
-            self._take_crowd()
+        job = self.job({"warmup": WARMUP, "runs": RUNS})
+        run = self.target.run(job.runner, job.request, job.folder)
+        self.times_ns.append(process_median(run))
         self.spent += self.clock() - started
 
     def job(self, how: Mapping[str, Any]) -> Job:
@@ -222,24 +215,6 @@ class Yardstick:
     def took(self, run: Run) -> None:
         self.times_ns.append(process_median(run))
         self.spent += sum(run.wall_ns) / 1e9
-
-    def _run(self, folder: Path, runs: int) -> Run:
-        job = self.job({"warmup": WARMUP, "runs": runs})
-        return self.target.run(job.runner, job.request, folder)
-
-    def _take_crowd(self) -> None:
-        """Wall time over CPU time, less 1, of several processes at once."""
-        folders = [self.folder / f"at_once_{number}" for number in range(self.at_once)]
-        with ThreadPoolExecutor(self.at_once) as pool:
-            found = list(pool.map(lambda folder: self._run(folder, CROWD_RUNS), folders))
-        cpu = sum(sum(run.cpu_ns) for run in found)
-        if cpu:
-            self.levels.append(sum(sum(run.wall_ns) for run in found) / cpu - 1)
-
-    @property
-    def interference(self) -> float | None:
-        """How busy the cores were; None where one is used, or where CPU time is not known."""
-        return statistics.median(self.levels) if self.levels else None
 
     @property
     def median_ns(self) -> float:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,9 @@ def test_several_threads_are_as_busy_as_the_machine_was(artifact: Artifact) -> N
     runs = (run(artifact, Arm.OFF, request=request),)
     pair = pair_of(artifact, on=(), off=runs)
     assert assemble(pair, LINUX, profiles={}, **NAMES).interference is None
-    found = assemble(pair, LINUX, profiles={}, timing=Timing({}, None, interference=0.5), **NAMES)
+    waited = tuple(time // 2 for time in runs[0].wall_ns)
+    pair = pair_of(artifact, on=(), off=(replace(runs[0], waited_ns=waited),))
+    found = assemble(pair, LINUX, profiles={}, timing=Timing({}, None), **NAMES)
     with pytest.raises(BaselineError, match="the machine was busy: wall time was 50% over"):
         baselines.refuse_unfit(found)
 

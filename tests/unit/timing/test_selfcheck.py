@@ -123,8 +123,6 @@ class Target:
     """A clock, and processes that take a given time."""
 
     seconds: float = 0.0
-    cpu_ns: float | None = 1.0e6
-    """Of each run; None where the runner does not tell."""
     now: float = 0.0
     times: list[float] = field(default_factory=lambda: [1.0e6, 3.0e6, 1.2e6])
 
@@ -132,15 +130,14 @@ class Target:
         self.now += self.seconds
         assert request.artifact.pte == selfcheck.PROGRAM
         time = self.times.pop(0) if len(self.times) > 1 else self.times[0]
-        cpu = [] if self.cpu_ns is None else [self.cpu_ns] * request.runs
-        return make_run([time] * request.runs, cpu_ns=cpu)
+        return make_run([time] * request.runs)
 
     def clock(self):
         return self.now
 
 
-def yardstick_of(target: Target, tmp_path: Path, at_once: int = 1) -> selfcheck.Yardstick:
-    return selfcheck.Yardstick(target, None, tmp_path, clock=target.clock, at_once=at_once)  # type: ignore[arg-type]
+def yardstick_of(target: Target, tmp_path: Path) -> selfcheck.Yardstick:
+    return selfcheck.Yardstick(target, None, tmp_path, clock=target.clock)  # type: ignore[arg-type]
 
 
 def test_it_is_the_median_of_what_was_taken(tmp_path: Path) -> None:
@@ -160,16 +157,3 @@ def test_a_slow_device_is_asked_now_and_then_only(tmp_path: Path) -> None:
         if yardstick.due:
             yardstick.take()
     assert selfcheck.FEWEST < len(yardstick.times_ns) <= 12
-
-
-@pytest.mark.parametrize(
-    ("at_once", "cpu_ns", "interference"),
-    [(1, 0.5e6, None), (2, 0.5e6, pytest.approx(1.0)), (2, None, None)],
-)
-def test_several_cores_are_busy_if_as_many_processes_at_once_wait(
-    tmp_path: Path, at_once: int, cpu_ns: float | None, interference: object
-) -> None:
-    """Each process gets half of a core; without CPU time nobody knows."""
-    yardstick = yardstick_of(Target(cpu_ns=cpu_ns, times=[1.0e6]), tmp_path, at_once)
-    yardstick.take()
-    assert yardstick.interference == interference
