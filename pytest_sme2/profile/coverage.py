@@ -34,16 +34,17 @@ from pytest_sme2.system.wording import count
 
 _WORDS = {"F16": "fp16", "F32": "fp32", "BF16": "bf16", "QC8": "int8", "QS8": "int8",
           "QU8": "uint8", "PF16": "fp16", "PF32": "fp32", "PQS8": "int8"}  # fmt: skip
+# Weights of fewer than 8 bits tell more than the inputs.
+_NARROW = {"QB4W": "int4", "QC4W": "int4_channel", "QC2W": "int2_channel"}
 
 
 def ran_in(operator: Operator) -> str:
     """The variant that an operator's data types belong to, as in ``int8_dynamic``."""
     if operator.executor is Executor.PORTABLE:
         return "portable"
-    if "QB4W" in operator.data_types:
-        return "int4"
-    if "QC4W" in operator.data_types:
-        return "int4_channel"
+    for weights, word in _NARROW.items():
+        if weights in operator.data_types:
+            return word
     if not {"QD8", "QP8"}.isdisjoint(operator.data_types):
         return "int8_dynamic"
     return precision(operator)

@@ -121,6 +121,8 @@ def _data_type(operator: Operator) -> str:
         return "int4 per group"
     if "QC4W" in types:
         return "int4 per channel"
+    if "QC2W" in types:
+        return ""  # no cell of the matrix has such weights
     if has_per_tensor_weights(operator):
         return "int8 per tensor"
     return _DATA_TYPES.get("".join(types[:1]), "")

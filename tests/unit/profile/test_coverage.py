@@ -14,6 +14,7 @@ from pytest_sme2.profile.coverage import (
     missed_reason,
     named_by_chip,
     precision,
+    ran_in,
     settled,
     sme2_states,
 )
@@ -292,15 +293,19 @@ def test_the_kernel_matrix_speaks_before_what_is_known_of_names(
 
 
 @pytest.mark.parametrize(
-    ("name", "word"),
+    ("name", "word", "variant"),
     [
-        ("Convolution (NHWC, PQS8, QS8, QC8W) IGEMM", "int8"),
-        ("Fully Connected (NC, QD8, F32, QC8W) GEMM", "QD8, F32, QC8W"),
-        ("native_call_mm.out", "unknown"),
+        ("Convolution (NHWC, PQS8, QS8, QC8W) IGEMM", "int8", "int8"),
+        ("Fully Connected (NC, QD8, F32, QC8W) GEMM", "QD8, F32, QC8W", "int8_dynamic"),
+        ("Fully Connected (NC, QP8, F32, QC4W) GEMM", "QP8, F32, QC4W", "int4_channel"),
+        # As XNNPACK's next version names 2-bit weights: no other's.
+        ("Fully Connected (NC, QP8, F32, QC2W) GEMM", "QP8, F32, QC2W", "int2_channel"),
+        ("native_call_mm.out", "unknown", "portable"),
     ],
 )
-def test_a_data_type_in_everyday_words(name: str, word: str) -> None:
+def test_a_data_type_in_everyday_words(name: str, word: str, variant: str) -> None:
     assert precision(classify(name)) == word
+    assert ran_in(classify(name)) == variant
 
 
 def test_a_depthwise_convolution_is_told_by_its_shapes() -> None:

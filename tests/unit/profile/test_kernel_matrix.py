@@ -193,6 +193,7 @@ def test_without_shapes_or_outside_of_the_delegate_there_is_no_cell() -> None:
     assert cell_of(classify("Fully Connected (NC, F16) GEMM"), None, CELLS) is None
     assert cell_of(classify("native_call_mm.out"), LAYER, CELLS) is None
     assert cell_of(classify("Convolution (NCHW, F32) SPMM"), FULL, CELLS) is None
+    assert cell_of(classify("Fully Connected (NC, QD8, F32, QC2W) GEMM"), LAYER, CELLS) is None
 
 
 def matrix(version: str) -> KernelMatrix:
