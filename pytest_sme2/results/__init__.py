@@ -5,20 +5,32 @@ again alone. Nothing heavy is imported here: arrays are named in annotations onl
 """
 
 from pytest_sme2.results.case import (
+    ANY_THREADS,
     DECODE,
     PHASES,
     PREFILL,
     RUNTIME,
+    Accepted,
     Agreement,
+    Baseline,
+    BaselineChange,
+    BaselineFigures,
+    BaselineSession,
+    Bounds,
     CaseResult,
+    Check,
     Generated,
+    Limits,
     OperatorCount,
     PhaseRatio,
     Sample,
     Spread,
     StepCosts,
+    StoredFrontier,
+    StoredGeneration,
     Structure,
     Tolerance,
+    Verdict,
 )
 from pytest_sme2.results.evidence import (
     Cell,
@@ -104,18 +116,4 @@ from pytest_sme2.results.timing import (
     PairSample,
     Ship,
     Sustained,
-)
-from pytest_sme2.results.verdict import (
-    ANY_THREADS,
-    Accepted,
-    Baseline,
-    BaselineChange,
-    BaselineFigures,
-    BaselineSession,
-    Bounds,
-    Check,
-    Limits,
-    StoredFrontier,
-    StoredGeneration,
-    Verdict,
 )

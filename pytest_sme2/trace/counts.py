@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pytest_sme2.errors import RunError
-from pytest_sme2.results import Code, CountedInference, Segment, total_of
+from pytest_sme2.results import Code, CountedInference, Counts, Segment, total_of
 from pytest_sme2.results.evidence import numbers_of
 from pytest_sme2.system.wording import count
-from pytest_sme2.trace.instructions import counts_of, tells
+from pytest_sme2.trace.instructions import counts_of, told_by
 from pytest_sme2.trace.kernel_log import (
     CodeMap,
     SeenCode,
@@ -28,7 +27,7 @@ RESUME, CLOCK, BEGIN, DONE = "resume", "clock", "inference", "done"
 TRACER = frozenset({"start", "end", "delegated", "block", "allocation"})
 
 _UNKNOWN = "unknown code"
-_Row = NDArray[np.int64]
+_NOTHING = numbers_of(Counts())
 
 
 def read_counts(
@@ -64,65 +63,78 @@ _Owner = tuple[str, str | int]
 class _Reader:
     def __init__(self, code: CodeMap) -> None:
         self._code = code
-        self._blocks: dict[str, tuple[_Owner, _Row, list[int]]] = {}
-        """By number: whose code it is, what running it once adds, and what of it is work."""
-        self._current: dict[_Owner, _Row] = {}
-        self._segments: list[tuple[str, dict[_Owner, _Row], int]] = []
+        self._rows: dict[str, int] = {}
+        """By a block's number: its row in the three lists."""
+        self._owners: list[_Owner] = []
+        self._counts: list[tuple[int, ...]] = []
+        self._work: list[list[int]] = []
+        """The instructions that say anything of a kernel."""
+        self._ran: list[int] = []
+        self._times: list[int] = []
+        self._segments: list[tuple[str, list[int], list[int], int]] = []
         self._seen: dict[_Owner, SeenCode] = defaultdict(SeenCode)
         self._holders: set[str] = set()
         self._tracing = False
         self.problem = ""
 
     def take(self, line: str) -> None:
-        kind, _, values = line.rstrip("\n").partition(" ")
+        kind, *values = line.split()
         if kind == "e":
-            self._executed(*values.split())
+            number, times = values
+            if not self._tracing:
+                self._ran.append(self._rows[number])
+                self._times.append(int(times))
         elif kind == "b":
-            self._block(*values.split())
+            self._block(*values)
         elif kind == "m":
-            self._mark(values)
+            self._mark(*values)
         elif kind == "x":
-            self.problem = self.problem or values
+            self.problem = self.problem or line[1:].strip()
         else:
             raise ValueError(f"{line[:80]!r} is not a line of counts")
 
     def finish(self) -> tuple[tuple[Segment, ...], Mapping[str, Code]]:
         """The segments, and the code of each name in them."""
-        names = {owner: self._name(owner) for _, rows, _ in self._segments for owner in rows}
-        seen: dict[str, SeenCode] = defaultdict(SeenCode)
-        for owner, name in names.items():
+        whole = np.zeros(len(self._owners), dtype=np.int64)
+        for _, ran, times, _ in self._segments:
+            np.add.at(whole, np.array(ran, dtype=np.int64), times)
+        rows = np.flatnonzero(whole).tolist()
+        for row in rows:
+            self._seen[self._owners[row]].take(self._work[row], int(whole[row]))
+        named = {owner: self._name(owner) for owner in {self._owners[row] for row in rows}}
+        names = sorted({*named.values()})
+        seen = {name: SeenCode() for name in names}
+        for owner, name in named.items():
             seen[name].add(self._seen[owner])
-        segments = []
-        for mark, rows, clock_ns in self._segments:
-            merged: dict[str, _Row] = {}
-            for owner, row in rows.items():
-                name = names[owner]
-                merged[name] = merged.get(name, 0) + row
-            code = {name: tuple(map(int, row)) for name, row in sorted(merged.items())}
-            segments.append(Segment(mark, code, clock_ns))
-        return tuple(segments), {name: each.code for name, each in sorted(seen.items())}
+        segments = tuple(self._summed(names, named))
+        return segments, {name: each.code for name, each in seen.items()}
+
+    def _summed(self, names: list[str], named: Mapping[_Owner, str]) -> Iterator[Segment]:
+        """All blocks of a segment at once: there are a hundred thousand of them."""
+        places = {name: place for place, name in enumerate(names)}
+        place_of = np.array([places.get(named.get(owner, ""), -1) for owner in self._owners])
+        counts = np.array(self._counts, dtype=np.int64)
+        for mark, ran, times, clock_ns in self._segments:
+            found = np.zeros((len(names), len(_NOTHING)), dtype=np.int64)
+            if ran:
+                executed = np.array(times, dtype=np.int64)[:, np.newaxis]
+                np.add.at(found, place_of[ran], counts[ran] * executed)
+            rows = np.unique(place_of[ran]).tolist() if ran else []
+            yield Segment(mark, {names[at]: tuple(found[at].tolist()) for at in rows}, clock_ns)
 
     def _block(self, number: str, address: str, *words: str) -> None:
         values = [int(word, 16) for word in words]
-        total = total_of(counts_of(value) for value in values)
-        work = [each for each in values if tells(each)]
-        owner = self._owner(int(address, 16))
-        self._blocks[number] = owner, np.array(numbers_of(total), dtype=np.int64), work
+        self._rows[number] = len(self._owners)
+        self._owners.append(self._owner(int(address, 16)))
+        self._counts.append(numbers_of(total_of(counts_of(value) for value in values)))
+        self._work.append([each for each in values if any(told_by(each))])
 
-    def _executed(self, number: str, times: str) -> None:
-        if self._tracing:
-            return
-        owner, row, work = self._blocks[number]
-        self._current[owner] = self._current.get(owner, 0) + row * int(times)
-        if work:
-            self._seen[owner].take(work, int(times))
-
-    def _mark(self, values: str) -> None:
-        mark, _, reading = values.partition(" ")
+    def _mark(self, mark: str, reading: str = "0") -> None:
         if mark == CLOCK and self._tracing:
             return
-        self._segments.append((mark, {} if mark == BEGIN else self._current, int(reading or 0)))
-        self._current = {}
+        before = ([], []) if mark == BEGIN else (self._ran, self._times)
+        self._segments.append((mark, *before, int(reading)))
+        self._ran, self._times = [], []
         self._tracing = mark in TRACER
 
     def _owner(self, address: int) -> _Owner:

@@ -55,7 +55,6 @@ def counts_of(word: int) -> Counts:
     return _PLAIN
 
 
-@functools.lru_cache(maxsize=1 << 16)
 def work_of(word: int) -> str:
     """The class of work that multiplies: ``fp32 outer product``, ``look-up``, …; else empty.
 
@@ -80,9 +79,12 @@ def is_streaming(word: int) -> bool:
     return word >> 31 == 1 and word >> 25 & 0xF == 0 and word & 0xFE80_0000 != 0xA000_0000
 
 
-def tells(word: int) -> bool:
-    """Whether it says anything of a kernel."""
-    return is_streaming(word) or is_sme2_only(word) or bool(work_of(word))
+@functools.lru_cache(maxsize=1 << 16)
+def told_by(word: int) -> tuple[bool, bool, str]:
+    """What it says of a kernel: whether it is of streaming mode, whether of SME2 alone, its work.
+    Programs repeat their instructions thousands of times.
+    """
+    return is_streaming(word), is_sme2_only(word), work_of(word)
 
 
 def _streaming_work(word: int) -> str:

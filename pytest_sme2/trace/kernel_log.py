@@ -26,12 +26,7 @@ from pytest_sme2.results import (
     KernelFamily,
 )
 from pytest_sme2.system.elf import ElfFile, Function, read_elf
-from pytest_sme2.trace.instructions import (
-    STREAMING_ENTRIES,
-    is_sme2_only,
-    is_streaming,
-    work_of,
-)
+from pytest_sme2.trace.instructions import STREAMING_ENTRIES, is_streaming, told_by
 
 _LONGEST_LINE = 16384
 _OPENED = re.compile(rb'([^/"]+)",O_[^)]*\) = (\d{1,9})\s*$')
@@ -128,6 +123,7 @@ _MANGLED = re.compile(r"_ZN?K?(?=\d)")
 _LENGTH = re.compile(r"\d{1,4}")
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def plain_symbol(symbol: str) -> str:
     """A function's name in C++ without its parameters, as in ``ynn::dot_fp32_sme2``."""
     start = _MANGLED.match(symbol)
@@ -161,10 +157,7 @@ _ADDRESS = re.compile(rb"^0x([0-9a-f]{1,16}):", re.MULTILINE)
 _WORD = re.compile(rb"^0x[0-9a-f]{1,16}:  ([0-9a-f]{8})\b", re.MULTILINE)
 _RAW_WORDS = re.compile(rb"^OBJD-T: ((?:[0-9a-f]{8})+)", re.MULTILINE)
 # What may enter streaming mode, or work on ZA or on groups of vectors, at a glance.
-# What may enter streaming mode, or work on ZA or on groups of vectors, at a glance.
-_STREAMING = re.compile(
-    rb"^0x[0-9a-f]{1,16}:  (?:[8ace][01][0-9a-f]{6}|d503(?:43|47)7f)|^OBJD-T", re.MULTILINE
-)
+_STREAMING = re.compile(rb":  (?:[8ace][01]|d503(?:43|47)7f)")
 # Of Advanced SIMD, and of SVE.
 _VECTOR_OPERAND = re.compile(rb"\bv\d+\.\d*[bhsd]\b|\bz\d+\.[bhsdq]\b")
 _INSTRUCTION = re.compile(rb"^0x[0-9a-f]{1,16}:  [0-9a-f]{8}  (\S+) *(.*)$", re.MULTILINE)
@@ -234,10 +227,10 @@ class SeenCode:
     work: Counter[str] = field(default_factory=Counter)
 
     def take(self, words: Iterable[int], times: int = 1) -> None:
-        for word in words:
-            self.streaming = self.streaming or is_streaming(word)
-            self.sme2 = self.sme2 or is_sme2_only(word)
-            if work := work_of(word):
+        for streaming, sme2, work in map(told_by, words):
+            self.streaming |= streaming
+            self.sme2 |= sme2
+            if work:
                 self.work[work] += times
 
     def add(self, other: SeenCode) -> None:
@@ -295,7 +288,7 @@ class _LogReader:
 
     def _block(self, address: int, symbol: str, part: bytes) -> None:
         self.blocks += 1
-        words = _words(part) if _STREAMING.search(part) else []
+        words = _words(part) if _STREAMING.search(part) or b"OBJD-T" in part else []
         streaming = any(map(is_streaming, words))
         self.streaming += streaming
         place = self.code.place(address)
