@@ -30,6 +30,7 @@ _IMAGES = "conv1d"
 # These are products already, or change no number.
 _LEFT = ("linear", "conv", "matmul", "bmm", "addmm", "mul", "div", "to", "_to_copy", "reshape",
          "view", "flatten", "contiguous", "clone", "dropout")  # fmt: skip
+_OF_SHAPES = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 _DIMENSIONS = ("dim", "dims", "dim0", "dim1", "start_dim", "end_dim")
 _Form = Callable[..., Any]
 
@@ -148,6 +149,9 @@ class _Graph(torch.fx.Interpreter):  # type: ignore[misc]
             self.constants[node] = self.fetch_attr(node.target)
         elif node.op == "call_function" and all(n in self.constants for n in node.all_input_nodes):
             self.constants[node] = self._called(node, self.constants.__getitem__)
+        elif node.op == "call_function" and _name(node).endswith(_OF_SHAPES):
+            # What goes in gives its shape alone.
+            self.constants[node] = self._called(node, _numbers)
         elif node.op == "call_function":
             self._find(node)
 
@@ -401,13 +405,21 @@ def _multiplied(graph: _Graph, node: Any) -> _Found:
         moved = functional.linear(one.movedim(dimension, -1), matrix).movedim(-1, dimension)
         if list(moved.shape) != wide or not torch.allclose(moved.reshape(size), parts[0]):
             continue
-        kept = graph.kept(matrix.to(before.dtype))
+        # A weight that is computed from another one is none to XNNPACK.
+        image = dimension == 1 and len(shape) == 4 and _is_beside_images(node)
+        kept = graph.kept((matrix[:, :, None, None] if image else matrix).to(before.dtype))
 
         def form(value: Any, d: int = dimension, kept: Callable[[], Any] = kept) -> Any:
             return _product(value, kept(), d).reshape(size)
 
-        return _product_text(node, shape, dimension), form
+        return _product_text(node, shape, dimension, image=image), form
     return None
+
+
+def _is_beside_images(node: Any) -> bool:
+    """Whether what goes in or comes out is laid out as images are."""
+    beside = [*node.all_input_nodes, *node.users]
+    return any(_name(one).startswith(("conv", "batch_norm", "max_pool", "avg_")) for one in beside)
 
 
 def _matrix(graph: _Graph, node: Any, dimension: int, shape: tuple[int, ...]) -> Any:
@@ -430,20 +442,20 @@ def _matrix(graph: _Graph, node: Any, dimension: int, shape: tuple[int, ...]) ->
 
 
 def _product(value: Any, matrix: Any, dimension: int) -> Any:
-    if value.dim() == 4 and dimension == 1:
-        return functional.conv2d(value, matrix[:, :, None, None])
+    if matrix.dim() == 4:
+        return functional.conv2d(value, matrix)
     if dimension == value.dim() - 1:
         return functional.linear(value, matrix)
     return functional.linear(value.transpose(dimension, -1), matrix).transpose(dimension, -1)
 
 
-def _product_text(node: Any, shape: tuple[int, ...], dimension: int) -> str:
+def _product_text(node: Any, shape: tuple[int, ...], dimension: int, *, image: bool) -> str:
     length = shape[dimension]
     last = dimension == len(shape) - 1
     value = "x" if last else f"x.transpose({dimension}, -1)"
     product = f"functional.linear({value}, m)" + f".transpose({dimension}, -1)" * (not last)
-    if len(shape) == 4 and dimension == 1:
-        product = "functional.conv2d(x, m[:, :, None, None])"
+    if image:
+        product = "functional.conv2d(x, m)"
     return (
         f"`{_name(node)}` of {_shape(shape)} as `{product}`, where the columns of `m`, kept with "
         f"`register_buffer`, are what it makes of the {length} unit vectors"

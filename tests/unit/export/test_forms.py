@@ -17,15 +17,15 @@ F = torch.nn.functional
 
 IMAGE, PLACES = (2, 4, 6, 8), torch.tensor([0, 2, 1, 1])
 TURNED = "functional.linear(x.transpose({0}, -1), m).transpose({0}, -1)"
-POINTWISE = "functional.conv2d(x, m[:, :, None, None])"
 PAD, WIDE = (2, 1, 1, 1), torch.ones(4, 1, 7, 7)
 # By what is written: what takes its place.
 FORMS = {
     "torch.cumsum(x, 2)": TURNED.format(2),
     "x.cumsum(-1)": "functional.linear(x, m)",
     "x.sum(2, keepdim=True)": TURNED.format(2),
-    "x.mean(1)": POINTWISE,
-    "torch.zeros(2, 3, 6, 8).index_add(1, PLACES, x)": POINTWISE,
+    "x.mean(1)": TURNED.format(1),
+    "F.max_pool2d(x, 2).mean(1)": "functional.conv2d(x, m)",
+    "torch.zeros_like(x).index_add(1, PLACES, x * x)": TURNED.format(1),
     "F.pad(x, PAD, mode='reflect')": "as slices and `torch.cat`",
     "torch.roll(x, 3, 3)": "as slices and `torch.cat`",
     "x.flip(1)": "as slices and `torch.cat`",
