@@ -51,7 +51,7 @@ class Figure:
     """1 where more is worse, -1 where less is, 0 where neither is."""
 
     def format(self, value: float) -> str:
-        return value_text(value, self.unit)
+        return value_text(value, self.unit) if self.unit else f"{value:,.0f}"
 
 
 YARDSTICK = "yardstick"

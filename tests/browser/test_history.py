@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from pytest_sme2.report.history import read_history
 from pytest_sme2.report.history_page import history_page
 from pytest_sme2.report.history_series import all_series
 from tests.support.chromium import Page
 from tests.support.histories import run, timed
 from tests.support.records import HOSTILE
+
+COMMITS = Path(__file__).parents[1] / "data" / "histories"
 
 
 @pytest.mark.parametrize("width", [1400, 400])
@@ -45,3 +48,21 @@ def test_it_fits_and_its_letters_can_be_read(
     ink = "getComputedStyle(document.querySelector('svg .line')).stroke"
     paper = "getComputedStyle(document.body).backgroundColor"
     assert page.evaluate(ink) != page.evaluate(paper)
+
+
+def test_real_commits_of_a_model_are_told_where_they_changed_it(page: Page, tmp_path: Path) -> None:
+    """Eight commits, each run on the emulator; a new name and a comment changed nothing."""
+    path = tmp_path / "history.html"
+    path.write_text(history_page(all_series(read_history(COMMITS))), encoding="utf-8")
+    page.open(path)
+    told = page.evaluate("[...document.querySelectorAll('li')].map(each => each.innerText)")
+    assert [line for line in told if "instructions (on)" in line] == [
+        "+19.49% instructions (on): 41cbc0a653bc..75a79cdf5466",  # a wider layer
+        "+155.31% instructions (on): 75a79cdf5466..1d203b0433e1+",  # GELU for ReLU
+        "+475.51% instructions (on): 1d203b0433e1+..2f34085ea69b+",  # a flip of the input
+        "-10.57% instructions (on): 7e65ae4e97e9+..45ee9fa24ecf+",  # ReLU again
+        "-92.39% instructions (on): 45ee9fa24ecf+..cf94e1b87bdc",  # without the flip
+    ]
+    assert page.evaluate("document.querySelectorAll('svg .change').length") == 5
+    caption = page.evaluate("document.querySelector('figcaption').innerText")
+    assert caption == "instructions (on): 7,910, +19.49% in 5 changes from 6,620"
