@@ -6,6 +6,7 @@ Real models, SME2 on and off, native and emulated. The exports are those that th
 from __future__ import annotations
 
 import functools
+import itertools
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,10 @@ from tests.support.inspector import assert_equal_to_inspector, by_signature, ins
 # torch and torchao warn at import about matters of their own.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
+BY_DAY = ("toy_cnn", "fp32"), ("toy_cnn", "int8")
 CASES = [
-    pytest.param(model, precision, marks=marks)
-    for model, marks in (("toy_cnn", ()), ("mobilenet_v3_small", pytest.mark.nightly))
-    for precision in ("fp32", "fp16", "int8")
+    pytest.param(*case, marks=() if case in BY_DAY else pytest.mark.nightly)
+    for case in itertools.product(("toy_cnn", "mobilenet_v3_small"), ("fp32", "fp16", "int8"))
 ]
 
 

@@ -93,18 +93,6 @@ def test_an_emulator_that_does_not_log_is_an_error(tmp_path: Path, line: str, me
         collect_census(target, provision.runner(), request, tmp_path / "run")
 
 
-def test_the_command_shows_both_arms(tmp_path: Path, sme2: Command) -> None:
-    provision.emulator()
-    provision.runner()
-    words = ["--variant", "int8", "--models", provision.MODELS, "--out", tmp_path]
-    printed = sme2("run", "--kernels", "toy_cnn", *words).out
-    rows = [line.split() for line in printed.splitlines()]
-    assert "toy_cnn (int8) on emulated: kernels that ran" in printed
-    found = [row for row in rows if len(row) == 4 and row[1] == "sme2"]
-    assert found
-    assert all(int(row[2]) > 0 and row[3] == "-" for row in found)
-
-
 def test_the_command_takes_a_program_and_speaks_json(tmp_path: Path, sme2: Command) -> None:
     provision.emulator()
     provision.runner()
