@@ -9,11 +9,13 @@ import pytest
 
 from benchmarks.attacks.__main__ import FEWEST
 from benchmarks.attacks.rows import ATTACKS
-from benchmarks.attacks.stage import Attack, last_lines, tried
+from benchmarks.attacks.stage import PRETENDED, Attack, last_lines, tried
 from benchmarks.harness import ROOT
 
 DAILY = 8
 """So many of each group, the first ones, run every day."""
+OF_REAL_PROGRAMS = 2
+"""So many where each exports a program and runs it on the emulator."""
 
 
 def name(attack: Attack) -> str:
@@ -23,7 +25,13 @@ def name(attack: Attack) -> str:
 @pytest.mark.parametrize(
     "attack",
     [
-        pytest.param(attack, id=name(attack), marks=() if index < DAILY else pytest.mark.nightly)
+        pytest.param(
+            attack,
+            id=name(attack),
+            marks=()
+            if index < (DAILY if attack.stage is PRETENDED else OF_REAL_PROGRAMS)
+            else pytest.mark.nightly,
+        )
         for _, group in itertools.groupby(ATTACKS, lambda attack: attack.group)
         for index, attack in enumerate(group)
     ],
