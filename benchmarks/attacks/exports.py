@@ -64,7 +64,8 @@ STALE = of(
     *(
         Attack(what, said, change, stage=READING)
         for what, said, change in (
-            ("weights outside of the model's folder are others", "weights: bias.npy (sha256 ", _weights(0.4, 0.1)),
+            ("weights outside of the model's folder are others", "weights: bias.npy (sha256 ",
+             _weights(0.4, 0.1)),
             ("... are NaN", "NaN", _weights(float("nan"))),
             ("... are gone", "bias.npy", remove(WEIGHTS)),
             ("a file in a linked folder is another", CHANGED, write("elsewhere/scale", "5")),
