@@ -92,32 +92,37 @@ def build_runner(
     definitions = [f"-D{name}={value}" for name, value in variables.items()]
     make_folders(log.parent)
     log.write_text("")
-    _step(
-        [cmake, "-G", "Ninja", "-S", str(RUNNER_SOURCES), "-B", str(build), *definitions],
-        "configured",
-        log,
-    )
-    _step([cmake, "--build", str(build)], "compiled", log)
+    arguments = [cmake, "-G", "Ninja", "-S", str(RUNNER_SOURCES), "-B", str(build), *definitions]
+    run_tool(arguments, "The runner could not be configured", log)
+    run_tool([cmake, "--build", str(build)], "The runner could not be compiled", log)
     return build
 
 
-def _step(arguments: Sequence[str], verb: str, log: Path) -> None:
-    environment = whitelisted_environment(("SDKROOT", "DEVELOPER_DIR"))
+# What compilers on a Mac, and a download while configuring need.
+_PASSED_ON = (
+    *("SDKROOT", "DEVELOPER_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+)
+
+
+def run_tool(
+    arguments: Sequence[str], failure: str, log: Path, seconds: float = _BUILD_SECONDS
+) -> None:
+    """Run a tool of a build, whose words go to the log; where it fails, the last ones are told."""
+    environment = whitelisted_environment(_PASSED_ON)
     try:
-        finished = run_process(arguments, timeout_seconds=_BUILD_SECONDS, environment=environment)
+        finished = run_process(arguments, timeout_seconds=seconds, environment=environment)
     except OSError as error:
-        raise BuildError(f"The runner could not be {verb}: {error}.") from error
+        raise BuildError(f"{failure}: {error}.") from error
     said = finished.stdout + finished.stderr
     with log.open("a", encoding="utf-8", errors="replace") as file:
         file.write(f"$ {' '.join(arguments)}\n{said}\n")
     if finished.timed_out:
-        raise BuildError(
-            f"The runner could not be {verb} within {_BUILD_SECONDS:.0f} s. Full log: {log}"
-        )
+        raise BuildError(f"{failure} within {seconds:.0f} s. Full log: {log}")
     if finished.returncode != 0:
         lines = [line for line in said.splitlines() if line.strip()][-_LAST_LINES:]
         raise BuildError(
-            f"The runner could not be {verb}. The last lines were:\n"
+            f"{failure}. The last lines were:\n"
             + "\n".join(f"  {line}" for line in lines)
             + f"\nFull log: {log}"
         )

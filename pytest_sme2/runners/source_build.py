@@ -21,11 +21,12 @@ from packaging.version import Version
 
 from pytest_sme2.errors import BuildError, BusyError, ElfError
 from pytest_sme2.results import Arm, KernelFamily
+from pytest_sme2.runners.sme2 import run_tool
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.elf import read_elf
 from pytest_sme2.system.files import make_folders
 from pytest_sme2.system.locks import locked
-from pytest_sme2.system.processes import run_process, whitelisted_environment
+from pytest_sme2.system.processes import run_process
 from pytest_sme2.system.provision import find_cmake, find_ninja
 from pytest_sme2.trace.kernel_log import family_of, is_microkernel
 
@@ -190,17 +191,6 @@ def usage_line(request: SourceBuild, steps: Sequence[BuildStep]) -> str:
     return shlex.join(["pytest", f"--device={request.platform}", "--sme2-runner", pair])
 
 
-# What compilers on a Mac, and a download while configuring need.
-_PASSED_ON = (
-    *("SDKROOT", "DEVELOPER_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR"),
-    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
-)
-
-
-def build_environment() -> dict[str, str]:
-    return whitelisted_environment(_PASSED_ON)
-
-
 TIMEOUT_SECONDS = 4 * 3600.0
 LEAST_CLANG = 18
 # Apple has its own version numbers: 17 is the first built from LLVM 18 or newer.
@@ -336,7 +326,7 @@ def _check_ndk(ndk: Path | None, sides: Sequence[Arm]) -> Iterator[str]:
 
 def _output(command: Sequence[str]) -> str:
     try:
-        return run_process(command, timeout_seconds=60, environment=build_environment()).stdout
+        return run_process(command, timeout_seconds=60).stdout
     except OSError:
         return ""
 
@@ -370,27 +360,10 @@ def _build(
 ) -> frozenset[KernelFamily] | None:
     make_folders(step.folder)
     log = step.folder / LOG
-    with log.open("wb") as file:
-        for what, command in (("configuring", step.configure), ("compiling", step.build)):
-            progress(f"{what} {step.binary} (log: {log})")
-            finished = run_process(
-                command,
-                timeout_seconds=timeout_seconds,
-                environment=build_environment(),
-                stdout=file,
-            )
-            file.write(finished.stderr.encode())
-            file.flush()
-            if finished.timed_out:
-                raise BuildError(
-                    f"{what} the SME2 {step.arm} runner took more than {timeout_seconds:.0f} s and "
-                    f"was stopped. See {log}."
-                )
-            if finished.returncode != 0:
-                raise BuildError(
-                    f"{what} the SME2 {step.arm} runner failed with exit code "
-                    f"{finished.returncode}: {_first_error(log)} See {log}."
-                )
+    log.write_text("")
+    for verb, command in (("configured", step.configure), ("compiled", step.build)):
+        progress(f"{step.binary} is being {verb} (log: {log})")
+        run_tool(command, f"The SME2 {step.arm} runner could not be {verb}", log, timeout_seconds)
     if not step.binary.is_file():
         raise BuildError(
             f"the build succeeded but made no {step.binary}. Is {request.tree} ExecuTorch 1.4 or "
@@ -399,18 +372,6 @@ def _build(
     families = families_in(step.binary)
     _check_switch(step, families)
     return families
-
-
-def _first_error(log: Path) -> str:
-    """The most useful line of a build log."""
-    lines = log.read_text(errors="replace").splitlines()
-    for pattern in (r"^CMake Error", r"\berror:", r"^FAILED:"):
-        for index, line in enumerate(lines):
-            if re.search(pattern, line):
-                # CMake prints the place on the first line and the problem on the second.
-                shown = lines[index : index + 2] if line.startswith("CMake Error") else [line]
-                return " ".join(part.strip() for part in shown).strip()[:300] + "."
-    return f"{lines[-1].strip()[:300]}." if lines else "it printed nothing."
 
 
 def families_in(binary: Path) -> frozenset[KernelFamily] | None:

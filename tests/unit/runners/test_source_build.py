@@ -294,9 +294,9 @@ def miniature(fit: Machine) -> Machine:
         ((Arm.ON,), (MINIATURE % "").replace("if(XNNPACK_ENABLE_ARM_SME2)", "if(OFF)"),
          "has no SME2 kernel"),
         (PAIR, MINIATURE % 'message(FATAL_ERROR "no flatcc here")',
-         f"configuring .* no flatcc here.*{source_build.LOG}"),
+         f"(?s)could not be configured.*no flatcc here.*{source_build.LOG}"),
         (PAIR, MINIATURE % 'file(APPEND ${CMAKE_BINARY_DIR}/main.c "int x = y;")',
-         f"compiling .* error.*{source_build.LOG}"),
+         f"(?s)could not be compiled.*error.*{source_build.LOG}"),
     ],
     ids=["SME2 is never off", "SME2 is never on", "cannot be configured", "cannot be compiled"],
 )  # fmt: skip
@@ -313,7 +313,7 @@ def test_a_failed_build_shows_its_reason(
 def test_a_build_that_hangs_is_ended(miniature: Machine) -> None:
     line = "execute_process(COMMAND sleep 60)"
     (miniature.request.tree / "CMakeLists.txt").write_text(MINIATURE % line)
-    with pytest.raises(BuildError, match="took more than 1 s and was stopped"):
+    with pytest.raises(BuildError, match="could not be configured within 1 s"):
         source_build.build(*miniature, timeout_seconds=1)
 
 
@@ -365,7 +365,7 @@ def test_the_command_prints_how_to_use_what_it_built(
     assert "kernels: neon, sme, sme2" in on
     assert "kernels: neon)" in off
     assert re.fullmatch(r"pytest --device=linux --sme2-runner /\S+-on/\S+,/\S+-off/\S+", use)
-    assert [progress.count(word) for word in ("configuring /", "compiling /")] == [2, 2]
+    assert [progress.count(word) for word in ("being configured", "being compiled")] == [2, 2]
     binary = request.folder / "linux-timing-sme2-off" / source_build.RUNNER
     assert os.access(binary, os.X_OK)
     assert sorted((path, path.stat().st_mtime_ns) for path in request.tree.rglob("*")) == before
