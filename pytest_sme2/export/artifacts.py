@@ -57,7 +57,12 @@ from pytest_sme2.system.cache import (
 )
 from pytest_sme2.system.files import file_sha256, make_folders, sealed
 from pytest_sme2.system.locks import locked
-from pytest_sme2.system.processes import end_descendants, end_group, tie, untie
+from pytest_sme2.system.processes import (
+    end_descendants,
+    end_group,
+    end_with_this_process,
+    has_ended,
+)
 
 TIMEOUT_SECONDS = 3600.0
 _HEARTBEAT_SECONDS = 10.0
@@ -271,7 +276,7 @@ class _Export:
         with self.log.open("wb") as log, contextlib.ExitStack() as held:
             forked = self._forked(request_file, log, held)
             process = forked or FreshProcess(request_file, log, self.circumstances)
-            tie(process.pid)
+            end_with_this_process(process.pid)
             try:
                 answer = self._listen(process)
             finally:
@@ -283,7 +288,7 @@ class _Export:
                 end_group(process.pid)
                 process.wait()
                 process.stdout.close()
-                untie(process.pid)
+                has_ended(process.pid)
         shutil.rmtree(request_file.parent)
         return answer
 

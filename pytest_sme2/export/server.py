@@ -35,8 +35,8 @@ from pytest_sme2.system.processes import (
     adopt_orphans,
     end_descendants,
     end_group,
-    tie,
-    untie,
+    end_with_this_process,
+    has_ended,
     whitelisted_environment,
 )
 
@@ -155,7 +155,7 @@ class Server:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
-        tie(self._process.pid)
+        end_with_this_process(self._process.pid)
 
     def is_ready(self, timeout: float) -> bool:
         """Whether it can fork within this time; if not, ask again. EOFError if it has ended."""
@@ -195,7 +195,7 @@ class Server:
         if self.owner == os.getpid() and not self.closed:
             end_group(self._process.pid)
             self._process.wait()
-            untie(self._process.pid)
+            has_ended(self._process.pid)
         self.closed = True
 
     def _receive(self, timeout: float | None) -> bytes:

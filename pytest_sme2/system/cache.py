@@ -319,7 +319,7 @@ def entries(cache: Path, kinds: Iterable[str] = KINDS) -> list[CacheEntry]:
     return sorted(found, key=lambda entry: (entry.used, entry.path))
 
 
-def chosen(
+def to_remove(
     found: Iterable[CacheEntry],
     *,
     now: float,
@@ -356,7 +356,7 @@ def apply_limit(cache: Path | None = None) -> list[CacheEntry]:
             idle = [entry for entry in found if now - entry.used >= IN_USE_SECONDS]
             removed = [entry for entry in idle if entry.left_over]
             rest = [entry for entry in found if entry not in removed]
-            over = chosen(rest, now=now, keep=limit)
+            over = to_remove(rest, now=now, keep=limit)
             removed += [entry for entry in over if entry in idle and entry.kind not in _KEPT]
             for entry in removed:
                 discard(entry.path)

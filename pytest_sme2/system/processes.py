@@ -75,7 +75,7 @@ def run_process(
             start_new_session=True,
         )
     timed_out = False
-    tie(process.pid)
+    end_with_this_process(process.pid)
     try:
         # communicate() wakes as soon as the pipes close; wait(timeout) would poll.
         try:
@@ -90,7 +90,7 @@ def run_process(
         process.communicate()
         raise
     finally:
-        untie(process.pid)
+        has_ended(process.pid)
     return Finished(
         arguments=tuple(arguments),
         returncode=process.returncode,
@@ -184,7 +184,7 @@ for each; do kill -9 "-$each"; done
 """
 
 
-class _Leash:
+class _Watcher:
     """One shell for all programs of this process, started with the first one."""
 
     def __init__(self) -> None:
@@ -193,13 +193,13 @@ class _Leash:
         self._owner = 0
         self._groups: set[int] = set()
 
-    def tie(self, group: int) -> None:
+    def end_with_this_process(self, group: int) -> None:
         """End this process group when this process ends, for whatever reason."""
         with self._lock:
             self._groups.add(group)
             self._tell(f"+ {group}\n")
 
-    def untie(self, group: int) -> None:
+    def has_ended(self, group: int) -> None:
         with self._lock:
             self._groups.discard(group)
             # At the end of this process the shell may be gone first.
@@ -240,8 +240,8 @@ class _Leash:
         atexit.unregister(self._let_go)
 
 
-_leash = _Leash()
-tie, untie = _leash.tie, _leash.untie
+_watcher = _Watcher()
+end_with_this_process, has_ended = _watcher.end_with_this_process, _watcher.has_ended
 
 
 _SECONDS = 120.0

@@ -65,7 +65,7 @@ def _clean_cache(arguments: argparse.Namespace) -> int:
     found = cache.entries(folder, arguments.kind or cache.KINDS)
     older = None if arguments.older_than is None else cache.parse_age(arguments.older_than)
     keep = None if arguments.keep is None else cache.parse_size(arguments.keep)
-    removed = cache.chosen(found, now=now, older_than=older, keep=keep)
+    removed = cache.to_remove(found, now=now, older_than=older, keep=keep)
     ours = cache.is_ours(folder)
     if removed and not ours:
         raise StorageError(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.system.processes import _Leash, run_process, whitelisted_environment
+from pytest_sme2.system.processes import _Watcher, run_process, whitelisted_environment
 from tests.support.gone import wait_for, wait_until_gone
 
 
@@ -114,12 +114,12 @@ def sleeper() -> subprocess.Popen[bytes]:
 
 
 def test_release_ends_only_the_given_processes() -> None:
-    leash = _Leash()
+    watcher = _Watcher()
     tied, untied = sleeper(), sleeper()
     for process in (tied, untied):
-        leash.tie(process.pid)
-    leash.untie(untied.pid)
-    leash._let_go()
+        watcher.end_with_this_process(process.pid)
+    watcher.has_ended(untied.pid)
+    watcher._let_go()
     assert tied.wait(timeout=600) == -signal.SIGKILL
     assert untied.poll() is None
     untied.kill()
@@ -127,15 +127,15 @@ def test_release_ends_only_the_given_processes() -> None:
 
 
 def test_another_shell_takes_over_from_one_that_was_killed() -> None:
-    leash = _Leash()
+    watcher = _Watcher()
     first, second = sleeper(), sleeper()
-    leash.tie(first.pid)
-    shell = leash._shell
+    watcher.end_with_this_process(first.pid)
+    shell = watcher._shell
     shell.kill()
     shell.wait()
-    leash.tie(second.pid)
-    assert leash._shell.pid != shell.pid
-    leash._let_go()
+    watcher.end_with_this_process(second.pid)
+    assert watcher._shell.pid != shell.pid
+    watcher._let_go()
     assert first.wait(timeout=600) == second.wait(timeout=600) == -signal.SIGKILL
 
 
@@ -159,7 +159,7 @@ def test_without_a_shell_programs_still_run(monkeypatch: pytest.MonkeyPatch) -> 
         raise FileNotFoundError(2, "No such file or directory", "/bin/sh")
 
     monkeypatch.setattr(subprocess, "Popen", missing)
-    leash = _Leash()
-    leash.tie(12345678)
-    leash.untie(12345678)
-    assert leash._shell is None
+    watcher = _Watcher()
+    watcher.end_with_this_process(12345678)
+    watcher.has_ended(12345678)
+    assert watcher._shell is None
