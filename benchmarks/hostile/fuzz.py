@@ -38,9 +38,8 @@ from pytest_sme2.profile.beside import (
     kept_shapes,
 )
 from pytest_sme2.report.history import FILE, HistoryRecord, Value, add_records, read_history
-from pytest_sme2.report.history_page import history_page
 from pytest_sme2.report.history_series import all_series
-from pytest_sme2.report.html import write_html
+from pytest_sme2.report.html import history_page, write_html
 from pytest_sme2.report.markdown import run_report
 from pytest_sme2.report.versus_baseline import update_lines
 from pytest_sme2.report.writing import validate_run, write_case

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.report.history import read_history
-from pytest_sme2.report.history_page import history_page
 from pytest_sme2.report.history_series import all_series
+from pytest_sme2.report.html import history_page
 from tests.support.chromium import Page
 from tests.support.histories import run, timed
 from tests.support.records import HOSTILE
