@@ -141,10 +141,10 @@ def test_another_shell_takes_over_from_one_that_was_killed() -> None:
 
 AT_THE_END = """
 import atexit, subprocess
-from pytest_sme2.system.processes import end_group, tie, untie
+from pytest_sme2.system.processes import end_group, end_with_this_process, has_ended
 process = subprocess.Popen(["sleep", "600"], start_new_session=True)
-atexit.register(lambda: (end_group(process.pid), process.wait(), untie(process.pid)))
-tie(process.pid)
+atexit.register(lambda: (end_group(process.pid), process.wait(), has_ended(process.pid)))
+end_with_this_process(process.pid)
 """
 
 
