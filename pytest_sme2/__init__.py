@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pytest_sme2.export.variant import Variant
     from pytest_sme2.export.weights import settle_batch_norms
     from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
+    from pytest_sme2.profile.build import profile_frames
     from pytest_sme2.profile.categories import Rule
     from pytest_sme2.profile.compare import compare
-    from pytest_sme2.profile.frames import profile_frames
     from pytest_sme2.results import (
         Arm,
         Artifact,
@@ -79,7 +79,7 @@ _MODULES = {
     "fake_phone.lab": "FakeLab FakePhone fake_target",
     "profile.categories": "Rule",
     "profile.compare": "compare",
-    "profile.frames": "profile_frames",
+    "profile.build": "profile_frames",
     "runners.base": "Runner",
     "runners.sme2": "Sme2Runner wheel_runner",
     "session.analysis": "Analysis analyze_file",

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pytest_sme2.errors import EtdumpError
 from pytest_sme2.profile.categories import DELEGATE_CALL, OPERATOR_CALL, Rule
-from pytest_sme2.profile.coverage import Proof, coverage, settled
+from pytest_sme2.profile.coverage import Proof, coverage, settled, sme2_states
 from pytest_sme2.profile.matching import match_origins, match_shapes
 from pytest_sme2.profile.operators import LONGEST, Rows, Selection, durations, is_named, select
 from pytest_sme2.results import (
@@ -37,6 +37,9 @@ from pytest_sme2.results import (
     RobustStats,
 )
 from pytest_sme2.system.wording import count
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # A modified z-score above this is an outlier (Iglewicz and Hoaglin, 1993).
 OUTLIER_SCORE = 3.5
@@ -357,3 +360,62 @@ def _group_notes(names: Sequence[str], end_to_end: NDArray[np.int64]) -> Iterato
         yield "the runs hold no operators at all: all time is overhead"
     if not end_to_end.any():
         yield "Method::execute took no time on the device's clock, so there are no shares"
+
+
+def profile_frames(profile: Profile) -> dict[str, pd.DataFrame]:
+    """A profile for notebooks: ``operators``, ``categories``, ``kinds``, ``executors``, ``runs``,
+    ``end_to_end``.
+
+    Times are in nanoseconds, shares from 0 to 1. ``runs`` has one row per run and one column per
+    operator (by index), after ``end_to_end_ns`` and ``overhead_ns``.
+    """
+    import pandas as pd
+
+    statistics = robust_stats_of_each([member.samples_ns for member in profile.operators])
+    rows = map(_operator_row, profile.operators, statistics, sme2_states(profile))
+    runs = pd.DataFrame({each.index: each.samples_ns for each in profile.operators},
+                        index=pd.RangeIndex(profile.runs, name="run"))  # fmt: skip
+    end_to_end = pd.Series(profile.end_to_end_ns, index=runs.index)
+    runs.insert(0, "overhead_ns", end_to_end - runs.sum(axis=1))
+    runs.insert(0, "end_to_end_ns", end_to_end)
+
+    def parts(
+        names: Sequence[str], times: Mapping[Any, float], counts: Mapping[Any, int]
+    ) -> pd.DataFrame:
+        keys = [key if isinstance(key, tuple) else (key,) for key in times]
+        frame = pd.DataFrame([map(str, key) for key in keys], columns=list(names))
+        shares = map(profile.share, times.values())
+        return frame.assign(
+            operators=[*counts.values()], time_ns=[*times.values()], share=[*shares]
+        )
+
+    categories = {**profile.category_ns, "overhead": profile.overhead_ns}
+    return {
+        "operators": pd.DataFrame([*rows]),
+        "categories": parts(["category"], categories, {**profile.category_counts, "overhead": 0}),
+        "kinds": parts(["category", "kind"], profile.kind_ns, profile.kind_counts),
+        "executors": parts(["executor"], profile.executor_ns, profile.executor_counts),
+        "runs": runs,
+        "end_to_end": pd.DataFrame([vars(profile.end_to_end)]),
+    }
+
+
+def _operator_row(
+    member: OperatorProfile, statistics: RobustStats, sme2: bool | None
+) -> dict[str, object]:
+    operator, names = member.operator, ("instruction", "call", "time_ns", "share", "median_ns")
+    return {
+        "index": member.index,
+        "label": member.label,
+        "name": operator.name,
+        "category": str(operator.category),
+        "kind": operator.kind,
+        "executor": str(operator.executor),
+        "sme2": sme2,
+        **{name: getattr(member, name) for name in names},
+        "mad_ns": statistics.mad,
+        "p95_ns": statistics.p95,
+        "aten": ", ".join(member.aten),
+        "modules": ", ".join(member.modules),
+        "shapes": str(member.shapes or ""),
+    }

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.profile.build import build_profiles
+from pytest_sme2.profile.build import build_profiles, profile_frames
 from pytest_sme2.profile.categories import classify
 from pytest_sme2.profile.findings import find
-from pytest_sme2.profile.frames import profile_frames
 from pytest_sme2.profile.matching import match_nodes, match_origins, shapes_text, source_text
 from pytest_sme2.report.findings import profile_findings
 from pytest_sme2.results import (

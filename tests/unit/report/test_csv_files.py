@@ -146,7 +146,7 @@ def test_rules_reach_the_timeline(tmp_path: Path) -> None:
 
 
 def test_frames_agree_with_the_profile(tmp_path: Path) -> None:
-    from pytest_sme2.profile.frames import profile_frames
+    from pytest_sme2.profile.build import profile_frames
 
     profile = build_profiles(analysis_of(tmp_path, *CALLS).columns)[0]
     frames = profile_frames(profile)
@@ -162,7 +162,7 @@ def test_frames_agree_with_the_profile(tmp_path: Path) -> None:
 
 
 def test_frames_of_a_profile_without_operators(tmp_path: Path) -> None:
-    from pytest_sme2.profile.frames import profile_frames
+    from pytest_sme2.profile.build import profile_frames
 
     frames = profile_frames(analysis_of(tmp_path).profile)
     assert frames["runs"]["overhead_ns"].tolist() == frames["runs"]["end_to_end_ns"].tolist()
