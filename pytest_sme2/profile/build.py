@@ -389,10 +389,11 @@ def profile_frames(profile: Profile) -> dict[str, pd.DataFrame]:
             operators=[*counts.values()], time_ns=[*times.values()], share=[*shares]
         )
 
-    categories = {**profile.category_ns, "overhead": profile.overhead_ns}
+    categories: dict[Any, float] = {**profile.category_ns, "overhead": profile.overhead_ns}
+    numbers: dict[Any, int] = {**profile.category_counts, "overhead": 0}
     return {
         "operators": pd.DataFrame([*rows]),
-        "categories": parts(["category"], categories, {**profile.category_counts, "overhead": 0}),
+        "categories": parts(["category"], categories, numbers),
         "kinds": parts(["category", "kind"], profile.kind_ns, profile.kind_counts),
         "executors": parts(["executor"], profile.executor_ns, profile.executor_counts),
         "runs": runs,

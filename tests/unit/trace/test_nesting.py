@@ -113,47 +113,40 @@ def test_search_through_a_file_that_was_made_to_take_long() -> None:
     assert_searched(start, start % 3 == 0)
 
 
-def test_delegate_events_may_outlast_their_call() -> None:
-    call = delegate_call(0, 10, 15, [("Convolution #1", 4_000), ("Transpose #1", 9_000)])
-    assert_nested([Tree(Profiling("Method::execute", 5, 20, 0, -1), [call])])
+def _delegated(start: int, end: int, instruction: int = 0, **name: str | int) -> Tree:
+    return Tree(Profiling(None, start, end, instruction, **name))  # type: ignore[arg-type]
 
 
-def test_delegate_events_in_cycles_stay_in_their_call() -> None:
-    first = delegate_call(0, 100, 150, [])
-    second = delegate_call(1, 200, 250, [])
-    cycles = [Tree(Profiling(None, 7, 9, 1, delegate_id=3))]
-    root = Profiling("Method::execute", 90, 300, 0, -1)
-    assert_nested([Tree(root, [first, replace(second, children=cycles)])])
+LATER = delegate_call(1, 200, 250, [])
+TWINS = [_delegated(50, 60, delegate_id=number) for number in range(2)]
+INNER = [
+    _delegated(start, end, delegate_name=f"Inner #{number}")
+    for number, (start, end) in enumerate([(10, 20), (20, 20), (25, 40)])
+]
+OUTER = Tree(Profiling(None, 10, 40, 0, delegate_name="Outer #1"), INNER)
 
 
-def test_the_same_instruction_in_a_loop() -> None:
-    calls = [delegate_call(4, 10 * turn, 10 * turn + 5, [("Add #1", 1)]) for turn in range(1, 4)]
-    assert_nested([Tree(Profiling("Method::execute", 0, 100, 0, -1), calls)])
-
-
-def test_delegate_events_within_delegate_events() -> None:
-    inner = [
-        Tree(Profiling(None, 10, 20, 0, delegate_name="Inner #1")),
-        Tree(Profiling(None, 20, 20, 0, delegate_name="Inner #2")),
-        Tree(Profiling(None, 25, 40, 0, delegate_name="Inner #3")),
-    ]
-    outer = Tree(Profiling(None, 10, 40, 0, delegate_name="Outer #1"), inner)
-    twins = [Tree(Profiling(None, 50, 60, 0, delegate_id=number)) for number in range(2)]
-    call = Tree(Profiling("DELEGATE_CALL", 0, 100, 0), [outer, *twins])
-    assert_nested([Tree(Profiling("Method::execute", 0, 100, 0, -1), [call])])
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [delegate_call(0, 10, 15, [("Convolution #1", 4_000), ("Transpose #1", 9_000)])],
+        [
+            delegate_call(0, 100, 150, []),
+            replace(LATER, children=[_delegated(7, 9, 1, delegate_id=3)]),
+        ],
+        [delegate_call(4, 10 * turn, 10 * turn + 5, [("Add #1", 1)]) for turn in range(1, 4)],
+        [Tree(Profiling("DELEGATE_CALL", 0, 100, 0), [OUTER, *TWINS])],
+    ],
+    ids=["outlast their call", "in cycles", "one instruction in a loop", "within each other"],
+)
+def test_delegate_events_stay_in_their_call(calls: list[Tree]) -> None:
+    assert_nested([Tree(Profiling("Method::execute", 0, 300, 0, -1), calls)])
 
 
 def test_delegate_events_without_a_call_go_by_time() -> None:
-    load = Tree(
-        Profiling("Program::load_method", 0, 100, 0, -1),
-        [
-            Tree(
-                Profiling("Method::init", 10, 90, 0, -1),
-                [Tree(Profiling(None, 20, 30, 0, delegate_name="Compile"))],
-            )
-        ],
-    )
-    assert_nested([load])
+    compiled = [_delegated(20, 30, delegate_name="Compile")]
+    init = Tree(Profiling("Method::init", 10, 90, 0, -1), compiled)
+    assert_nested([Tree(Profiling("Program::load_method", 0, 100, 0, -1), [init])])
 
 
 def test_outer_events_first() -> None:
