@@ -122,6 +122,8 @@ class _Graph(torch.fx.Interpreter):  # type: ignore[misc]
         """Nodes with sequences that stay images of height 1."""
         self.told: list[str] = []
         self._known: dict[Any, Any] = {}
+        # What is folded from weights is copied later, which torch refuses while it has a gradient.
+        self.module.requires_grad_(False)
         torch.manual_seed(0)
         with torch.no_grad():
             for node in self.module.graph.nodes:
@@ -483,6 +485,30 @@ def _turned(graph: _Graph, node: Any) -> _Found:
     return f"`{name}` of {_shape(before.shape)} as `{name}(x.transpose({place}, -1), -1)`", form
 
 
+def _averaged(graph: _Graph, node: Any) -> _Found:
+    """A sum or mean over two inner dimensions, as that of an image."""
+    before, places = _of_one(graph, node), node.args[1] if len(node.args) > 1 else None
+    if before is None or before.dim() != 4 or not isinstance(places, list | tuple):
+        return None
+    if len(places) != 2:
+        return None
+    size = node.meta["val"].shape
+    inner = [place % 4 for place in places]
+    order = [*(place for place in range(4) if place not in inner), *inner]
+    ones = graph.tried(node, torch.ones(before.shape).double())
+    factor = 1.0 if ones is None else float(ones.flatten()[0])
+
+    def form(value: Any) -> Any:
+        mean = value.permute(order).mean((2, 3), keepdim=True)
+        return (mean if factor == 1 else mean * factor).reshape(size)
+
+    values = torch.randn(before.shape).double()
+    if not _alike(graph.tried(node, values), form(values)):
+        return None
+    text = f"x.permute{tuple(order)}.mean((2, 3), keepdim=True)" + f" * {factor:g}" * (factor != 1)
+    return f"`{_name(node)}` of {_shape(before.shape)} as `{text}`", form
+
+
 def _batched(graph: _Graph, node: Any) -> _Found:
     """A product of two computed matrices: XNNPACK takes it with a batch alone."""
     computed = graph.computed(node)
@@ -577,5 +603,6 @@ _RULES: tuple[tuple[str, Callable[[_Graph, Any], _Found]], ...] = (
     ("", _batched),
     ("", _moved),
     ("", _turned),
+    ("", _averaged),
     ("", _multiplied),
 )

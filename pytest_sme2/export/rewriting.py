@@ -144,23 +144,43 @@ def _group_norm(
     value: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Any:
     if value.dim() == 4:
-        answer = _normalized(value, num_groups, eps)
-    else:
-        grouped = value.reshape(value.shape[0], num_groups, -1)
-        answer = _layer_norm(grouped, grouped.shape[2:], None, None, eps).reshape(value.shape)
+        return _normalized(value, num_groups, weight, bias, eps)
+    grouped = value.reshape(value.shape[0], num_groups, -1)
+    answer = _layer_norm(grouped, grouped.shape[2:], None, None, eps).reshape(value.shape)
     shape = (1, -1, *[1] * (value.dim() - 2))
     answer = answer if weight is None else answer * weight.reshape(shape)
     return answer if bias is None else answer + bias.reshape(shape)
 
 
-def _normalized(image: Any, groups: int, eps: float) -> Any:
-    """An image stays one: a mean of each channel, and of each group a product with a constant."""
+def _normalized(image: Any, groups: int, weight: Any, bias: Any, eps: float) -> Any:
+    """An image stays one: means of each channel, of each group by a product with a constant, and
+    then one factor and one summand for each channel.
+    """
     size = image.shape[1] // groups
     part = torch.full((size, size), 1 / size, dtype=image.dtype)
     mean = torch.block_diag(*[part] * groups)[:, :, None, None]
-    centred = image - functional.conv2d(image.mean((2, 3), keepdim=True), mean)
-    square = functional.conv2d((centred * centred).mean((2, 3), keepdim=True), mean)
-    return centred * torch.rsqrt(square + eps)
+    middle, square = (
+        functional.conv2d(one.mean((2, 3), keepdim=True), mean) for one in (image, image * image)
+    )
+    scale = torch.rsqrt(torch.relu(square - middle * middle) + eps)
+    scale = scale if weight is None else scale * weight.reshape(1, -1, 1, 1)
+    shift = -middle * scale
+    return image * scale + (shift if bias is None else shift + bias.reshape(1, -1, 1, 1))
+
+
+def _instance_norm(
+    value: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    if not use_input_stats or value.dim() != 4:
+        return None
+    return _normalized(value, value.shape[1], weight, bias, eps)
 
 
 def _hardsigmoid(value: Any, inplace: bool = False) -> Any:
@@ -259,7 +279,11 @@ _REPLACED: dict[str, dict[Any, Callable[..., Any]]] = {
         torch._C._nn.glu: _glu,
     },
     "layer_norm": {functional.layer_norm: _layer_norm, torch.layer_norm: _layer_norm},
-    "group_norm": {functional.group_norm: _group_norm, torch.group_norm: _group_norm},
+    "group_norm": {
+        functional.group_norm: _group_norm,
+        torch.group_norm: _group_norm,
+        functional.instance_norm: _instance_norm,
+    },
     "hardsigmoid": {functional.hardsigmoid: _hardsigmoid, torch._C._nn.hardsigmoid: _hardsigmoid},
     "transposed": dict.fromkeys((functional.conv_transpose2d, torch.conv_transpose2d), _transposed),
     "pow": dict.fromkeys((torch.pow, torch.Tensor.pow, torch.Tensor.__pow__), _pow),

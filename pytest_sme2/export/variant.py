@@ -133,12 +133,12 @@ REWRITES: tuple[Rewrite, ...] = (
     ),
     Rewrite(
         "group_norm",
-        frozenset({"aten.group_norm", "aten.native_group_norm"}),
-        "GroupNorm",
+        frozenset({"aten.group_norm", "aten.native_group_norm", "aten.instance_norm"}),
+        "GroupNorm or InstanceNorm",
         "XNNPACK has none",
-        "write the mean of an image as `conv2d(x.mean((2, 3), keepdim=True), m)`, where `m` "
-        "averages the channels of each group and is kept with `register_buffer`; that of "
-        "`(x - mean) ** 2` likewise",
+        "write the means of an image and of its square as `conv2d(x.mean((2, 3), keepdim=True), "
+        "m)`, where `m` averages the channels of each group and is kept with `register_buffer`; "
+        "then `x * scale + shift`, exact where the mean is not far above the spread",
     ),
     Rewrite(
         "hardsigmoid",

@@ -20,6 +20,7 @@ TURNED = "functional.linear(x.transpose({0}, -1), m).transpose({0}, -1)"
 PAD, WIDE = (2, 1, 1, 1), torch.ones(4, 1, 7, 7)
 # By what is written: what takes its place.
 FORMS = {
+    "x.sum((1, 2))": "`x.permute(0, 3, 1, 2).mean((2, 3), keepdim=True) * 24`",
     "torch.cumsum(x, 2)": TURNED.format(2),
     "x.cumsum(-1)": "functional.linear(x, m)",
     "x.sum(2, keepdim=True)": TURNED.format(2),
