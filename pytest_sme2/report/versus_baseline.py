@@ -512,9 +512,7 @@ def _summary(updates: Sequence[Update], root: str, width: int, dry_run: bool) ->
     if refused:
         yield bullet(f"not stored: {some_of(refused, MOST_NAMED)}", "  ", width)
     if new:
-        cases = some_of([update.case for update in new], MOST_NAMED)
-        yield bullet(f"new: {cases}", "  ", width)
-        yield bullet(f"stored of them: {_kinds(new)}", "  ", width)
+        yield bullet(f"new: {some_of([update.case for update in new], MOST_NAMED)}", "  ", width)
     if len(changed) > MOST_CASES:
         yield from (bullet(line, "  ", width) for line in _shared(changed))
     for update in changed[:MOST_CASES]:
@@ -556,17 +554,6 @@ def _kind(entry: BaselineChange) -> str:
     if word == "kernel":
         return f"{'no longer ' if entry.new == 'none' else ''}runs {name}"
     return f"other {entry.what}"
-
-
-def _kinds(updates: Sequence[Update]) -> str:
-    """``operators, kernels, instructions (off), …``: each kind of value once."""
-    found: dict[str, None] = {}
-    for entry in (entry for update in updates for entry in update.changes):
-        word = entry.what.partition(" ")[0]
-        # What is in brackets is the arm or the number of threads.
-        figure = re.sub(r" \(.*", "", entry.what)
-        found[f"{word}s{_COUNTED[word]}" if word in _COUNTED else figure] = None
-    return ", ".join(found)
 
 
 def _told(changes: Sequence[BaselineChange]) -> str:
