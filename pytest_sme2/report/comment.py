@@ -61,13 +61,13 @@ def fix_of(record: CaseRecord, best: Trial, edit: Edit | None) -> dict[str, Any]
     """What to add to the comment: the best tested rewrite, as a change of the model's file."""
     trial = best if edit is None else edit.trial
     known = {rewrite.name: rewrite for rewrite in REWRITES}
-    chosen = [known[name] for name in trial.rewrites]
+    rewrites = [known[name] for name in trial.rewrites]
     return {
         "case": record.id,
         "model": record.measured.model,
         "rewrites": [*trial.rewrites],
         "effect": f"{' and '.join(trial.rewrites)} {trial_text(trial)}",
-        "why": [f"{each.what}: {each.why}; {each.remedy}." for each in chosen],
+        "why": [f"{each.what}: {each.why}; {each.remedy}." for each in rewrites],
         "diff": "" if edit is None else edit.diff,
     }
 

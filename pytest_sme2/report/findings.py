@@ -151,8 +151,8 @@ def advice_text(entry: Advice) -> str:
     costs = ", ".join(f"{_cost_text(cost)} in {variant}" for variant, cost in entry.costs.items())
     detail = f" ({entry.detail})" if entry.detail else ""
     place = f"In the model: {entry.place}." if entry.place else ""
-    said = (as_sentence(entry.evidence), as_sentence(entry.remedy), place)
-    return " ".join(filter(None, (f"{entry.what}: {costs}{detail}.", *said)))
+    sentences = (as_sentence(entry.evidence), as_sentence(entry.remedy), place)
+    return " ".join(filter(None, (f"{entry.what}: {costs}{detail}.", *sentences)))
 
 
 def _cost_text(cost: Cost) -> str:
@@ -202,17 +202,17 @@ def trial_text(trial: Trial, share: float = 0.0) -> str:
         stays = percent(share - max(0.0, trial.saving))
         return f"not expressed: {stays} of {percent(share)} stay{where}{place}"
     if trial.helps:
-        said = f"saves {gone} of {whole} {unit} ({percent(trial.saving)})"
+        effect = f"saves {gone} of {whole} {unit} ({percent(trial.saving)})"
     elif trial.saving > -LEAST_SAVING:
         return f"saves nothing of {whole} {unit}"
     else:
-        said = f"costs {gone} {unit} on top of {whole} ({percent(-trial.saving)})"
+        effect = f"costs {gone} {unit} on top of {whole} ({percent(-trial.saving)})"
     before, after = trial.before.portable, trial.after.portable
     outside = f"{before} to {count(after, 'operator')} outside of the delegate"
     beyond = " beyond what folding constants saves" if trial.folded and trial.helps else ""
     forms = "; ".join(trial.after.forms[:MOST_NAMED]) if trial.helps else ""
     how = f". Tried: {forms}" if forms else ""
-    return f"{said}{beyond}, outputs {outputs_text(trial.after)}; {outside}{how}"
+    return f"{effect}{beyond}, outputs {outputs_text(trial.after)}; {outside}{how}"
 
 
 @dataclass(frozen=True)

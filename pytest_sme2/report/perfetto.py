@@ -45,7 +45,7 @@ def trace_document(tracks: Sequence[Track]) -> dict[str, Any]:
     for process, track in enumerate(tracks, start=1):
         note = " (emulated: its times say nothing about hardware)" if track.emulated else ""
         slices = [*_events(process, select(track.columns, rules=track.rules), track.profile)]
-        _explain(slices, track)
+        _add_details(slices, track)
         events += [
             _metadata("process_name", process, name=track.name + note),
             _metadata("process_sort_index", process, sort_index=process),
@@ -57,7 +57,7 @@ def trace_document(tracks: Sequence[Track]) -> dict[str, Any]:
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
-def _explain(slices: Sequence[dict[str, Any]], track: Track) -> None:
+def _add_details(slices: Sequence[dict[str, Any]], track: Track) -> None:
     """Add module, shapes, kernel and cost to the arguments of each operator's slice."""
     runs: dict[int, list[dict[str, Any]]] = {}
     for event in slices:

@@ -327,17 +327,19 @@ def run_lines(
     for record in records:
         if record.measured.frontier is not None:
             blocks.append([f"{printable(record.id)}:", *_wrapped(record, width)])
-    said = [(one, sentence(g)) for one in records if (g := one.measured.generation)]
-    blocks.append(f"{printable(record.id)}: {text}" for record, text in said if text)
+    sentences = [(one, sentence(g)) for one in records if (g := one.measured.generation)]
+    blocks.append(f"{printable(record.id)}: {text}" for record, text in sentences if text)
     loads = [(record.id, load) for record in records if (load := record.measured.sustained)]
     blocks.append(bullet(f"{name}: {load_text(load)}", "", width) for name, load in loads)
     command = ""
     if verbosity >= 0:
-        found, left = _chosen(records, {record.measured.model for record in failed}, verbosity)
+        found, left = _findings_to_show(
+            records, {record.measured.model for record in failed}, verbosity
+        )
         known = [*_notes(records, verbosity), *untold(notes(records))]
         if left:
             known.append(f"{count(left, 'more finding')} with -v, and in report.md")
-        blocks.append(_told(records, found, verbosity, width))
+        blocks.append(_finding_lines(records, found, verbosity, width))
         if known:
             blocks.append(["Good to know:", *(bullet(text, width=width) for text in known)])
         command = next_step(records, typed)
@@ -444,7 +446,7 @@ def _row(record: CaseRecord) -> list[str]:
     return texts
 
 
-def _chosen(
+def _findings_to_show(
     records: Sequence[CaseRecord], failed: set[str], verbosity: int
 ) -> tuple[list[RunFinding], int]:
     """The findings to show of each model, and how many are left out. The table has the coverage."""
@@ -462,7 +464,7 @@ def _chosen(
     return shown, len(others) - len(shown)
 
 
-def _told(
+def _finding_lines(
     records: Sequence[CaseRecord], found: Sequence[RunFinding], verbosity: int, width: int
 ) -> Iterator[str]:
     """What could not be exported, and what costs most."""

@@ -208,8 +208,8 @@ def effect(check: Check) -> str:
         text = f"{_part(ratio)} {felt[ratio < 1]}{arm}{f' than {reference}' if reference else ''}"
         return f"{text}, limit {limit}" if limit and ratio < _FACTOR else text
     if change == "-" and (check.new is None or not limit):
-        said = check.message.partition(". ")[0].removesuffix(".")
-        return ": ".join(filter(None, (f"{check.metric} {check.verdict}", said)))
+        sentence = check.message.partition(". ")[0].removesuffix(".")
+        return ": ".join(filter(None, (f"{check.metric} {check.verdict}", sentence)))
     if change == "-":
         text = f"{check.metric} {value_text(check.new, check.unit, check.metric)}"
     elif check.unit == "share":
@@ -228,11 +228,11 @@ def _part(ratio: float) -> str:
 
 def headline(checks: Sequence[Check]) -> tuple[str, str]:
     """The largest effect, and what it is about in the model, where that is known."""
-    chosen = deciding(checks)
-    if chosen is None:
+    largest = deciding(checks)
+    if largest is None:
         return "", ""
-    failed = [chosen, *(check for check in checks if check.verdict in FAILING)]
-    return effect(chosen), next(filter(None, map(cause_text, failed)), "")
+    failed = [largest, *(check for check in checks if check.verdict in FAILING)]
+    return effect(largest), next(filter(None, map(cause_text, failed)), "")
 
 
 def cause_text(check: Check) -> str:
@@ -285,11 +285,11 @@ def failure_text(
     families.sort(key=lambda family: first not in family)
     if families:
         lines.append("")
-    said = headline(explained)[1]
+    place_told = headline(explained)[1]
     left_out = []
     for place, family in enumerate(families):
         full, details = whole or place == 0, family[0].details
-        lines += _family_lines(family, width, said) if full else [_family_line(family, width)]
+        lines += _family_lines(family, width, place_told) if full else [_family_line(family, width)]
         if details and full:
             known = {} if whole or told is None else told
             lines += _detail_lines(details, width, (verdict.model, name), known)
@@ -340,7 +340,7 @@ def _family_line(family: Sequence[Check], width: int) -> str:
     return bullet(f"{name}: {check.verdict}  {'; '.join(texts)}".rstrip(), "  ", width, hang=4)
 
 
-def _family_lines(family: Sequence[Check], width: int, said: str) -> Iterator[str]:
+def _family_lines(family: Sequence[Check], width: int, place_told: str) -> Iterator[str]:
     for values in dict.fromkeys(map(_values, family)):
         alike = [check for check in family if _values(check) == values]
         arms = ", ".join(filter(None, map(_arm, alike)))
@@ -351,7 +351,7 @@ def _family_lines(family: Sequence[Check], width: int, said: str) -> Iterator[st
     # Both arms run one program, and seldom differ in what grew.
     places = {cause_text(check): _arm(check) for check in reversed(family)}
     for place, arm in places.items():
-        if place not in ("", said):
+        if place not in ("", place_told):
             which = f" (SME2 {arm})" if arm and len(places) > 1 else ""
             yield bullet(f"In the model{which}: {place}", "    ", width, hang=2)
 
@@ -516,7 +516,7 @@ def _summary(updates: Sequence[Update], root: str, width: int, dry_run: bool) ->
     if len(changed) > MOST_CASES:
         yield from (bullet(line, "  ", width) for line in _shared(changed))
     for update in changed[:MOST_CASES]:
-        yield bullet(f"{update.case}: {_told(update.changes)}", "  ", width)
+        yield bullet(f"{update.case}: {_changes_text(update.changes)}", "  ", width)
     if len(changed) > MOST_CASES:
         cases = some_of([update.case for update in changed[MOST_CASES:]], MOST_NAMED)
         yield bullet(f"changed, too: {cases}", "  ", width)
@@ -556,7 +556,7 @@ def _kind(entry: BaselineChange) -> str:
     return f"other {entry.what}"
 
 
-def _told(changes: Sequence[BaselineChange]) -> str:
+def _changes_text(changes: Sequence[BaselineChange]) -> str:
     """Of operators and kernels only how many changed, after the figures."""
     words = Counter(entry.what.partition(" ")[0] for entry in changes)
     figures = [entry for entry in changes if entry.what.partition(" ")[0] not in _COUNTED]
