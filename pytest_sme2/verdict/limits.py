@@ -6,6 +6,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -111,19 +112,9 @@ def parse_bytes(value: object) -> int:
     return int(_amount(value, 'a size; write a number of bytes, or "300 MB", "256 MiB"', _BYTES))
 
 
-def parse_seconds(value: object) -> float:
-    """``30``, ``"30 s"`` or ``"500 ms"``."""
-    return _amount(value, 'a time; write "30 s" or "500 ms"', {"": 1, "S": 1, "MS": 1e-3})
-
-
 def parse_time(value: object) -> float:
     """``"30 ms"``. A bare number is read as milliseconds by one, and as seconds by another."""
     return _amount(value, 'a time with its unit; write "30 ms"', {"S": 1, "MS": 1e-3, "US": 1e-6})
-
-
-def parse_tokens(value: object) -> float:
-    """``20``, of new tokens a second."""
-    return _amount(value, "a number of tokens; write 20", {"": 1})
 
 
 def _non_negative(value: object) -> float:
@@ -147,8 +138,14 @@ SCALARS: Mapping[str, Callable[[object], float | int]] = {
     "max_load_growth": parse_fraction,
     "max_cost_growth": parse_fraction,
     "max_sustained_loss": parse_loss,
-    "max_first_token": parse_seconds,
-    "min_tokens_per_second": parse_tokens,
+    "max_first_token": partial(
+        _amount,
+        expected='a time; write "30 s" or "500 ms"',
+        units={"": 1, "S": 1, "MS": 1e-3},
+    ),
+    "min_tokens_per_second": partial(
+        _amount, expected="a number of tokens; write 20", units={"": 1}
+    ),
 }
 """Every limit that is one number, and how it is read."""
 BUDGETS = ("max_latency", "max_p95")
