@@ -25,7 +25,7 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.system.files import safe_name
 from pytest_sme2.system.wording import count, some_of
-from pytest_sme2.verdict.baselines import SHARES, differing_facts, read, settings_of
+from pytest_sme2.verdict.baselines import SHARES, differing_facts, file_name, read, settings_of
 from pytest_sme2.verdict.judging import FAILING, UNCHECKED, UPDATE_HINT, WARNING, reference_of
 from pytest_sme2.verdict.limits import limit_facts, limits_for
 from pytest_sme2.verdict.numerics import changed, tolerance_of_sample
@@ -106,6 +106,11 @@ def of_devices(
         baseline = read(path)
         if baseline is None:
             continue
+        if path.name != file_name(baseline.model, baseline.variant):
+            raise BaselineError(
+                f"{path}: is the baseline of {baseline.model}-{baseline.variant}. Move it back to "
+                "its own name, or remove it and run with --update-baselines."
+            )
         if not prints or any(not differing_facts(baseline.fingerprint, each) for each in prints):
             found.append(baseline)
     return found
