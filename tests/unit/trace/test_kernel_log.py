@@ -165,13 +165,11 @@ def test_fully_executable_mapping_is_resolved(tmp_path: Path, library: Path) -> 
     assert set(census(tmp_path, opened(library.name) + line + block(0x1200), library)) == {SME}
 
 
-def test_before_the_mapping_nothing_resolves(tmp_path: Path, library: Path) -> None:
-    assert census(tmp_path, block(0x1100) + opened(library.name) + mapped(), library) == {}
-
-
-def test_reused_descriptor_is_another_file(tmp_path: Path, library: Path) -> None:
-    text = opened(library.name) + opened("/lib/libc.so.6") + mapped() + block(0x1100)
-    assert census(tmp_path, text, library) == {}
+def test_what_is_not_mapped_now_does_not_resolve(tmp_path: Path, library: Path) -> None:
+    before = block(0x1100) + opened(library.name) + mapped()
+    # A descriptor that was used again is another file.
+    reused = opened(library.name) + opened("/lib/libc.so.6") + mapped() + block(0x1100)
+    assert census(tmp_path, before, library) == census(tmp_path, reused, library) == {}
 
 
 def test_later_mapping_hides_the_earlier_one(tmp_path: Path, library: Path) -> None:
