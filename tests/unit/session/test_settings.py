@@ -45,7 +45,7 @@ def test_a_budget_and_a_limit(texts: tuple[str, ...], found: dict[str, float]) -
     ("parse", "texts", "message"),
     [
         (parse_variant, ("", "fp17", "fp16@", "fp16@0", "fp16@-1", "FP16", "fp16@256\n"),
-         "Choose one of: fp32, fp16, int8, int8_dynamic"),
+         "Choose one of: fp32, fp16, bf16, int8, int8_dynamic"),
         (settings.parse_threads,
          ("", ",", "1,,2", "4,", "0", "-1", "two", "1.5", "1025", "²"), "as in 1,2,4"),
         (settings.parse_threads, ("2,1,2",), "The thread count 2 is given twice in '2,1,2'"),
