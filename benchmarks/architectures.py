@@ -24,7 +24,7 @@ from benchmarks.findings import LEAST, best_of
 from benchmarks.harness import ROOT, Rows
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.export.registry import discover
-from pytest_sme2.export.variant import NAMES, parse_variant
+from pytest_sme2.export.variant import ASKED, FOLDING, NAMES, parse_variant
 from pytest_sme2.report.findings import advice
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
@@ -112,10 +112,12 @@ def measured(model: str) -> dict[str, Any]:
             # Without the paths of this machine.
             return {"problem": re.sub(r"'?/[\w./-]+'?", "…", str(error).splitlines()[0])}
         named = named_rewrites(before)
-        others = [name for name in (*known["changing"], "constant") if name not in named]
+        others = [one for one in (*known["changing"], *ASKED, FOLDING) if one not in named]
         trials = {
-            name: next(iter(try_rewrites(session, case, before, (name,))))
-            for name in (*named, *others)
+            name: trial
+            for name in (*named, *sorted(others))
+            for trial in try_rewrites(session, case, before, (name,))
+            if trial.rewrites == (name,)
         }
         session.close()
     assert before.cost is not None
