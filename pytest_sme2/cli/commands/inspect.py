@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     arm64 = [group for group in groups if group["architecture"] == ARM64]
     asked = [group for group in arm64 if group["xnnpack"]] or arm64
     ready = bool(asked) and all(g["sme2"] and g["check"] != "nowhere" for g in asked)
-    document = {"schema": 1, "path": str(arguments.path), "executorch": package.executorch}
+    document = {"schema": 2, "path": str(arguments.path), "executorch": package.executorch}
     version = f": ExecuTorch {package.executorch}" if package.executorch else ""
     lines = [f"{plain(str(arguments.path))}{version}"]
     lines += (line for group in groups for line in _lines(group))
