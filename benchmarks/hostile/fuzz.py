@@ -466,7 +466,7 @@ READERS = {
 # Why nothing is damaged here of these modules, which read as well.
 _REASONS = {
     "reads files of this package": (
-        "cli/commands/init", "fake_phone/supervisor", "profile/kernel_matrix",
+        "cli/commands/init", "cli/commands/run", "fake_phone/supervisor", "profile/kernel_matrix",
         "profile/known_names", "report/html",
     ),
     "reads what this package, its parent or its child has just written": (
