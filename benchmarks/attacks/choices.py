@@ -62,9 +62,9 @@ def pytest_collection_modifyitems(items):
 GONE = of(
     "what is gone",
     in_ci("a model gets another name", both(
-        move("models/toy", "models/other"), swap("models/other/model.py", '"toy"', '"other"')),
+        move("models/toy", "models/other"), swap("models/other/model.py", "'toy'", "'other'")),
         "NOT_MEASURED: toy-fp16, toy-fp32 on linux-4ddc968212d1: evidence, latency"),
-    in_ci("a variant is gone", swap("models/toy/model.py", ', "fp16"', ""), UNKNOWN),
+    in_ci("a variant is gone", swap("models/toy/model.py", ", 'fp16'", ","), UNKNOWN),
     in_ci("a test gets a name that is no test", swap("test_suite.py", "test_latency", "latency"),
           NO_LATENCY),
     Attack("... and only the other test is run", NO_LATENCY,
