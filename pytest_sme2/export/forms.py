@@ -190,10 +190,10 @@ class _Graph(torch.fx.Interpreter):  # type: ignore[misc]
             return self._called(node, given.__getitem__)
 
     def taken(self, node: Any) -> bool:
-        """Whether XNNPACK takes it as it is; what has a rewrite of its own was seen outside."""
-        if _rewrite_of(node):
-            return False
+        """Whether XNNPACK takes it as it is."""
         name, overload = _name(node), getattr(node.target, "_overloadname", "default")
+        if name == "unsqueeze":
+            return False  # it is asked for the place of a new dimension only as it is lowered
         if name == "pad" and (len(node.args) < 3 or node.args[2] == "constant"):
             return True
         for key in (f"{name}.{overload}", f"{name}_copy.{overload}"):
@@ -401,7 +401,8 @@ def _multiplied(graph: _Graph, node: Any) -> _Found:
         return None
     for dimension in reversed(range(len(shape))):
         matrix = _matrix(graph, node, dimension, shape)
-        if matrix is None:
+        # What scales each value by itself is no product of matrices.
+        if matrix is None or _is_diagonal(matrix):
             continue
         wide = [*shape[:dimension], matrix.shape[0], *shape[dimension + 1 :]]
         moved = functional.linear(one.movedim(dimension, -1), matrix).movedim(-1, dimension)
@@ -441,6 +442,11 @@ def _matrix(graph: _Graph, node: Any, dimension: int, shape: tuple[int, ...]) ->
             return None
         columns.append(whole.movedim(dimension, 0).flatten(1)[:, 0])
     return torch.stack(columns, dim=1)
+
+
+def _is_diagonal(matrix: Any) -> bool:
+    rows, columns = matrix.shape
+    return bool(rows == columns and torch.equal(matrix, torch.diag(matrix.diagonal())))
 
 
 def _product(value: Any, matrix: Any, dimension: int) -> Any:
