@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from pytest_sme2.errors import RunError
-from pytest_sme2.results import Code, CountedInference, Counts, Segment, total_of
+from pytest_sme2.results import Code, CountedInference, Counts, Segment
 from pytest_sme2.results.evidence import numbers_of
 from pytest_sme2.system.wording import count
 from pytest_sme2.trace.instructions import counts_of, told_by
@@ -56,6 +57,7 @@ def read_counts(
     return CountedInference(vector_bits, segments, problem, kernels)
 
 
+Numbers = npt.NDArray[np.int64]
 _Owner = tuple[str, str | int]
 """A file, and the name of a function in it or its address; a name may be empty."""
 
@@ -66,9 +68,9 @@ class _Reader:
         self._rows: dict[str, int] = {}
         """By a block's number: its row in the three lists."""
         self._owners: list[_Owner] = []
-        self._counts: list[tuple[int, ...]] = []
-        self._work: list[list[int]] = []
-        """The instructions that say anything of a kernel."""
+        self._begins: list[int] = [0]
+        """Where each row's instructions begin among all, and where the last one's end."""
+        self._words: list[int] = []
         self._ran: list[int] = []
         self._times: list[int] = []
         self._segments: list[tuple[str, list[int], list[int], int]] = []
@@ -95,25 +97,40 @@ class _Reader:
 
     def finish(self) -> tuple[tuple[Segment, ...], Mapping[str, Code]]:
         """The segments, and the code of each name in them."""
-        whole = np.zeros(len(self._owners), dtype=np.int64)
-        for _, ran, times, _ in self._segments:
-            np.add.at(whole, np.array(ran, dtype=np.int64), times)
-        rows = np.flatnonzero(whole).tolist()
-        for row in rows:
-            self._seen[self._owners[row]].take(self._work[row], int(whole[row]))
-        named = {owner: self._name(owner) for owner in {self._owners[row] for row in rows}}
+        kinds, kind_of = np.unique(np.array(self._words, dtype=np.int64), return_inverse=True)
+        named = {owner: self._name(owner) for owner in self._look_at(kinds, kind_of)}
         names = sorted({*named.values()})
         seen = {name: SeenCode() for name in names}
         for owner, name in named.items():
             seen[name].add(self._seen[owner])
-        segments = tuple(self._summed(names, named))
+        segments = tuple(self._summed(names, named, self._counts(kinds, kind_of)))
         return segments, {name: each.code for name, each in seen.items()}
 
-    def _summed(self, names: list[str], named: Mapping[_Owner, str]) -> Iterator[Segment]:
+    def _look_at(self, kinds: Numbers, kind_of: Numbers) -> set[_Owner]:
+        """Whose blocks were executed, and what their instructions say of them."""
+        whole = np.zeros(len(self._owners), dtype=np.int64)
+        for _, ran, times, _ in self._segments:
+            np.add.at(whole, np.array(ran, dtype=np.int64), times)
+        tells = np.array([any(told_by(word)) for word in kinds.tolist()], dtype=bool)[kind_of]
+        telling = np.flatnonzero(tells)
+        rows = np.searchsorted(self._begins, telling, side="right") - 1
+        for row, word in zip(rows.tolist(), kinds[kind_of[telling]].tolist(), strict=True):
+            if executed := int(whole[row]):
+                self._seen[self._owners[row]].take((word,), executed)
+        return {self._owners[row] for row in np.flatnonzero(whole).tolist()}
+
+    def _counts(self, kinds: Numbers, kind_of: Numbers) -> Numbers:
+        """What executing each row once adds."""
+        of_kinds = [_NOTHING, *(numbers_of(counts_of(word)) for word in kinds.tolist())]
+        before = np.cumsum(np.array(of_kinds)[np.append(0, kind_of + 1)], axis=0)
+        return np.diff(before[self._begins], axis=0)
+
+    def _summed(
+        self, names: list[str], named: Mapping[_Owner, str], counts: Numbers
+    ) -> Iterator[Segment]:
         """All blocks of a segment at once: there are a hundred thousand of them."""
         places = {name: place for place, name in enumerate(names)}
         place_of = np.array([places.get(named.get(owner, ""), -1) for owner in self._owners])
-        counts = np.array(self._counts, dtype=np.int64)
         for mark, ran, times, clock_ns in self._segments:
             found = np.zeros((len(names), len(_NOTHING)), dtype=np.int64)
             if ran:
@@ -123,11 +140,10 @@ class _Reader:
             yield Segment(mark, {names[at]: tuple(found[at].tolist()) for at in rows}, clock_ns)
 
     def _block(self, number: str, address: str, *words: str) -> None:
-        values = [int(word, 16) for word in words]
         self._rows[number] = len(self._owners)
         self._owners.append(self._owner(int(address, 16)))
-        self._counts.append(numbers_of(total_of(counts_of(value) for value in values)))
-        self._work.append([each for each in values if any(told_by(each))])
+        self._words.extend([int(word, 16) for word in words])
+        self._begins.append(len(self._words))
 
     def _mark(self, mark: str, reading: str = "0") -> None:
         if mark == CLOCK and self._tracing:
