@@ -32,11 +32,13 @@ from pytest_sme2.system.wording import count
 
 FILE_NAME = "weights.toml"
 TIMEOUT_SECONDS = 60.0
+# Far above the largest model that runs on a phone.
+LARGEST_BYTES = 16 << 30
+_BLOCK = 1 << 20
 _WHOLE_HASH = re.compile(r"[0-9a-f]{64}")
 _LONGEST_NAME = 100
 _LOST = (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError)
-# Of this machine, or over a connection that tells who answers.
-_ADDRESSES = ("https://", "http://127.0.0.1:", "http://localhost:")
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True)
@@ -182,25 +184,50 @@ def _check(place: str, digest: str, upstream: Upstream, given: str) -> None:
         )
 
 
+class _OnlyHttps(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to https alone: what comes over http can be changed on its way.
+
+    An address of this machine may name another one of this machine.
+    """
+
+    def redirect_request(
+        self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        here = _is_here(req.full_url) and _is_here(newurl)
+        if urllib.parse.urlsplit(newurl).scheme != "https" and not here:
+            fp.close()
+            raise urllib.error.URLError(f"it redirects to {newurl!r}, which is not https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _is_here(address: str) -> bool:
+    """Whether a file comes from this machine, over no network that could change it."""
+    parts = urllib.parse.urlsplit(address)
+    return parts.scheme == "http" and parts.hostname in _LOOPBACK
+
+
 def _download(address: str, target: Path, say: Say) -> None:
-    """Over whatever way it comes, and however much of it: the hash decides what is kept."""
-    if not address.startswith(_ADDRESSES):
+    if urllib.parse.urlsplit(address).scheme != "https" and not _is_here(address):
         raise UsageError(f"{address!r} is not an https address. Name one, or a file.")
     say(f"fetching {address}")
+    opener = urllib.request.build_opener(_OnlyHttps)
     try:
-        answer = urllib.request.build_opener().open(address, timeout=TIMEOUT_SECONDS)
+        answer = opener.open(address, timeout=TIMEOUT_SECONDS)
         with answer, target.open("wb") as file:
-            shutil.copyfileobj(answer, file)
-    except (
-        urllib.error.URLError,
-        http.client.HTTPException,
-        TimeoutError,
-        ConnectionError,
-    ) as error:
+            while block := answer.read(_BLOCK):
+                file.write(block)
+                if file.tell() > LARGEST_BYTES:
+                    raise ConnectionError(f"it has more than {LARGEST_BYTES >> 30} GiB")
+            told, received = answer.headers.get("Content-Length"), file.tell()
+        # A connection that ends early looks like the end of the file.
+        if told is not None and told.isdigit() and int(told) != received:
+            raise ConnectionError(f"only {received} of {told} bytes arrived")
+    except _LOST as error:
+        reason = getattr(error, "reason", None) or error
         if isinstance(error, urllib.error.HTTPError):
             error.close()
         raise Sme2Error(
-            f"{address} cannot be downloaded: {error}. Download the file by other means and name "
+            f"{address} cannot be downloaded: {reason}. Download the file by other means and name "
             "it with --fetch-weights FILE."
         ) from error
 
