@@ -49,6 +49,7 @@ SINGLE = (
     "vit+gelu", "vit+sdpa", "vit+layer_norm", "vit+constant", "detector+chunk", "gpt2+pow",
     "qwen2+unsqueeze", "qwen2+expand", "qwen2+mean", "qwen2+conversion", "splitting+select",
     "splitting+group_norm", "splitting+hardsigmoid", "splitting+transposed", "splitting+conv1d",
+    "yolo_head+form", "fastvit+depthwise", "crnn:fp32+channel",
 )  # fmt: skip
 HEADINGS = (
     "model", "rewrites", "instructions before", "after", "change", "outside of the delegate",
@@ -95,15 +96,17 @@ def timed(before: Artifact, after: Artifact) -> dict[str, Any]:
 
 
 def measured(row: str) -> dict[str, Any]:
-    """The model as it is written, and rewritten."""
-    model, _, rewrites = row.partition("+")
+    """The model as it is written, and rewritten; in fp16, where the row names no other type."""
+    case, _, rewrites = row.partition("+")
+    model, _, named = case.partition(":")
+    variant = named or "fp16"
     with tempfile.TemporaryDirectory() as out:
         session = Session(
             Settings(
                 device="emulated",
                 models=(model,),
                 model_folders=(ARCHITECTURES, SPLITTING),
-                variants=(parse_variant("fp16"), parse_variant(f"fp16+{rewrites}")),
+                variants=(parse_variant(variant), parse_variant(f"{variant}+{rewrites}")),
                 out=Path(out),
             ),
             print,

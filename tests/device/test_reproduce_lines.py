@@ -78,7 +78,7 @@ def test_a_failed_test_of_the_suite_says_how_to_run_it_again(project: Path) -> N
         pytest.skip("the package is not installed from a wheel, and has no suite in it")
     limits = "--sme2-variants=fp16 --sme2-limit=min_coverage=100%"
     text = typed(f"pytest --pyargs pytest_sme2.suite -k stay_on_sme2 {limits}", project).stdout
-    (line,) = printed(text, "suite")
+    (line,) = printed(text, "stay_on_sme2")
     again = typed(line, project)
     assert "1 failed" in again.stdout, again.stdout
 
