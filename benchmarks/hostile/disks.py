@@ -81,16 +81,17 @@ def export(chance: Random, stage: Stage, disk: Path) -> None:
 def measure(chance: Random, stage: Stage, disk: Path) -> None:
     """The run directory fills up, the folder for temporary files, or the cache of a new runner."""
     most = 150_000
-    place = chance.random()
+    place, commands = chance.random(), [stage.measure(), stage.emulate()]
     if place < 0.3:
         stage.extra, most = {"TMPDIR": str(disk)}, 8_000_000
+        # The other one downloads, and pip tells of a full folder as of a network that fails.
+        commands.pop()
     elif place < 0.6:
         stage.cache, most = disk / "cache", 20_000_000
         fill_cache(stage.cache, exports=True, runners=False)
     else:
         stage.out = disk / "out"
-    command = chance.choice((stage.measure(), stage.emulate()))
-    _try_and_heal(stage, disk, command, chance.randrange(most))
+    _try_and_heal(stage, disk, chance.choice(commands), chance.randrange(most))
 
 
 @on_a_disk

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 from benchmarks.hostile.stage import (
+    MOUNTS,
     NotPossibleError,
     Stage,
     Subject,
@@ -162,6 +165,54 @@ def low_limits(chance: Random, folder: Path) -> None:
     stage.check_whole()
 
 
+_NOBODY = ("setpriv", "--reuid=54321", "--regid=54321", "--clear-groups")
+
+
+def _python_for_others() -> str:
+    """The system's: this interpreter may lie in somebody's home."""
+    if os.environ.get(MOUNTS) != "root" or shutil.which("setpriv") is None:
+        raise NotPossibleError("only root can become another user")
+    python = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+    if not Path(python).exists():
+        raise NotPossibleError(f"there is no {python} for another user")
+    return python
+
+
+_RACER = """
+import os, sys
+folder, victim = sys.argv[1:]
+while True:
+    for name in os.listdir(folder):
+        for other in (name + ".tmp", name + ".lock", "." + name + ".part", name + "0", name):
+            try:
+                os.symlink(victim, os.path.join(folder, other))
+            except OSError:
+                pass
+"""
+
+
+def temporary_races(chance: Random, folder: Path) -> None:
+    """Somebody lays links beside every file in the folder for temporary files that all share."""
+    python = _python_for_others()
+    stage = make_stage(folder)
+    victim = folder / "victim"
+    victim.write_text("mine")
+    (folder / "tmp").chmod(0o1777)
+    folder.chmod(0o711)
+    racer = subprocess.Popen([*_NOBODY, python, "-c", _RACER, str(folder / "tmp"), str(victim)])
+    try:
+        command = chance.choice((stage.measure("emulated"), stage.pytest(), stage.export()))
+        stage.run(command).expect_success("a command beside somebody who lays links")
+    finally:
+        racer.kill()
+        racer.wait()
+        for path in (folder / "tmp").iterdir():
+            if path.is_symlink():
+                path.unlink()
+    expect(victim.read_text() == "mine", "a link led a write elsewhere")
+    stage.check_whole()
+
+
 def _readers(stage: Stage) -> list[list[str]]:
     """What reads a run directory and writes to it."""
     return [
@@ -198,5 +249,6 @@ SUBJECTS = (
     Subject("low-limits", "few files, processes, memory or bytes", 15, 1, low_limits),
     Subject("two-runs", "two runs at once in one checkout", 6, 1, two_runs),
     Subject("names", "folders with names that are not UTF-8, or odd", 8, 1, odd_names),
+    Subject("tmp-races", "links laid beside temporary files", 5, 1, temporary_races),
     Subject("attack-links", "links in a run directory", 10, 2, links),
 )

@@ -111,12 +111,13 @@ class Progress:
         now = self._clock()
         if now - self._told >= EVERY_SECONDS:
             self._told = now
-            said = plain(line).replace("\n", " ")
-            self._write(f"sme2: {self._worker or self.how_far()}: {said}")
+            parts = ("sme2", self._worker or self.how_far(), plain(line).replace("\n", " "))
+            self._write(": ".join(filter(None, parts)))
 
     def how_far(self) -> str:
-        if self._left is None:
-            return "collecting tests"
+        """Empty where no test is of a case."""
+        if not self._left:
+            return "collecting tests" if self._left is None else ""
         total, elapsed = len(self._left), self._clock() - self._begun
         done = sum(not left for left in self._left.values())
         said = f"{done} of {count(total, 'case')} done"
@@ -142,7 +143,7 @@ class Progress:
             self.collected(ids)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "teardown" and self._left is not None:
+        if report.when == "teardown" and self._left:
             for left in self._left.values():
                 left.discard(report.nodeid)
             if self._deals:

@@ -5,12 +5,15 @@ All that is known of how the wheel is laid out is here, and one error says that 
 
 from __future__ import annotations
 
+import errno
 import functools
 import importlib.metadata
 import importlib.util
+import os
 import re
 import shutil
 import sys
+import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -222,6 +225,7 @@ _PIN = re.compile(
     r"(?P<package>[A-Za-z0-9][A-Za-z0-9._-]*)\s*==\s*(?P<version>[0-9][0-9A-Za-z.+-]*)"
 )
 _CHECK = "Check the network and pip's index settings."
+_FULL = os.strerror(errno.ENOSPC)
 
 
 @dataclass(frozen=True)
@@ -249,7 +253,8 @@ def download_wheel(pin: Pin, folder: Path, *, tag: str) -> Path:
     wheels = sorted(folder.glob(f"{pin.package}-*.whl"))
     if finished.returncode != 0 or len(wheels) != 1:
         raise BuildError(
-            f"The wheel {pin} for {tag} could not be downloaded: {_reason(finished)} {_CHECK}"
+            f"The wheel {pin} for {tag} could not be downloaded to {folder}, by way of "
+            f"{tempfile.gettempdir()}: {_reason(finished)}"
         )
     return wheels[0]
 
@@ -274,8 +279,12 @@ def find_pip(wanted: str) -> list[str]:
 
 
 def _reason(finished: Finished) -> str:
+    """And what to do about it."""
     if finished.timed_out:
-        return f"pip did not finish within {_SECONDS:.0f} s."
-    lines = [line for line in finished.stderr.splitlines() if line.startswith("ERROR")]
-    reason = lines[-1] if lines else finished.stderr.strip()[-300:]
-    return f"{reason.rstrip('.')}." if reason else "pip said nothing."
+        return f"pip did not finish within {_SECONDS:.0f} s. {_CHECK}"
+    lines = finished.stderr.strip().splitlines() or ["pip said nothing"]
+    # Of a full disk pip tells in the last line of a traceback.
+    if full := [line for line in lines if _FULL in line]:
+        return f"{full[-1].rstrip('.')}. Make room there."
+    errors = [line for line in lines if line.startswith("ERROR")]
+    return f"{(errors or lines)[-1].rstrip('.')}. {_CHECK}"

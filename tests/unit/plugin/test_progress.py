@@ -47,6 +47,16 @@ def test_a_line_is_written_now_and_then() -> None:
     assert worker.lines == ["sme2: gw1: toy: running"]
 
 
+def test_a_run_without_a_case_says_nothing_of_cases() -> None:
+    told = Told([], CASES)
+    told.progress.pytest_xdist_node_collection_finished(["t.py::other"])
+    told.now = EVERY_SECONDS
+    told.ended("t.py::other")
+    assert told.lines == []
+    told.progress.say("toy: running")
+    assert told.lines == ["sme2: toy: running"]
+
+
 def test_a_case_is_done_with_its_last_test() -> None:
     tests = ["t.py::a[toy-fp32]", "t.py::b[toy-fp32]", "t.py::a[big-fp32]", "t.py::other"]
     told = Told(tests, CASES)

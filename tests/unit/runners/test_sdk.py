@@ -164,12 +164,17 @@ def test_no_pip_is_told_before_a_runner_is_made(pip, tmp_path, monkeypatch):
 
 
 RETRIED = "WARNING: Retrying\nERROR: No matching distribution found for executorch==1.5.1\n"
+FULL = "ERROR: Exception:\nTraceback (most recent call last):\nOSError: No space left on device\n"
 
 
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
         ({"returncode": 1, "stderr": RETRIED}, r"No matching distribution.*Check the network"),
+        (
+            {"returncode": 2, "stderr": FULL},
+            "downloaded to .*, by way of .*: OSError: No space left on device. Make room there",
+        ),
         ({"returncode": -9, "timed_out": True}, "did not finish within 900 s"),
         ({"names": None}, "is damaged"),
     ],
