@@ -15,7 +15,7 @@ ARGUMENTS: Arguments = {
     "--check": "only look; change nothing",
     "--require": (
         "with --check: exit with 1 if something is missing (the default if CI is set)",
-        bool(os.environ.get("CI")),
+        False,
     ),
     f"--for {{{','.join(PURPOSES)}}}": (
         "tests: also what this project's own tests need, such as a browser",
@@ -35,4 +35,6 @@ def run(arguments: argparse.Namespace) -> int:
             lines.append(f"{'warning':9}  {part.name}: {part.warning}")
     show(arguments, [dataclasses.asdict(part) for part in parts], lines)
     missing = any(part.found is None for part in parts)
-    return int(missing and (arguments.require or not arguments.check))
+    # Asked now, and not when this module is imported.
+    required = arguments.require or bool(os.environ.get("CI"))
+    return int(missing and (required or not arguments.check))
