@@ -107,6 +107,8 @@ class Programs:
 # layers, which are quick to export; the work is that of the factor, to within 1 %.
 QUICK = Programs(38, 12, 8, {1.05: (40, 12), 1.3: (50, 12), 2.0: (76, 12)})
 SLOW = Programs(20, 64, 64, {1.05: (21, 64), 1.3: (4, 163), 2.0: (4, 202), 3.0: (4, 248)})
+MIDDLE = Programs(20, 26, 16, {1.05: (21, 26)})
+LONG = Programs(20, 36, 64, {1.05: (21, 36)})
 SLOWER = Programs(20, 117, 64, {1.05: (21, 117), 1.3: (4, 298), 2.0: (4, 370), 3.0: (4, 453)})
 
 
@@ -132,6 +134,10 @@ SETTINGS = (
     Setting("stored path, both cores busy for 0.2 to 3 s", QUICK, {EQUAL: 24, 1.05: 24},
             Bursts(1.0, 1.0, 0.2, 3.0)),
     Setting("--against, both cores busy half of the time", QUICK, {EQUAL: 20, 1.05: 10},
+            Bursts(1.0, 1.0, 0.2, 3.0), against=True),
+    Setting("--against, both cores busy half of the time, 3 ms", MIDDLE, {EQUAL: 10, 1.05: 5},
+            Bursts(1.0, 1.0, 0.2, 3.0), against=True),
+    Setting("--against, both cores busy half of the time, 95 ms", LONG, {EQUAL: 10, 1.05: 5},
             Bursts(1.0, 1.0, 0.2, 3.0), against=True),
     Setting("only the off arm is slower", QUICK, {EQUAL: 40, 1.05: 8, 2.0: 6}, only_off=True),
     Setting("27 cases in one run", QUICK, {EQUAL: 160, 1.05: 56}, cases=27),
