@@ -1,15 +1,14 @@
 """Does advice name what saves most? Architectures that nothing was prepared for, and twelve more.
 
-``python -m benchmarks.architectures [NAME …]`` runs the models of ``benchmarks/zoo`` and
-``benchmarks/unprepared`` on the emulator. It tries every rewrite that changes a model, also those
+``python -m benchmarks.architectures [NAME …]`` runs the models of ``benchmarks/zoo``
+on the emulator. It tries every rewrite that changes a model, also those
 that the advice does not name, and holds the multiply-accumulates against those that PyTorch counts
-in the model itself. Rows are kept in ``benchmarks/results/architectures.json``. Counts do not
-depend on what else runs.
+in the model itself. Rows are kept in ``benchmarks/results/architectures.json``; ``--write`` puts
+them into the page. Counts do not depend on what else runs.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import subprocess
@@ -19,19 +18,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.findings import ARCHITECTURES as KEPT
-from benchmarks.findings import LEAST, best_of
-from benchmarks.harness import ROOT, Rows
+from benchmarks.harness import ROOT, Rows, Table, renew, table_lines
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.export.registry import discover
 from pytest_sme2.export.variant import ASKED, FOLDING, NAMES, parse_variant
 from pytest_sme2.report.findings import advice
+from pytest_sme2.report.text import percent
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.session.trials import named_rewrites, run_once, try_rewrites
 
-FOLDERS = (ROOT / "benchmarks" / "zoo", ROOT / "benchmarks" / "unprepared")
+FOLDERS = (ROOT / "benchmarks" / "zoo",)
 VARIANT = "fp32"
+LEAST = 0.01
+"""A saving below is none."""
 
 # Runs where torch is: which rewrites change the model, and its multiply-accumulates.
 _IN_TORCH = """
@@ -146,16 +146,47 @@ def names_the_best(row: dict[str, Any]) -> bool:
     return best_of(row, row["named"])[1] >= best_of(row)[1] - LEAST
 
 
-ROWS = Rows(KEPT, discover(FOLDERS).names, measured)
+ROWS = Rows(
+    ROOT / "benchmarks" / "results" / "architectures.json", discover(FOLDERS).names, measured
+)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(ROWS.known))
-    ROWS.run(parser.parse_args(arguments).names, parser)
+def best_of(row: dict[str, Any], names: Sequence[str] | None = None) -> tuple[str, float]:
+    """The rewrite that saves most, of these or of all; none where none saves anything."""
+    savings = {
+        name: value
+        for name, value in row["savings"].items()
+        if value is not None and (names is None or name in names)
+    }
+    name = max(savings, key=savings.__getitem__, default="")
+    return (name, savings[name]) if name and savings[name] >= LEAST else ("", 0.0)
+
+
+def table() -> list[str]:
+    """One row per architecture: what costs most, and the best rewrite, which advice names."""
+    rows = [("model", "on SME2", "costs most", "best rewrite saves")]
+    for model, row in ROWS.kept().items():
+        if "problem" in row:
+            rows.append((f"`{model}`", "", "is refused", ""))
+            continue
+        name, saving = best_of(row)
+        on_sme2 = f"{row['sme2_operators']} of {row['matrix_operators']}"
+        most = f"{row['costs_most']} ({percent(row['share'])})" if row["costs_most"] else ""
+        best = f"`{name}` {percent(saving)}" if name else ""
+        rows.append((f"`{model}`", on_sme2, most, best))
+    return table_lines(*rows, numbers=(1,))
+
+
+TABLE = Table(
+    ROOT / "benchmarks" / "zoo" / "README.md", "architectures",
+    "python -m benchmarks.architectures --write", table,
+)  # fmt: skip
+
+
+def main() -> int:
     rows = [row for row in ROWS.kept().values() if "problem" not in row]
     print(f"advice names the best rewrite in {sum(map(names_the_best, rows))} of {len(rows)}")
-    return 0
+    return renew(__doc__, TABLE, ROWS)
 
 
 if __name__ == "__main__":

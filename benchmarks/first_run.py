@@ -41,8 +41,6 @@ class Newcomer:
     folder: Path
     place: Path
     """Where the commands are typed."""
-    pip_cache: bool = False
-    """Whether pip and uv may use what they have downloaded before."""
     stages: dict[str, float] = field(default_factory=dict)
     cpu: dict[str, float] = field(default_factory=dict)
     """CPU seconds by stage, of all its processes."""
@@ -53,10 +51,8 @@ class Newcomer:
             for name, value in os.environ.items()
             if name not in _HIDDEN and not name.startswith(("SME2_", "TOX_", "PYTEST_"))
         }
-        own = {"SME2_CACHE_DIR": str(self.folder / "cache")}
-        if not self.pip_cache:
-            own |= {"PIP_NO_CACHE_DIR": "1", "UV_CACHE_DIR": str(self.folder / "uv")}
-        return {**kept, **own}
+        own = {"SME2_CACHE_DIR": self.folder / "cache", "UV_CACHE_DIR": self.folder / "uv"}
+        return {**kept, **{name: str(path) for name, path in own.items()}, "PIP_NO_CACHE_DIR": "1"}
 
     def types(self, stage: str, *command: str | Path, cwd: Path | None = None) -> str:
         """What the command printed; its time is added to the stage's."""

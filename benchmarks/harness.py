@@ -2,8 +2,7 @@
 
 A claim is a figure, its limit, its peer. A limit is written down before anything is measured, in
 the script of the benchmark that it belongs to. Samples that are collected a little at a time stand
-one a line, in JSON; a collection that was killed goes on where it was. A result is a JSON file that
-is written whole at the end, so a run that was broken off goes on with what is missing.
+one a line, in JSON; a collection that was killed goes on where it was.
 """
 
 from __future__ import annotations
@@ -223,11 +222,8 @@ class Rows:
         found = json.loads(self.path.read_text("utf-8"))
         return {name: found[name] for name in self.known if name in found}
 
-    def run(self, names: Sequence[str], parser: argparse.ArgumentParser) -> None:
+    def run(self, names: Sequence[str]) -> None:
         """Those that are named, or all."""
-        for name in names:
-            if name not in self.known:
-                parser.error(f"{name!r} is not one of: {', '.join(self.known)}.")
         for name in names or self.known:
             print(name, flush=True)
             row = self.measure(name)
@@ -264,31 +260,40 @@ class Table:
         return f"{before}{begin}\n{lines}\n\n{end}{after}"
 
 
+def renew(doc: str | None, table: Table, rows: Rows | None = None) -> int:
+    """The command of a table: measure the rows that are named or all, or ``--write`` the page."""
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    parser.add_argument("--write", action="store_true", help="write the table into its page")
+    if rows:
+        names = [[], *rows.known]
+        parser.add_argument("names", nargs="*", choices=names, metavar="NAME")
+    given = parser.parse_args()
+    if given.write:
+        table.write()
+    else:
+        if rows:
+            rows.run(given.names)
+        print("\n".join(table.make()))
+    return 0
+
+
 @dataclass(frozen=True)
 class Benchmark:
     """One script of this folder; all of them take ``--json FILE``."""
 
     name: str
-    title: str
-    minutes: float
-    """What a full run takes on two cores: for the progress line, never a limit."""
-    full: tuple[str, ...] = ()
-    quick: tuple[str, ...] | None = None
-    """None where few trials would say nothing: it is then left out of a quick run."""
-    samples: str = ""
-    """A file that has to be there, made by a command of its own."""
     headline: str = ""
     """For the README: ``{key}`` is a claim's figure, ``{key.peer}`` its peer's."""
-
-    @property
-    def long(self) -> bool:
-        """It is run only when it is named, or with --all."""
-        return self.minutes > 3 or bool(self.samples)
+    words: tuple[str, ...] = ()
+    """What a full run is told."""
+    quick: tuple[str, ...] | None = None
+    """None where few trials would say nothing: it is then left out of a quick run."""
+    long: bool = False
+    """It is run only when it is named, or with --all."""
 
     def command(self, *, quick: bool) -> list[str]:
         """As it is typed after ``python``."""
-        chosen = self.quick if quick else self.full
-        return ["-m", f"benchmarks.{self.name}", *(chosen or ())]
+        return ["-m", f"benchmarks.{self.name}", *((self.quick or ()) if quick else self.words)]
 
 
 PACKAGES = ("pytest-sme2", "pytest", "pytest-benchmark", "executorch", "torch", "numpy", "scipy")
@@ -297,15 +302,10 @@ SCHEMA = 1
 
 def machine() -> dict[str, str]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        system = platform.freedesktop_os_release()["PRETTY_NAME"]
-    except (OSError, KeyError):
-        system = platform.platform(terse=True)
     return {
         "cpu": dict(LocalTarget().fingerprint().facts)["cpu"],
-        "cores": str(os.cpu_count()),
         "memory": f"{memory / 2**30:.0f} GiB",
-        "system": system,
+        "system": platform.platform(terse=True),
         "platform": host_platform(),
     }
 
@@ -341,41 +341,36 @@ class Result:
     details: dict[str, Any]
 
 
-def read_result(path: Path) -> Result | None:
-    """A finished result; None where there is none."""
-    if not path.is_file():
-        return None
+def read_result(path: Path) -> Result:
     document = json.loads(path.read_text("utf-8"))
     del document["schema"]
     claims = tuple(Claim(**claim) for claim in document.pop("claims"))
     return Result(claims=claims, **document)
 
 
-def run_one(benchmark: Benchmark, folder: Path, *, quick: bool) -> Result | str:
-    """Run one benchmark alone; its result, or in a word why there is none."""
-    if benchmark.samples and not quick and not (ROOT / benchmark.samples).is_file():
-        return f"collect first: python -m benchmarks.{benchmark.name} collect --minutes 60"
+def run_one(benchmark: Benchmark, folder: Path, *, quick: bool) -> int:
+    """Run one benchmark alone and write its result; the exit code, 1 if a limit was missed."""
     folder.mkdir(parents=True, exist_ok=True)
-    unfinished = folder / f"{benchmark.name}.part"
-    unfinished.unlink(missing_ok=True)
+    path = folder / f"{benchmark.name}.json"
+    path.unlink(missing_ok=True)
     begun = time.monotonic()
-    command = [sys.executable, *benchmark.command(quick=quick), "--json", str(unfinished)]
-    code = subprocess.run(command, cwd=ROOT, check=False).returncode
-    # 1: a limit was missed, which is a result.
-    if code not in (0, 1) or not unfinished.is_file():
-        return f"it ended with exit code {code}"
-    measured = json.loads(unfinished.read_text("utf-8"))
-    result = Result(
-        name=benchmark.name,
-        command=shlex.join(["python", *benchmark.command(quick=quick)]),
-        finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        seconds=round(time.monotonic() - begun, 1),
-        commit=commit(ROOT),
-        machine=machine(),
-        versions=versions(),
-        claims=tuple(Claim(**claim) for claim in measured["claims"]),
-        details=measured["details"],
-    )
-    write_json(folder / f"{benchmark.name}.json", {"schema": SCHEMA, **asdict(result)})
-    unfinished.unlink()
-    return result
+    words = benchmark.command(quick=quick)
+    code = subprocess.run(
+        [sys.executable, *words, "--json", str(path)], cwd=ROOT, check=False
+    ).returncode
+    if code not in (0, 1) or not path.is_file():
+        path.unlink(missing_ok=True)
+        print(f"{benchmark.name}: no result: it ended with exit code {code}", file=sys.stderr)
+        return 3
+    known = {
+        "schema": SCHEMA,
+        "name": benchmark.name,
+        "command": shlex.join(["python", *words]),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "seconds": round(time.monotonic() - begun, 1),
+        "commit": commit(ROOT),
+        "machine": machine(),
+        "versions": versions(),
+    }
+    write_json(path, {**known, **json.loads(path.read_text("utf-8"))})
+    return code

@@ -8,16 +8,14 @@ the table into the page.
 
 from __future__ import annotations
 
-import argparse
 import platform
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.harness import ROOT, Rows, Table, table_lines
+from benchmarks.harness import ROOT, Rows, Table, renew, table_lines
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Arm, Artifact, Executor, Run, RunRequest
 from pytest_sme2.runners.sme2 import wheel_runner
@@ -149,17 +147,5 @@ TABLE = Table(
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("rows", nargs="*", metavar="MODEL+REWRITE…", help=", ".join(ROWS.known))
-    parser.add_argument("--write", action="store_true", help="write the table into its page")
-    options = parser.parse_args(arguments)
-    if options.write:
-        TABLE.write()
-    else:
-        ROWS.run(options.rows, parser)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(renew(__doc__, TABLE, ROWS))

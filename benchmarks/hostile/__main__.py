@@ -1,7 +1,6 @@
 """Faults and hostile input, tried and counted: every trial must end clean.
 
     python -m benchmarks.hostile                      # all of it, about three hours
-    python -m benchmarks.hostile --samples FILE       # the same; it resumes
     python -m benchmarks.hostile --quick              # the same with fewer trials
     python -m benchmarks.hostile --only kill-export --seed 7 --trial 3
 
@@ -13,9 +12,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from benchmarks.harness import append_record, clean_claims, finish, parser_of, read_records
+from benchmarks.harness import clean_claims, finish, parser_of
 from benchmarks.hostile import disks, fuzz, kills, surroundings
 from benchmarks.hostile.stage import count, enter_namespace
 
@@ -32,7 +30,6 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="fewer trials: minutes")
     parser.add_argument("--seed", type=int, default=0, help="default: 0")
     parser.add_argument("--only", action="append", metavar="NAME", help="what begins like this")
-    parser.add_argument("--samples", type=Path, help="keep counts there, and go on after them")
     parser.add_argument("--trial", type=int, metavar="N", help="only the one with this number")
     arguments = parser.parse_args(words)
     chosen = [
@@ -45,19 +42,13 @@ def main(words: Sequence[str] | None = None) -> int:
     enter_namespace()
     print(f"seed {arguments.seed}\n{'what':<60} {'trials':>6} {'clean':>6} {'seconds':>8}")
     rows = []
-    samples: Path | None = arguments.samples
-    known = {one["name"]: one["row"] for one in read_records(samples)} if samples else {}
     for subject in chosen:
         numbers = range(subject.quick if arguments.quick else subject.full)
         if not numbers and arguments.only is None:
             continue
         if arguments.trial is not None:
             numbers = range(arguments.trial, arguments.trial + 1)
-        row = known.get(subject.name)
-        if row is None:
-            row = count(subject, numbers, arguments.seed, lambda line: print(line, flush=True))
-            if samples:
-                append_record(samples, {"name": subject.name, "row": row})
+        row = count(subject, numbers, arguments.seed, lambda line: print(line, flush=True))
         rows.append(row)
         counts = f"{row['trials']:>6} {row['clean']:>6} {row['seconds']:>8.1f}"
         missing = f"  not possible here: {row['not_possible']}" if "not_possible" in row else ""

@@ -108,30 +108,10 @@ _TOKENS = (
 
 
 def damaged_text(chance: Random, data: bytes) -> bytes:
-    """Text whose lines were shuffled, repeated and lost, and whose words became others."""
+    """Text whose words became others, or whose bytes did."""
     if chance.random() < 0.25:
         return damaged_bytes(chance, data)
-    lines = data.split(b"\n")
     for _ in range(chance.choice((1, 1, 2, 5))):
-        at = chance.randrange(len(lines))
-        action = chance.randrange(8)
-        if action == 0:
-            del lines[at : at + chance.choice((1, 3))]
-        elif action == 1:
-            lines.insert(chance.randrange(len(lines) + 1), lines[at])
-        elif action == 2:
-            lines[at : at + 20] = chance.sample(lines[at : at + 20], len(lines[at : at + 20]))
-        elif action == 3:
-            lines[at : at + 1] = [lines[at]] * 1000
-        else:
-            lines[at] = _other_word(chance, lines[at])
-        lines = lines or [b""]
-    return b"\n".join(lines)
-
-
-def _other_word(chance: Random, line: bytes) -> bytes:
-    words = list(_TOKEN.finditer(line))
-    if not words:
-        return chance.choice(_TOKENS)
-    word = chance.choice(words)
-    return line[: word.start()] + chance.choice(_TOKENS) + line[word.end() :]
+        word = chance.choice([*_TOKEN.finditer(data)])
+        data = data[: word.start()] + chance.choice(_TOKENS) + data[word.end() :]
+    return data

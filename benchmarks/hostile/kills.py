@@ -58,14 +58,8 @@ def _strike(
         check()
 
 
-def _again(stage: Stage, command: list[str]) -> None:
-    stage.run(command).expect_success("the same command afterwards")
-    stage.check_whole()
-    stage.check_no_leftovers()
-
-
 def killed(words: Callable[[Stage], list[str]], missing: str = "") -> Attempt:
-    """A command; what it makes itself, a part of the cache, is ``missing`` each time."""
+    """A command; what it makes itself, a part of the cache or what it merges, is ``missing``."""
 
     def make(folder: Path) -> Stage:
         return make_stage(folder, exports=missing != "exports", runners=missing != "runners")
@@ -79,12 +73,17 @@ def killed(words: Callable[[Stage], list[str]], missing: str = "") -> Attempt:
     def attempt(chance: Random, folder: Path) -> None:
         stage = make(folder)
 
+        command = words(stage)
+
         def forget() -> None:
             if missing:
                 shutil.rmtree(folder / "cache" / missing, ignore_errors=True)
+                shutil.rmtree(folder / missing, ignore_errors=True)
 
-        _strike(chance, stage, words(stage), seconds(), forget)
-        _again(stage, words(stage))
+        _strike(chance, stage, command, seconds(), forget)
+        stage.run(command).expect_success("the same command afterwards")
+        stage.check_whole()
+        stage.check_no_leftovers()
 
     return attempt
 
@@ -96,60 +95,11 @@ def _seconds(stage: Stage, command: list[str]) -> float:
     return time.monotonic() - started
 
 
-def update(chance: Random, folder: Path) -> None:
-    """An update over an old baseline, which must still be there, or the new one."""
-    stage = make_stage(folder)
-    seconds = _seconds(stage, stage.update())
-    (path,) = (stage.checkout / "baselines").glob("*/*.json")
-    # Something that the next update changes, so that old and new differ.
-    old = path.read_text().replace('"weights": "random', '"weights": "once random')
-    path.write_text(old)
-
-    def check() -> None:
-        whole = path.read_text() == old or '"weights": "random' in path.read_text()
-        expect(whole, "the baseline is neither the old nor the new one")
-        path.write_text(old)
-
-    _strike(chance, stage, stage.update(), seconds, check)
-    _again(stage, stage.update())
-    expect('"weights": "random' in path.read_text(), "the baseline was not updated")
-
-
-def merge(chance: Random, folder: Path) -> None:
-    """The merged folder is there as a whole or not at all, and its history can be read."""
-    stage = make_stage(folder)
-    kept = folder / "history"
-    command = [*merging(stage), "--history", str(kept)]
-    seconds, whole = _whole_merge()
-
-    def check() -> None:
-        found = _names(stage.out) if stage.out.exists() else whole
-        expect(found == whole, f"the merged folder is not whole: {sorted(whole - found)[:3]}")
-        shutil.rmtree(stage.out, ignore_errors=True)
-        if (kept / "history.sqlite").exists():
-            stage.run(stage.sme2("history", kept)).expect_plain()
-
-    _strike(chance, stage, command, seconds, check)
-    _again(stage, command)
-    stage.run(stage.sme2("history", kept)).expect_success("a history that was added to again")
-
-
-@functools.cache
-def _whole_merge() -> tuple[float, frozenset[str]]:
-    """How long one takes, and the files that it leaves."""
-    with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
-        stage = make_stage(Path(folder))
-        command = merging(stage)
-        return _seconds(stage, command), frozenset(_names(stage.out))
-
-
-def _names(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
-
-
 export = killed(Stage.export, missing="exports")
 build = killed(Stage.measure, missing="runners")
 measure = killed(Stage.emulate)
+update = killed(Stage.update)
+merge = killed(merging, missing="out")
 
 SUBJECTS = (
     Subject("kill-export", f"{KILLS} times kill -9 during an export", 40, 1, export),

@@ -142,11 +142,11 @@ class Stage:
     """One user's surroundings, in one folder."""
 
     root: Path
-    cache: Path | None
-    """None: wherever the product chooses."""
+    cache: Path
     checkout: Path
-    home: Path | None
+    home: Path
     out: Path
+    history: Path
     extra: Mapping[str, str] = field(default_factory=dict)
 
     def environment(self) -> dict[str, str]:
@@ -154,10 +154,7 @@ class Stage:
         found = {name: os.environ[name] for name in names if name in os.environ}
         found |= {"LANG": "C.UTF-8", "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
         found["TMPDIR"] = str(self.root / "tmp")
-        if self.home is not None:
-            found["HOME"] = str(self.home)
-        if self.cache is not None:
-            found["SME2_CACHE_DIR"] = str(self.cache)
+        found |= {"HOME": str(self.home), "SME2_CACHE_DIR": str(self.cache)}
         return {**found, **self.extra}
 
     def sme2(self, *words: str | Path) -> list[str]:
@@ -201,7 +198,7 @@ class Stage:
     def check_whole(self) -> None:
         """Nothing half made, no lock held, nobody left behind."""
         expect_no_strays()
-        for folder in {self.root, *([self.cache] if self.cache else [])}:
+        for folder in {self.root, self.cache}:
             for path in folder.rglob("*.lock"):
                 try:
                     with filelock.FileLock(path, timeout=5):
@@ -210,14 +207,16 @@ class Stage:
                     raise NotCleanError(f"the lock {path} is still held") from None
         for path in (self.checkout / "baselines").glob("*/*.json"):
             expect(baselines.read(path) is not None, f"{path} is gone")
-        for folder in self.cache.glob("exports/*_xnnpack_*") if self.cache else ():
+        for folder in self.cache.glob("exports/*_xnnpack_*"):
             load_artifact(folder)
+        if self.history.exists():
+            self.run(self.sme2("history", self.history)).expect_plain()
 
     def check_no_leftovers(self) -> None:
         """After a run that ended well there is nothing that an earlier one left half done."""
         marks = (".part", ".tmp", ".removed")
         for folder in (self.cache, self.out, self.checkout):
-            for path in folder.rglob("*") if folder and folder.exists() else ():
+            for path in folder.rglob("*") if folder.exists() else ():
                 expect(not any(mark in path.name for mark in marks), f"left over: {path}")
         temporary = Path(self.environment()["TMPDIR"])
         left = [path.name for path in temporary.iterdir() if "sme2" in path.name]
@@ -264,7 +263,8 @@ def make_stage(
     _provided()
     become_reaper()
     _OURS.update(descendants(os.getpid()))
-    stage = Stage(folder, folder / "cache", folder / checkout, folder / home, folder / "out")
+    own = (folder / name for name in ("cache", checkout, home, "out", "history"))
+    stage = Stage(folder, *own)
     (folder / home).mkdir()
     (folder / "tmp").mkdir()
     fill_cache(folder / "cache", exports=exports, runners=runners)
@@ -294,8 +294,8 @@ def merging(stage: Stage) -> list[str]:
     """Put two parts of one run beside the stage; the command that merges them."""
     shutil.copytree(_parts().name, stage.root / "parts")
     parts = [stage.root / "parts" / part for part in _PARTS]
-    stored = stage.root / "parts" / "baselines"
-    return stage.sme2("merge", *parts, "--out", stage.out, "--baseline-dir", stored)
+    given = ("--baseline-dir", stage.root / "parts" / "baselines", "--history", stage.history)
+    return stage.sme2("merge", *parts, "--out", stage.out, *given)
 
 
 @functools.cache

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.rewrites import ROWS, TABLE
+from benchmarks.rewrites import ROWS
 from pytest_sme2.export.variant import NAMES
 
 FOUND = ROWS.kept()
-
-
-def test_the_page_has_the_table() -> None:
-    text = TABLE.path.read_text("utf-8")
-    assert TABLE.put(text) == text, "python -m benchmarks.rewrites --write, then read the page"
 
 
 def test_every_rewrite_is_measured_alone() -> None:

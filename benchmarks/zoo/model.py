@@ -1,12 +1,15 @@
 """Architectures that people deploy, in small configurations with random weights.
 
 They are written as their libraries have them, so advice meets what users meet. Sizes are small
-because an emulator is slow. Operators and their number per layer are those of the large ones.
+because an emulator is slow. Operators and their number per layer are those of the large ones. For
+those from ``swin`` on, nothing was prepared; some cannot be exported: how that is said counts, too.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,48 +17,109 @@ from torch.nn import functional
 
 from pytest_sme2 import import_torchvision, register_model
 
-VARIANTS = ("fp32", "fp16", "int8")
-TEXT_VARIANTS = ("fp32", "fp16", "int8", "int8_dynamic")
 WORDS = 32
 VOCABULARY = 1000
+FEW_WORDS = 500
+# What many language models have in common.
+_TEXT = {
+    "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+}  # fmt: skip
+_DECODER = {
+    **_TEXT, "vocab_size": FEW_WORDS, "num_key_value_heads": 2, "max_position_embeddings": 64,
+    "use_cache": False,
+}  # fmt: skip
+_SOUND = {
+    **_TEXT, "vocab_size": FEW_WORDS, "conv_dim": (32, 32, 32), "conv_kernel": (10, 3, 3),
+    "conv_stride": (5, 2, 2), "num_feat_extract_layers": 3,
+}  # fmt: skip
+Inputs = Callable[[], tuple[torch.Tensor, ...]]
 
 
-class Image:
-    """One image."""
+def numbers(*shape: int) -> Inputs:
+    return staticmethod(lambda: (torch.randn(*shape),))
 
-    size = 64
+
+def image(size: int) -> Inputs:
+    return numbers(1, 3, size, size)
+
+
+def words(count: int = WORDS, known: int = VOCABULARY) -> Inputs:
+    return staticmethod(lambda: (torch.randint(0, known, (1, count)),))
+
+
+class Network:
+    """Network and inputs are those of the class."""
+
+    network: Callable[[], nn.Module]
+    inputs: Inputs = image(64)
+
+    def get_eager_model(self) -> nn.Module:
+        return type(self).network()
 
     def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
-        return (torch.randn(1, 3, self.size, self.size),)
+        return type(self).inputs()
 
 
-class Words:
-    """One sequence of words."""
+class ByName(Network):
+    """Made by a library that knows its name."""
 
-    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
-        return (torch.randint(0, VOCABULARY, (1, WORDS)),)
+    name: str
+    options: dict[str, Any]
 
-
-class Steps:
-    """One sequence of vectors."""
-
-    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
-        return (torch.randn(1, 8, 64),)
+    def __init_subclass__(cls, name: str = "", **options: Any) -> None:
+        cls.name, cls.options = name, options
 
 
-class First(nn.Module):
-    """The first output of a Hugging Face model: the others are caches and hidden states."""
+class Asked(nn.Module):
+    """A network that a function of its own asks, and that answers with tensors alone."""
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, inner: nn.Module, ask: Callable[[Any, torch.Tensor], Any]) -> None:
         super().__init__()
-        self.network = network
+        self.inner, self.ask = inner, ask
 
-    def forward(self, value: torch.Tensor) -> torch.Tensor:
-        return self.network(value, return_dict=False)[0]
+    def forward(self, value: torch.Tensor) -> Any:
+        return self.ask(self.inner, value)
 
 
-@register_model("efficientnet", variants=VARIANTS)
-class EfficientNet(Image):
+def first(network: nn.Module) -> nn.Module:
+    """The first output of a Hugging Face model: the others are caches and hidden states."""
+    return Asked(network, lambda inner, value: inner(value, return_dict=False)[0])
+
+
+def _vision() -> Any:
+    import_torchvision()
+    from torchvision import models
+
+    return models
+
+
+class Timm(ByName):
+    """A network of the library timm."""
+
+    def get_eager_model(self) -> nn.Module:
+        import_torchvision()
+        import timm
+
+        return timm.create_model(self.name, pretrained=False, **{"num_classes": 10, **self.options})
+
+
+class Transformer(ByName):
+    """A model of Hugging Face's library; the options are those of its configuration."""
+
+    inputs = words()
+    pooled: bool | None = None
+    """Whether a pooling layer follows, where there is a choice."""
+
+    def get_eager_model(self) -> nn.Module:
+        import transformers
+
+        kind = getattr(transformers, self.name)
+        choices = {} if self.pooled is None else {"add_pooling_layer": self.pooled}
+        return first(kind(kind.config_class(**self.options), **choices))
+
+
+@register_model("efficientnet", variants=("fp32", "fp16", "int8"))
+class EfficientNet(Network):
     def get_eager_model(self) -> nn.Module:
         import_torchvision()
         from torchvision.models.efficientnet import EfficientNet as Network
@@ -72,8 +136,8 @@ class EfficientNet(Image):
         return Network(blocks, dropout=0.2)
 
 
-@register_model("convnext", variants=VARIANTS)
-class ConvNeXt(Image):
+@register_model("convnext", variants=("fp32", "fp16", "int8"))
+class ConvNeXt(Network):
     def get_eager_model(self) -> nn.Module:
         import_torchvision()
         from torchvision.models.convnext import CNBlockConfig
@@ -89,20 +153,18 @@ class ConvNeXt(Image):
         return Network(blocks)
 
 
-@register_model("vit", variants=TEXT_VARIANTS)
-class VisionTransformer(Image):
-    def get_eager_model(self) -> nn.Module:
-        from transformers import ViTConfig, ViTModel
-
-        config = ViTConfig(
-            hidden_size=192, num_hidden_layers=2, num_attention_heads=3, intermediate_size=768,
-            image_size=self.size,
-        )  # fmt: skip
-        return First(ViTModel(config, add_pooling_layer=False))
+@register_model("vit", variants=("fp32", "fp16", "int8", "int8_dynamic"))
+class VisionTransformer(
+    Transformer, name="ViTModel", hidden_size=192, num_hidden_layers=2, num_attention_heads=3,
+    intermediate_size=768, image_size=64,
+):  # fmt: skip
+    inputs, pooled = image(64), False
 
 
-@register_model("whisper_encoder", variants=TEXT_VARIANTS)
-class WhisperSpeech:
+@register_model("whisper_encoder", variants=("fp32", "fp16", "int8", "int8_dynamic"))
+class WhisperSpeech(Network):
+    inputs = numbers(1, 80, 100)
+
     def get_eager_model(self) -> nn.Module:
         from transformers import WhisperConfig
         from transformers.models.whisper.modeling_whisper import WhisperEncoder
@@ -111,34 +173,23 @@ class WhisperSpeech:
             d_model=128, encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=512,
             max_source_positions=50,
         )  # fmt: skip
-        return First(WhisperEncoder(config))
-
-    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
-        return (torch.randn(1, 80, 100),)
+        return first(WhisperEncoder(config))
 
 
-@register_model("gpt2", variants=(*TEXT_VARIANTS, "int4"))
-class Gpt2(Words):
-    def get_eager_model(self) -> nn.Module:
-        from transformers import GPT2Config, GPT2LMHeadModel
-
-        config = GPT2Config(
-            n_embd=128, n_layer=2, n_head=4, vocab_size=VOCABULARY, n_positions=64, use_cache=False
-        )
-        return First(GPT2LMHeadModel(config))
+@register_model("gpt2", variants=("fp32", "fp16", "int8", "int8_dynamic", "int4"))
+class Gpt2(
+    Transformer, name="GPT2LMHeadModel", n_embd=128, n_layer=2, n_head=4, vocab_size=VOCABULARY,
+    n_positions=64, use_cache=False,
+):  # fmt: skip
+    """A decoder of words."""
 
 
-@register_model("qwen2", variants=(*TEXT_VARIANTS, "int4"))
-class Qwen2(Words):
-    def get_eager_model(self) -> nn.Module:
-        from transformers import Qwen2Config, Qwen2ForCausalLM
-
-        config = Qwen2Config(
-            hidden_size=128, intermediate_size=352, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, vocab_size=VOCABULARY, max_position_embeddings=64,
-            use_cache=False,
-        )  # fmt: skip
-        return First(Qwen2ForCausalLM(config))
+@register_model("qwen2", variants=("fp32", "fp16", "int8", "int8_dynamic", "int4"))
+class Qwen2(
+    Transformer, name="Qwen2ForCausalLM",
+    **{**_DECODER, "hidden_size": 128, "intermediate_size": 352, "vocab_size": VOCABULARY},
+):  # fmt: skip
+    """Two heads share keys and values."""
 
 
 class Recurrent(nn.Module):
@@ -152,16 +203,16 @@ class Recurrent(nn.Module):
         return self.head(answers[:, -1])
 
 
-@register_model("lstm", variants=VARIANTS)
-class Lstm(Steps):
-    def get_eager_model(self) -> nn.Module:
-        return Recurrent(nn.LSTM(64, 128, batch_first=True))
+@register_model("lstm", variants=("fp32", "fp16", "int8"))
+class Lstm(Network):
+    network = staticmethod(lambda: Recurrent(nn.LSTM(64, 128, batch_first=True)))
+    inputs = numbers(1, 8, 64)
 
 
-@register_model("gru", variants=VARIANTS)
-class Gru(Steps):
-    def get_eager_model(self) -> nn.Module:
-        return Recurrent(nn.GRU(64, 128, batch_first=True))
+@register_model("gru", variants=("fp32", "fp16", "int8"))
+class Gru(Network):
+    network = staticmethod(lambda: Recurrent(nn.GRU(64, 128, batch_first=True)))
+    inputs = numbers(1, 8, 64)
 
 
 class ConvBlock(nn.Sequential):
@@ -220,77 +271,33 @@ class Detector(nn.Module):
         return torch.cat(boxes, dim=2), torch.cat(classes, dim=2)
 
 
-@register_model("detector", variants=VARIANTS)
-class Detection(Image):
-    def get_eager_model(self) -> nn.Module:
-        return Detector()
+@register_model("detector", variants=("fp32", "fp16", "int8"))
+class Detection(Network):
+    network = Detector
 
 
-@register_model("bert", variants=(*TEXT_VARIANTS, "int4"))
-class Bert(Words):
-    def get_eager_model(self) -> nn.Module:
-        from transformers import BertConfig, BertModel
-
-        config = BertConfig(
-            hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512,
-            vocab_size=VOCABULARY,
-        )  # fmt: skip
-        return First(BertModel(config, add_pooling_layer=False))
+@register_model("bert", variants=("fp32", "fp16", "int8", "int8_dynamic", "int4"))
+class Bert(
+    Transformer, name="BertModel", hidden_size=128, num_hidden_layers=2, num_attention_heads=2,
+    intermediate_size=512, vocab_size=VOCABULARY,
+):  # fmt: skip
+    pooled = False
 
 
-@register_model("mobilenet_v4", variants=VARIANTS)
-class MobileNetV4(Image):
-    def get_eager_model(self) -> nn.Module:
-        import_torchvision()
-        import timm
-
-        return timm.create_model(
-            "mobilenetv4_conv_small_050", pretrained=False, num_classes=VOCABULARY
-        )
+@register_model("mobilenet_v4", variants=("fp32", "fp16", "int8"))
+class MobileNetV4(Timm, name="mobilenetv4_conv_small_050", num_classes=VOCABULARY):
+    """Its layers are searched for."""
 
 
-class Masks(nn.Module):
-    """The masks alone of a segmentation network, which answers with a dictionary."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
-        return self.network(image)["out"]
-
-
-@register_model("lraspp", variants=VARIANTS)
-class Segmentation(Image):
+@register_model("lraspp", variants=("fp32", "fp16", "int8"))
+class Segmentation(Network):
     """LR-ASPP on a MobileNetV3, the small network of torchvision for segmentation."""
 
     def get_eager_model(self) -> nn.Module:
-        import_torchvision()
-        from torchvision.models.segmentation import lraspp_mobilenet_v3_large
-
-        network = lraspp_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=21)
-        return Masks(network)
-
-
-class Sound:
-    """Features of sound over time."""
-
-    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
-        return (torch.randn(1, 32, 64),)
-
-
-class Vectors:
-    """A sequence of vectors, longer than ``Steps``."""
-
-    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
-        return (torch.randn(1, 32, 64),)
-
-
-class Features:
-    """An image's features within a network."""
-
-    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
-        return (torch.randn(1, 32, 16, 16),)
+        made = _vision().segmentation.lraspp_mobilenet_v3_large(
+            weights=None, weights_backbone=None, num_classes=21
+        )
+        return Asked(made, lambda inner, value: inner(value)["out"])
 
 
 class CausalBlock(nn.Module):
@@ -320,10 +327,10 @@ class TemporalNetwork(nn.Module):
         return self.head(self.blocks(value)[:, :, -1])
 
 
-@register_model("tcn", variants=VARIANTS)
-class Tcn(Sound):
-    def get_eager_model(self) -> nn.Module:
-        return TemporalNetwork()
+@register_model("tcn", variants=("fp32", "fp16", "int8"))
+class Tcn(Network):
+    network = TemporalNetwork
+    inputs = numbers(1, 32, 64)
 
 
 class TextReader(nn.Module):
@@ -345,13 +352,10 @@ class TextReader(nn.Module):
         return functional.log_softmax(self.head(answers), dim=2)
 
 
-@register_model("crnn", variants=VARIANTS)
-class Crnn:
-    def get_eager_model(self) -> nn.Module:
-        return TextReader()
-
-    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
-        return (torch.randn(1, 1, 16, 48),)
+@register_model("crnn", variants=("fp32", "fp16", "int8"))
+class Crnn(Network):
+    network = TextReader
+    inputs = numbers(1, 1, 16, 48)
 
 
 class GraphNetwork(nn.Module):
@@ -374,13 +378,10 @@ class GraphNetwork(nn.Module):
         return nodes
 
 
-@register_model("graph_net", variants=VARIANTS)
-class Graph:
-    def get_eager_model(self) -> nn.Module:
-        return GraphNetwork()
-
-    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
-        return (torch.randn(64, 64),)
+@register_model("graph_net", variants=("fp32", "fp16", "int8"))
+class Graph(Network):
+    network = GraphNetwork
+    inputs = numbers(64, 64)
 
 
 class Attention(nn.Module):
@@ -440,13 +441,10 @@ class MemoryAttention(nn.Module):
         return value
 
 
-@register_model("memory_attention", variants=VARIANTS)
-class Memory:
-    def get_eager_model(self) -> nn.Module:
-        return MemoryAttention()
-
-    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
-        return torch.randn(1, 64, 64), torch.randn(1, 96, 64)
+@register_model("memory_attention", variants=("fp32", "fp16", "int8"))
+class Memory(Network):
+    network = MemoryAttention
+    inputs = staticmethod(lambda: (torch.randn(1, 64, 64), torch.randn(1, 96, 64)))
 
 
 class Decoded(nn.Module):
@@ -458,8 +456,10 @@ class Decoded(nn.Module):
         return self.network(words, encoder_hidden_states=sound, use_cache=False)[0]
 
 
-@register_model("whisper_decoder", variants=TEXT_VARIANTS)
-class WhisperText:
+@register_model("whisper_decoder", variants=("fp32", "fp16", "int8", "int8_dynamic"))
+class WhisperText(Network):
+    inputs = staticmethod(lambda: (torch.randint(0, VOCABULARY, (1, 16)), torch.randn(1, 50, 64)))
+
     def get_eager_model(self) -> nn.Module:
         from transformers import WhisperConfig
         from transformers.models.whisper.modeling_whisper import WhisperDecoder
@@ -470,9 +470,6 @@ class WhisperText:
             eos_token_id=2, decoder_start_token_id=1,
         )  # fmt: skip
         return Decoded(WhisperDecoder(config))
-
-    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
-        return torch.randint(0, VOCABULARY, (1, 16)), torch.randn(1, 50, 64)
 
 
 class SelectiveScan(nn.Module):
@@ -501,10 +498,10 @@ class SelectiveScan(nn.Module):
         return value + self.out(found * functional.silu(gate))
 
 
-@register_model("mamba", variants=VARIANTS)
-class Mamba(Vectors):
-    def get_eager_model(self) -> nn.Module:
-        return nn.Sequential(SelectiveScan(), SelectiveScan())
+@register_model("mamba", variants=("fp32", "fp16", "int8"))
+class Mamba(Network):
+    network = staticmethod(lambda: nn.Sequential(SelectiveScan(), SelectiveScan()))
+    inputs = numbers(1, 32, 64)
 
 
 class TimeMix(nn.Module):
@@ -528,10 +525,10 @@ class TimeMix(nn.Module):
         return value + self.out(torch.sigmoid(gate) * mean)
 
 
-@register_model("rwkv", variants=VARIANTS)
-class Rwkv(Vectors):
-    def get_eager_model(self) -> nn.Module:
-        return nn.Sequential(TimeMix(), TimeMix())
+@register_model("rwkv", variants=("fp32", "fp16", "int8"))
+class Rwkv(Network):
+    network = staticmethod(lambda: nn.Sequential(TimeMix(), TimeMix()))
+    inputs = numbers(1, 32, 64)
 
 
 class ResponseBlock(nn.Module):
@@ -552,8 +549,8 @@ class ResponseBlock(nn.Module):
         return image + self.outer(value + self.shift).permute(0, 3, 1, 2)
 
 
-@register_model("convnext_v2", variants=VARIANTS)
-class ConvNeXtV2(Image):
+@register_model("convnext_v2", variants=("fp32", "fp16", "int8"))
+class ConvNeXtV2(Network):
     def get_eager_model(self) -> nn.Module:
         return nn.Sequential(nn.Conv2d(3, 48, 4, 4), ResponseBlock(48), ResponseBlock(48))
 
@@ -572,8 +569,8 @@ class MixerBlock(nn.Module):
         return image + self.outer(functional.gelu(self.inner(self.wide(image))))
 
 
-@register_model("fastvit", variants=VARIANTS)
-class FastVit(Image):
+@register_model("fastvit", variants=("fp32", "fp16", "int8"))
+class FastVit(Network):
     def get_eager_model(self) -> nn.Module:
         return nn.Sequential(
             nn.Conv2d(3, 48, 3, 2, 1), nn.GELU(), nn.Conv2d(48, 48, 3, 2, 1, groups=48), nn.GELU(),
@@ -603,13 +600,10 @@ class Scan(nn.Module):
         return self.head(self.last(torch.cat([fine, self.up(coarse)], dim=1)))
 
 
-@register_model("scan_unet", variants=VARIANTS)
-class ScanModel:
-    def get_eager_model(self) -> nn.Module:
-        return Scan()
-
-    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
-        return (torch.randn(1, 1, 32, 32),)
+@register_model("scan_unet", variants=("fp32", "fp16", "int8"))
+class ScanModel(Network):
+    network = Scan
+    inputs = numbers(1, 1, 32, 32)
 
 
 class Reflected(nn.Sequential):
@@ -621,9 +615,9 @@ class Reflected(nn.Sequential):
         )
 
 
-@register_model("style_transfer", variants=VARIANTS)
-class StyleTransfer(Image):
-    size = 32
+@register_model("style_transfer", variants=("fp32", "fp16", "int8"))
+class StyleTransfer(Network):
+    inputs = image(32)
 
     def get_eager_model(self) -> nn.Module:
         return nn.Sequential(
@@ -651,10 +645,10 @@ class BoxHead(nn.Module):
         return torch.cat([centre, self.classes(image).flatten(2).sigmoid()], dim=1)
 
 
-@register_model("yolo_head", variants=VARIANTS)
-class YoloHead(Features):
-    def get_eager_model(self) -> nn.Module:
-        return BoxHead()
+@register_model("yolo_head", variants=("fp32", "fp16", "int8"))
+class YoloHead(Network):
+    network = BoxHead
+    inputs = numbers(1, 32, 16, 16)
 
 
 class Parallel(nn.Module):
@@ -688,10 +682,9 @@ class HighResolution(nn.Module):
         return self.head(fine)
 
 
-@register_model("hrnet", variants=VARIANTS)
-class HrNet(Image):
-    def get_eager_model(self) -> nn.Module:
-        return HighResolution()
+@register_model("hrnet", variants=("fp32", "fp16", "int8"))
+class HrNet(Network):
+    network = HighResolution
 
 
 class DenoisingBlock(nn.Module):
@@ -730,13 +723,10 @@ class Denoiser(nn.Module):
         return self.head(self.last(fine + self.up(larger), sines))
 
 
-@register_model("denoiser", variants=VARIANTS)
-class DenoiserModel:
-    def get_eager_model(self) -> nn.Module:
-        return Denoiser()
-
-    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
-        return torch.randn(1, 4, 16, 16), torch.tensor([0.5])
+@register_model("denoiser", variants=("fp32", "fp16", "int8"))
+class DenoiserModel(Network):
+    network = Denoiser
+    inputs = staticmethod(lambda: (torch.randn(1, 4, 16, 16), torch.tensor([0.5])))
 
 
 class Depth(nn.Module):
@@ -765,10 +755,9 @@ class Depth(nn.Module):
         return self.head(functional.interpolate(joined, scale_factor=2.0, mode="bilinear"))
 
 
-@register_model("depth_anything", variants=VARIANTS)
-class DepthAnything(Image):
-    def get_eager_model(self) -> nn.Module:
-        return Depth()
+@register_model("depth_anything", variants=("fp32", "fp16", "int8"))
+class DepthAnything(Network):
+    network = Depth
 
 
 class LiteBlock(nn.Sequential):
@@ -782,11 +771,286 @@ class LiteBlock(nn.Sequential):
         )  # fmt: skip
 
 
-@register_model("efficientnet_lite", variants=VARIANTS)
-class EfficientNetLite(Image):
+@register_model("efficientnet_lite", variants=("fp32", "fp16", "int8"))
+class EfficientNetLite(Network):
     def get_eager_model(self) -> nn.Module:
         return nn.Sequential(
             nn.Conv2d(3, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU6(),
             LiteBlock(32, 16, 3, 1, 1), LiteBlock(16, 24, 3, 2), LiteBlock(24, 40, 5, 2),
             LiteBlock(40, 80, 3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(80, 10),
+        )  # fmt: skip
+
+
+@register_model("swin", variants=("fp32", "fp16"))
+class SwinModel(Network):
+    def get_eager_model(self) -> nn.Module:
+        _vision()
+        from torchvision.models.swin_transformer import SwinTransformer
+
+        return SwinTransformer(
+            patch_size=[4, 4], embed_dim=32, depths=[2, 2], num_heads=[2, 4], window_size=[4, 4],
+            num_classes=10,
+        )  # fmt: skip
+
+
+@register_model("resnext", variants=("fp32", "fp16"))
+class ResnextModel(Network):
+    inputs = image(32)
+
+    def get_eager_model(self) -> nn.Module:
+        from torchvision.models.resnet import Bottleneck
+
+        return _vision().ResNet(
+            Bottleneck, [1, 1, 1, 1], num_classes=10, groups=32, width_per_group=4
+        )
+
+
+@register_model("regnet", variants=("fp32", "fp16"))
+class RegnetModel(Network):
+    inputs = image(32)
+
+    def get_eager_model(self) -> nn.Module:
+        _vision()
+        from torchvision.models.regnet import BlockParams, RegNet
+
+        parameters = BlockParams.from_init_params(4, 16, 40.0, 2.2, 16, se_ratio=0.25)
+        return RegNet(parameters, num_classes=10)
+
+
+@register_model("deeplab", variants=("fp32", "fp16"))
+class DeeplabModel(Network):
+    def get_eager_model(self) -> nn.Module:
+        made = _vision().segmentation.deeplabv3_mobilenet_v3_large(
+            weights=None, weights_backbone=None, num_classes=5
+        )
+        return Asked(made, lambda inner, value: inner(value)["out"])
+
+
+@register_model("ssdlite", variants=("fp32", "fp16"))
+class SsdliteModel(Network):
+    """Its network alone: what follows chooses boxes by their values."""
+
+    def get_eager_model(self) -> nn.Module:
+        made = _vision().detection.ssdlite320_mobilenet_v3_large(
+            weights=None, weights_backbone=None, num_classes=5
+        )
+
+        def heads(inner: Any, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            found = inner.head(list(inner.backbone(value).values()))
+            return found["bbox_regression"], found["cls_logits"]
+
+        return Asked(made, heads)
+
+
+@register_model("fcos", variants=("fp32", "fp16"))
+class FcosModel(Network):
+    """As a whole, so it chooses boxes by their values: a known refusal."""
+
+    def get_eager_model(self) -> nn.Module:
+        made = _vision().detection.fcos_resnet50_fpn(
+            weights=None, weights_backbone=None, num_classes=5
+        )
+        return Asked(made, lambda inner, value: inner([value[0]])[0]["boxes"])
+
+
+@register_model("mobilevit_v2", variants=("fp32", "fp16"))
+class MobilevitV2Model(Timm, name="mobilevitv2_050"):
+    """Attention between the same places of all patches."""
+
+
+@register_model("efficientformer", variants=("fp32", "fp16"))
+class EfficientformerModel(
+    Timm, name="efficientformer_l1", depths=(1, 1, 1, 2), embed_dims=(16, 32, 48, 64), num_vit=1
+):
+    inputs = image(224)
+
+
+@register_model("efficientvit", variants=("fp32", "fp16"))
+class EfficientvitModel(Timm, name="efficientvit_b0"):
+    """Attention that is linear in the size."""
+
+
+@register_model("dpt", variants=("fp32", "fp16"))
+class DptModel(
+    Transformer, name="DPTForDepthEstimation", **{**_TEXT, "num_hidden_layers": 4}, image_size=32,
+    patch_size=8, backbone_out_indices=[0, 1, 2, 3], neck_hidden_sizes=[16, 32, 48, 64],
+    fusion_hidden_size=32, reassemble_factors=[4, 2, 1, 0.5],
+):  # fmt: skip
+    inputs = image(32)
+
+
+@register_model("unet", variants=("fp32", "fp16"))
+class UnetModel(Network):
+    inputs = image(32)
+
+    def get_eager_model(self) -> nn.Module:
+        class Double(nn.Sequential):
+            def __init__(self, channels: int, wider: int) -> None:
+                super().__init__(
+                    nn.Conv2d(channels, wider, 3, padding=1), nn.GroupNorm(4, wider), nn.ReLU(),
+                    nn.Conv2d(wider, wider, 3, padding=1), nn.GroupNorm(4, wider), nn.ReLU(),
+                )  # fmt: skip
+
+        class UNet(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.down = nn.ModuleList([Double(3, 16), Double(16, 32), Double(32, 64)])
+                self.widen = nn.ModuleList(
+                    [nn.ConvTranspose2d(64, 32, 2, 2), nn.ConvTranspose2d(32, 16, 2, 2)]
+                )
+                self.up = nn.ModuleList([Double(64, 32), Double(32, 16)])
+                self.last = nn.Conv2d(16, 4, 1)
+
+            def forward(self, value: torch.Tensor) -> torch.Tensor:
+                kept = []
+                for step, block in enumerate(self.down):
+                    value = block(value if not step else functional.max_pool2d(value, 2))
+                    kept.append(value)
+                for widen, block, skipped in zip(self.widen, self.up, kept[-2::-1], strict=True):
+                    value = block(torch.cat([widen(value), skipped], dim=1))
+                return self.last(value)
+
+        return UNet()
+
+
+@register_model("wav2vec2", variants=("fp32", "fp16"))
+class Wav2vec2Model(
+    Transformer, name="Wav2Vec2Model", **_SOUND, num_conv_pos_embeddings=16,
+    num_conv_pos_embedding_groups=4,
+):  # fmt: skip
+    inputs = numbers(1, 2000)
+
+
+@register_model("conformer", variants=("fp32", "fp16"))
+class ConformerModel(
+    Transformer, name="Wav2Vec2ConformerModel", **_SOUND, conv_depthwise_kernel_size=7,
+    position_embeddings_type="rotary",
+):  # fmt: skip
+    inputs = numbers(1, 2000)
+
+
+@register_model("speech", variants=("fp32", "fp16"))
+class SpeechModel(Network):
+    """A small net for keywords, of one-dimensional convolutions."""
+
+    inputs = numbers(1, 40, 100)
+
+    def get_eager_model(self) -> nn.Module:
+        layers: list[nn.Module] = []
+        for before, after in ((40, 64), (64, 64), (64, 64), (64, 64)):
+            layers += [nn.Conv1d(before, after, 5, padding=2), nn.BatchNorm1d(after), nn.ReLU()]
+        return nn.Sequential(*layers, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(64, 12))
+
+
+@register_model("distilbert", variants=("fp32", "fp16"))
+class DistilbertModel(
+    Transformer, name="DistilBertModel", dim=64, hidden_dim=128, n_layers=2, n_heads=4,
+    vocab_size=FEW_WORDS, max_position_embeddings=64,
+):  # fmt: skip
+    inputs = words(16, FEW_WORDS)
+
+
+@register_model("llama", variants=("fp32", "fp16"))
+class LlamaModel(Transformer, name="LlamaForCausalLM", **_DECODER):
+    inputs = words(16, FEW_WORDS)
+
+
+@register_model("mistral", variants=("fp32", "fp16"))
+class MistralModel(Transformer, name="MistralForCausalLM", **_DECODER, sliding_window=8):
+    inputs = words(16, FEW_WORDS)
+
+
+@register_model("gemma", variants=("fp32", "fp16"))
+class GemmaModel(Transformer, name="GemmaForCausalLM", **_DECODER, head_dim=16):
+    inputs = words(16, FEW_WORDS)
+
+
+@register_model("mixtral", variants=("fp32", "fp16"))
+class MixtralModel(
+    Transformer, name="MixtralForCausalLM", **_DECODER, num_local_experts=4, num_experts_per_tok=2
+):
+    inputs = words(16, FEW_WORDS)
+
+
+@register_model("t5", variants=("fp32", "fp16"))
+class T5Model(Network):
+    inputs = words(16, FEW_WORDS)
+
+    def get_eager_model(self) -> nn.Module:
+        from transformers import T5Config, T5ForConditionalGeneration
+
+        config = T5Config(
+            d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, vocab_size=FEW_WORDS,
+            use_cache=False,
+        )  # fmt: skip
+
+        def both(inner: Any, value: torch.Tensor) -> Any:
+            """Encoder and decoder, which gets the same words."""
+            return inner(input_ids=value, decoder_input_ids=value, return_dict=False)[0]
+
+        return Asked(T5ForConditionalGeneration(config), both)
+
+
+@register_model("moe", variants=("fp32", "fp16"))
+class MoeModel(Network):
+    """Experts that all compute, weighted by a gate: nothing depends on values."""
+
+    inputs = numbers(1, 16, 64)
+
+    def get_eager_model(self) -> nn.Module:
+
+        class Experts(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.gate = nn.Linear(64, 4)
+                self.experts = nn.ModuleList(
+                    nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64))
+                    for _ in range(4)
+                )
+
+            def forward(self, value: torch.Tensor) -> torch.Tensor:
+                weights = torch.softmax(self.gate(value), dim=-1)
+                answers = torch.stack([expert(value) for expert in self.experts], dim=-1)
+                return (answers * weights.unsqueeze(-2)).sum(-1)
+
+        return nn.Sequential(Experts(), nn.LayerNorm(64), Experts())
+
+
+@register_model("dlrm", variants=("fp32", "fp16"))
+class DlrmModel(Network):
+    inputs = staticmethod(lambda: (torch.randn(8, 13), torch.randint(0, 50, (8, 6))))
+
+    def get_eager_model(self) -> nn.Module:
+        class Dlrm(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.tables = nn.ModuleList(nn.Embedding(50, 32) for _ in range(6))
+                self.bottom = nn.Sequential(
+                    nn.Linear(13, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU()
+                )
+                self.top = nn.Sequential(nn.Linear(32 + 21, 64), nn.ReLU(), nn.Linear(64, 1))
+                rows, columns = torch.tril_indices(7, 7, -1)
+                self.register_buffer("pairs", rows * 7 + columns)
+
+            def forward(self, dense: torch.Tensor, sparse: torch.Tensor) -> torch.Tensor:
+                bottom = self.bottom(dense)
+                found = [table(sparse[:, row]) for row, table in enumerate(self.tables)]
+                stacked = torch.stack([bottom, *found], dim=1)
+                products = torch.bmm(stacked, stacked.transpose(1, 2)).flatten(1)
+                chosen = products.index_select(1, self.pairs)
+                return torch.sigmoid(self.top(torch.cat([bottom, chosen], dim=1)))
+
+        return Dlrm()
+
+
+@register_model("video", variants=("fp32", "fp16"))
+class VideoModel(Network):
+    """A net over time: XNNPACK has no convolution of three dimensions. A known refusal."""
+
+    inputs = numbers(1, 3, 4, 16, 16)
+
+    def get_eager_model(self) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv3d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool3d(2), nn.Flatten(),
+            nn.Linear(1024, 5),
         )  # fmt: skip

@@ -17,10 +17,9 @@ from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import PAIR, Arm, Artifact, RunRequest
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.targets.base import Target
-from pytest_sme2.trace.etdump import read_etdump
 from tests.device.provision import MODELS
 from tests.support import etdump_programs
-from tests.support.inspector import assert_equal_to_inspector, by_signature, inspected
+from tests.support.inspector import assert_equal_to_inspector
 
 # torch and torchao warn at import about matters of their own.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -64,16 +63,3 @@ def test_the_python_runtime_s_dumps(model: str, precision: str) -> None:
     program = exported(model, precision).pte.read_bytes()
     columns = assert_equal_to_inspector(etdump_programs.trace(program, ["forward"] * 2))
     assert columns.runs == 2
-
-
-@pytest.mark.parametrize("runs", [1, 1_000])
-def test_few_and_many_runs(
-    local_runner: Sme2Runner, programs: dict[str, Path], make_artifact, runs: int, tmp_path: Path
-) -> None:
-    from pytest_sme2.targets.local import LocalTarget
-
-    artifact = make_artifact(programs["toy_fp32"])
-    dump = traced((LocalTarget(), local_runner), artifact, Arm.OFF, tmp_path, runs)
-    columns = read_etdump(dump)
-    assert columns.runs == runs
-    assert by_signature(columns) == inspected(dump)

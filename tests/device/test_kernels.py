@@ -53,11 +53,6 @@ def test_sme2_kernels_run_when_it_is_on(tmp_path: Path, variant: str) -> None:
     assert list(tmp_path.glob("*.log")), "the run's own log is kept"
 
 
-def test_a_census_of_a_hostile_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "50%d; 'quo\"ted' <script>"
-    assert census("int8", Arm.ON, folder).of(KernelFamily.SME2)
-
-
 def test_a_device_without_xnnpacks_log_says_what_to_build(tmp_path: Path) -> None:
     request = RunRequest(provision.artifact("int8"), Arm.OFF)
     device = provision.OtherDevice()

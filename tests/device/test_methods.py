@@ -59,11 +59,6 @@ def test_methods_are_advised_on_side_by_side(
     assert found["problems"] == {}
 
 
-def test_a_method_that_is_not_there_is_one_clear_line(net: Path, sme2: Command) -> None:
-    told = sme2("run", net, "--method", "decode", "--device", "emulated", code=2).err
-    assert "it has no method 'decode'. It has: forward, scale." in told
-
-
 def test_a_program_that_does_not_run_is_one_failure(
     pytester: pytest.Pytester, qemu: Qemu, emulated_runner: object
 ) -> None:

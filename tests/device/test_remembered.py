@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import functools
 import json
-import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,36 +81,6 @@ def test_a_kept_run_that_was_damaged_is_made_again(tmp_path: Path, asked: RunReq
         damage()
         assert not start(asked, tmp_path / "out", cache)[1], damage
         assert start(asked, tmp_path / "out", cache)[1]
-
-
-def test_two_machines_that_share_a_folder_have_the_same_run(
-    tmp_path: Path, asked: RunRequest
-) -> None:
-    """Both write to it at once, while an entry that is damaged lies there."""
-    cache = tmp_path / "cache"
-    mark_cache(cache)
-    alone, _ = start(asked, tmp_path / "alone", cache)
-    (kept,) = (cache / "emulated").glob("*/run.etdump")
-    kept.write_bytes(b"damaged")
-    processes = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(2, mp_context=processes) as machines:
-        runs = [
-            machines.submit(start, asked, tmp_path / str(number), cache, fresh=number > 1)
-            for number in range(4)
-        ]
-        made = [run.result()[0] for run in runs]
-    for each in made:
-        # How many blocks the start of a process takes differs by a few.
-        assert replace(each.census, blocks=alone.census.blocks) == alone.census
-        assert [output.sha256 for output in each.run.outputs] == [
-            output.sha256 for output in alone.run.outputs
-        ]
-    again, before = start(asked, tmp_path / "again", cache)
-    assert before
-    assert read_etdump(again.run.etdump).runs == 1
-    assert [path.name for path in (cache / "emulated").iterdir() if path.is_dir()] == [
-        kept.parent.name
-    ]
 
 
 def test_a_cache_that_cannot_be_written_costs_nothing_but_time(

@@ -58,11 +58,12 @@ def run_here(local_runner, tmp_path):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_core_is_known_of_each_run_and_of_several_threads_for_how_long_they_had_none(
-    run_off, toy, threads
+    run_off, toy, tmp_path, threads
 ):
     run = run_off(toy, runs=3, threads=threads)
     known = 3 if sys.platform == "linux" else 0
     assert (len(run.ran_on), len(run.waited_ns)) == (known, known if threads > 1 else 0)
+    assert json.loads((tmp_path / "run" / "runner.json").read_text())["threads"] == threads
 
 
 def test_run_reports_its_measurements(place, run_off, toy):
@@ -152,11 +153,6 @@ def test_random_inputs_follow_the_seed_and_the_type(run_here, programs, make_art
     assert np.abs(real).max() <= 1
 
 
-def test_number_of_threads_is_as_requested(run_here, toy, tmp_path):
-    run_here(toy, threads=2)
-    assert json.loads((tmp_path / "run" / "runner.json").read_text())["threads"] == 2
-
-
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system cannot pin")
 def test_a_run_can_be_pinned(run_off, toy):
     assert run_off(toy, cpus=(max(os.sched_getaffinity(0)),)).wall_ns
@@ -164,9 +160,7 @@ def test_a_run_can_be_pinned(run_off, toy):
         run_off(toy, cpus=(4711,))
 
 
-@pytest.mark.parametrize(
-    "name", ["with space", "quote'\"", "a;b,c", "--sme2", "<script>", "new\nline", "$(id)", "é"]
-)
+@pytest.mark.parametrize("name", ["--sme2", "with space, quote'\"; new\nline <script>$(id)é"])
 def test_hostile_names_stay_names(place, programs, make_artifact, tmp_path, name):
     target, runner = place
     folder = tmp_path / name
@@ -209,22 +203,6 @@ def test_the_trace_shows_which_kernels_ran(
             np.frombuffer(right.file.read_bytes(), right.dtype).astype(float),
             atol=1e-2 if model == "toy_fp16" else 1e-5,
         )
-
-
-@pytest.mark.parametrize("model", ["toy_fp32", "toy_fp16"])
-def test_switch_of_the_runner_equals_the_emulated_cpu(
-    qemu, emulated_runner, programs, make_artifact, tmp_path, model
-):
-    request = RunRequest(make_artifact(programs[model]), Arm.OFF, warmup=0, runs=1, traced=True)
-    by_cpu = EmulatedTarget(qemu).run(emulated_runner, request, tmp_path / "cpu")
-    by_runner = EmulatedTarget(qemu, switch_cpu=False).run(
-        emulated_runner, request, tmp_path / "runner"
-    )
-    assert "sme2" not in by_cpu.cpu_features
-    assert "sme2" in by_runner.cpu_features
-    assert by_runner.sme2_effective is False
-    assert names(by_runner.etdump) == names(by_cpu.etdump) != []
-    assert by_runner.outputs == by_cpu.outputs
 
 
 def test_the_effective_state_is_the_cpus_not_the_flags(qemu, emulated_runner, toy, tmp_path):
@@ -318,16 +296,6 @@ def test_file_that_is_not_a_program(run_off, programs, make_artifact, tmp_path, 
     assert exit_code(tmp_path / "run") == (10 if kind == "missing" else 11)
 
 
-def test_every_truncation_is_reported(run_here, programs, make_artifact, tmp_path):
-    good = programs["toy_fp32"].read_bytes()
-    path = tmp_path / "cut.pte"
-    # Of another remainder each time, by any power of two.
-    for size in range(0, len(good), 97):
-        path.write_bytes(good[:size])
-        with pytest.raises(RunError, match=r"is cut off|is empty|is not an ExecuTorch program"):
-            run_here(make_artifact(path))
-
-
 @pytest.mark.parametrize(
     ("known", "unknown", "message"),
     [
@@ -407,12 +375,6 @@ def test_inputs_of_the_wrong_size(run_off, programs, make_artifact, tmp_path, si
     assert exit_code(tmp_path / "run") == 14
 
 
-def test_missing_input_is_an_error(run_here, programs, make_artifact, tmp_path):
-    with pytest.raises(RunError, match=r"nowhere\.bin.*No such file"):
-        run_here(make_artifact(programs["toy_fp32"], (tmp_path / "nowhere.bin",)))
-    assert exit_code(tmp_path / "run") == 10
-
-
 def test_each_inference_finds_the_state_that_the_earlier_ones_leave(
     run_off, programs, make_artifact, tmp_path
 ):
@@ -426,16 +388,6 @@ def test_each_inference_finds_the_state_that_the_earlier_ones_leave(
         assert found.tolist() == [11, 22, 3, 4]
     # The earlier ones are not in it.
     assert run.etdump.read_bytes().count(b"Method::execute") == 3
-
-
-def test_earlier_inputs_must_be_whole(run_here, programs, make_artifact, tmp_path):
-    given, before = tmp_path / "given.bin", tmp_path / "before.bin"
-    given.write_bytes(bytes(16))
-    before.write_bytes(bytes(40))
-    artifact = replace(make_artifact(programs["state"], (given,)), earlier_files=(before,))
-    with pytest.raises(RunError, match=r"float32\[4\], 16 bytes, and .* has 40, which is not"):
-        run_here(artifact)
-    assert exit_code(tmp_path / "run") == 14
 
 
 @pytest.mark.parametrize(
@@ -486,16 +438,6 @@ def test_usage_and_writing(local_runner, programs, tmp_path, arguments, code, me
     assert finished.stderr.startswith("sme2_runner: ")
     assert finished.stderr.count("\n") == 1
     assert message in finished.stderr
-
-
-def test_help_names_every_option(local_runner):
-    finished = subprocess.run(
-        ["./sme2_runner", "--help"], cwd=local_runner.folder, capture_output=True, text=True
-    )
-    assert finished.returncode == 0
-    options = "model sme2 threads warmup runs etdump input outputs seed method json"
-    for option in options.split():
-        assert f"--{option}" in finished.stdout
 
 
 def exit_code(folder: Path) -> int:

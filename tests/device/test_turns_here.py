@@ -11,17 +11,13 @@ import pytest
 
 from pytest_sme2.errors import RunError
 from pytest_sme2.results import Arm, RunRequest, Turn
-from pytest_sme2.runners.sme2 import RUNNER_SOURCES, Sme2Runner
-from pytest_sme2.system.platforms import host_platform
-from pytest_sme2.system.provision import find_compiler
+from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.targets.base import Job, command_here, make_place
 from pytest_sme2.targets.local import LocalTarget
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.processes import SamplingPlan, starter_on
 from pytest_sme2.timing.selfcheck import selfcheck_artifact
 from tests.device.conftest import artifact
-
-PARTS = ("turns", "machine", "failure")
 
 
 def job(runner: Sme2Runner, folder: Path, **choices: object) -> Job:
@@ -51,12 +47,6 @@ def test_the_one_that_fails_is_named(local_runner: Sme2Runner, tmp_path: Path) -
     ]
     with pytest.raises(RunError, match=r"^toy \(fp32\) failed on .*bad.runner\.log"):
         LocalTarget().run_in_turns(jobs)
-
-
-def test_missing_runner_is_an_error(local_runner: Sme2Runner, tmp_path: Path) -> None:
-    empty = Sme2Runner("wheel", local_runner.platform, "1.5.1", tmp_path)
-    with pytest.raises(RunError, match="could not be started"):
-        LocalTarget().run_in_turns([job(empty, tmp_path / name) for name in "ab"])
 
 
 def test_unequal_turns_are_refused(local_runner: Sme2Runner, tmp_path: Path) -> None:
@@ -102,53 +92,6 @@ def test_no_thread_of_a_process_that_waits_works(local_runner: Sme2Runner, tmp_p
         process.wait()
         for descriptor in (waiting, giving, resting):
             os.close(descriptor)
-
-
-SPINNING = """
-#include <atomic>
-#include <cstdio>
-#include <ctime>
-#include <thread>
-#include "turns.h"
-
-int main() {
-  std::atomic<bool> begun{false}, done{false};
-  std::thread busy([&] {
-    begun = true;
-    timespec now{};
-    do {
-      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    } while (now.tv_sec == 0 && now.tv_nsec < 100000000);
-    done = true;
-  });
-  while (!begun) {
-  }
-  sme2::wait_until_still();
-  std::puts(done ? "still" : "works");
-  busy.join();
-}
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="states of threads are Linux's")
-def test_a_pool_that_still_looks_for_work_is_waited_for(tmp_path: Path) -> None:
-    """The wheel's pool may rest at once, so here is a thread that works for 0.1 s of CPU time."""
-    program = tmp_path / "spinning"
-    sources = [tmp_path / "main.cpp", *(RUNNER_SOURCES / f"{name}.cpp" for name in PARTS)]
-    sources[0].write_text(SPINNING, "utf-8")
-    compiler = find_compiler(host_platform()).cxx
-    words: list[str | Path] = [
-        compiler,
-        "-std=c++17",
-        "-pthread",
-        "-I",
-        RUNNER_SOURCES,
-        *sources,
-        "-o",
-        program,
-    ]
-    subprocess.run(words, check=True, timeout=600)
-    assert subprocess.run([program], check=True, capture_output=True).stdout == b"still\n"
 
 
 def cpu_ns(pid: int) -> int:

@@ -171,13 +171,6 @@ def test_commands_and_options_exist(page: Path) -> None:
     assert problems == []
 
 
-def test_enough_is_checked() -> None:
-    """A change of the pages' form must not leave these tests with nothing to look at."""
-    named = {words[1] for page in PAGES for _, words in typed(page) if words[0] == "sme2"}
-    assert named >= {"doctor", "export", "run", "report", "build"}
-    assert sum("run" in block.flags for block in all_blocks()) >= 10
-
-
 def test_blocks_say_what_they_are() -> None:
     """A command in a block without a language would be checked by nobody."""
     assert [
@@ -208,25 +201,6 @@ def test_the_ci_script_runs_the_readme_s_commands() -> None:
         assert re.search(
             rf"run (-q )?(--skip-pkg-install )?-e (\w+,)*{name}( -- .*)?$", script, re.MULTILINE
         )
-
-
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ("sme2 dance", "there is no command sme2 dance"),
-        ("sme2 doctor --loudly", "sme2 doctor has no --loudly"),
-        ("sme2 report compare only-one.etdump", "does not accept"),
-        ("pytest --no-such-option", "pytest has no --no-such-option"),
-        ("pytest --device=phone-box", "is not a device"),
-        ("pip install 'pytest-sme2[everything]'", "there is no extra 'everything'"),
-        ("python -m benchmarks.dance", "there is no module benchmarks.dance"),
-        ("tox run -e dance", "there is no tox environment 'dance'"),
-        ("cd folder && sme2 dance > file", "there is no command sme2 dance"),
-    ],
-)
-def test_what_does_not_exist_is_noticed(line: str, problem: str) -> None:
-    (found,) = [found for words in commands(line) if (found := problem_of(words))]
-    assert problem in found
 
 
 @pytest.mark.parametrize("workflow", [WORKFLOW, MAC_WORKFLOW], ids=lambda path: path.stem)

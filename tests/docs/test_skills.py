@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 import shlex
 from pathlib import Path
@@ -49,28 +48,6 @@ def test_they_can_be_followed(source: Shell) -> None:
                 f"python skills/check.py {shlex.quote(f'skills/{path.name}')}"
             )
             assert code == 0, f"{path.name}: {output}"
-
-
-def test_a_check_notices_what_is_wrong(tmp_path: Path, check: ModuleType) -> None:
-    (tmp_path / "empty.txt").touch()
-    (tmp_path / "good.json").write_text(json.dumps({"a": {"b": 1}, "no": False}), "utf-8")
-    (tmp_path / "bad.json").write_text("{", "utf-8")
-    wrong = {
-        "files": ["missing.*", "empty.txt"],
-        "keys": {"good.json": ["a.b", "a.c", "no", "a.b.c"], "bad.json": ["x"], "none.json": ["x"]},
-        "commands": ["python3 -c 'raise SystemExit(3)'"],
-    }
-    found = list(check.problems(wrong, tmp_path))
-    for number, words in enumerate(
-        ("no such file", "is empty", "a.c is missing", "no is false", "a.b.c is missing")
-    ):
-        assert words in found[number]
-    assert "bad.json: cannot be read" in found[5]
-    assert "none.json: cannot be read" in found[6]
-    assert "exit code 3" in found[7]
-    assert len(found) == 8
-    right = {"files": ["good.*"], "keys": {"good.json": ["a.b"]}, "commands": ["python3 --version"]}
-    assert list(check.problems(right, tmp_path)) == []
 
 
 def test_a_playbook_without_a_check_is_refused(tmp_path: Path, check: ModuleType) -> None:

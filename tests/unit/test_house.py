@@ -17,7 +17,6 @@ from tests.support.house import (
     circle,
     drawing,
     graph,
-    imports_of,
     modules,
     upward,
 )
@@ -33,34 +32,11 @@ def test_no_module_imports_itself_through_others() -> None:
     assert circle(graph()) == []
 
 
-@pytest.mark.parametrize(
-    ("source", "imported"),
-    [
-        ("from pytest_sme2.report import terminal", "pytest_sme2.report.terminal"),
-        (
-            "def f():\n    from pytest_sme2.report.terminal import run_lines",
-            "pytest_sme2.report.terminal",
-        ),
-        ("import pytest_sme2.report.terminal", "pytest_sme2.report.terminal"),
-    ],
-)
-def test_an_arrow_that_runs_upward_is_found(source: str, imported: str) -> None:
-    found = set(imports_of(source, modules()))
-    assert found == {imported}
-    assert upward({"pytest_sme2.timing.pairs": found}) == [
-        f"pytest_sme2.timing.pairs imports {imported}"
-    ]
-
-
 @pytest.mark.parametrize("parse", sorted({option.parse for option in OPTIONS} - {"", PATH}))
 def test_what_reads_an_option_exists(parse: str) -> None:
     """It is imported only when the option is given."""
     module, _, function = parse.partition(":")
     assert callable(getattr(importlib.import_module(f"pytest_sme2.{module}"), function))
-
-
-def test_a_circle_is_found() -> None:
-    assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"b"}})) == {"b", "c"}
 
 
 def test_every_folder_is_in_the_order_and_says_what_it_is_for() -> None:

@@ -61,15 +61,6 @@ def test_without_an_index_it_says_what_is_missing(
         assert str(ended.value) == start.NO_INDEX
 
 
-def test_any_other_reason_is_shown_as_it_is(
-    start: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(start, "LOG", tmp_path / "start.log")
-    failing = [sys.executable, "-c", "raise SystemExit('no space left')"]
-    with pytest.raises(SystemExit, match=r"^no space left\n$"):
-        start.install(*failing, environment=os.environ)
-
-
 @pytest.mark.parametrize("words", [[], ["dance"]])
 def test_it_says_which_words_it_knows(words: list[str]) -> None:
     command = [sys.executable, str(ROOT / "start.py"), *words]

@@ -13,7 +13,6 @@ from pytest_sme2.runners.sme2 import Sme2Runner, wheel_runner
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.targets.phone.adb import AdbServer
 from pytest_sme2.targets.phone.target import AndroidTarget
-from tests.support.patience import patient
 from tests.support.phones import make_artifact
 from tests.support.programs import program_files
 from tests.vm.machine import Machine, boot
@@ -33,7 +32,7 @@ def _patient_adb(monkeypatch: pytest.MonkeyPatch) -> None:
     def patient_client(
         server: AdbServer, timeout: float, doing: str, allowed: int | None = None
     ) -> AbstractContextManager[Any]:
-        return client(server, patient(timeout), doing, allowed)
+        return client(server, 20 * timeout, doing, allowed)
 
     monkeypatch.setattr(AdbServer, "client", patient_client)
 

@@ -30,7 +30,7 @@ from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64
 from pytest_sme2.system.provision import Compiler, find_compiler
 from pytest_sme2.system.qemu import find_qemu
 from tests.device.mac import zig
-from tests.support.patience import patient
+from tests.support import HANGS
 
 HERE = Path(__file__).parent
 M4 = HERE / "m4.txt"
@@ -134,7 +134,7 @@ def _key(compiler: Compiler) -> str:
 def _build(folder: Path, compiler: Compiler) -> None:
     folder.mkdir()
     sdk = executorch_sdk(MACOS_ARM64)
-    sme2._BUILD_SECONDS = patient(600)
+    sme2._BUILD_SECONDS = HANGS
     build = zig.build_for_mac(sdk, folder, zig.build_libcxx(folder))
     sme2._assemble(build, sdk, folder / "runner", MACOS_ARM64, compiler)
     _compile_loader(folder, compiler)
@@ -146,4 +146,4 @@ def _compile_loader(folder: Path, compiler: Compiler) -> None:
         words += ["-x", "c" if name.endswith(".c") else "assembler-with-cpp", HERE / name]
     # The stand-ins are looked up by name when a program is loaded.
     words += ["-x", "none", "-rdynamic", "-Wl,--as-needed", "-lm", "-ldl", "-lpthread"]
-    subprocess.run([*words, "-o", folder / "macload"], check=True, timeout=patient(600))
+    subprocess.run([*words, "-o", folder / "macload"], check=True, timeout=HANGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from pytest_sme2.trace.etdump import read_etdump
 from tests.device import provision
 from tests.device.conftest import artifact
 from tests.device.mac.rig import mac, other_answers
-from tests.support.patience import patient
+from tests.support import HANGS
 
 VARIANTS = ("fp32", "int8")
 EVERY = (*VARIANTS, pytest.param("fp16", marks=pytest.mark.nightly))
@@ -30,7 +31,7 @@ NO_SME2 = {
 
 def request(variant: str, arm: Arm, **choices: object) -> RunRequest:
     known = {"warmup": 0, "runs": 1, "traced": True, "keep_outputs": True, **choices}
-    known["timeout_seconds"] = patient(600)
+    known["timeout_seconds"] = HANGS
     return RunRequest(provision.artifact(variant), arm, **known)  # type: ignore[arg-type]
 
 
@@ -164,3 +165,13 @@ def test_two_of_them_take_turns(runs: Runs, tmp_path: Path) -> None:
     jobs = [Job(runner, asked, tmp_path / name) for name in "ab"]
     found = [(len(run.wall_ns), run.outputs[0].sha256) for run in run_here_in_turns("mac", jobs)]
     assert found == [(4, runs.on_mac("int8", Arm.ON).outputs[0].sha256)] * 2
+
+
+def test_the_runner_looks_beside_itself_and_nowhere_twice() -> None:
+    """Older linkers keep a search path that is given twice, and newer dyld refuses such a file."""
+    link = (mac().build / "build.ninja").read_text()
+    (flags,) = re.findall(r"^  LINK_FLAGS = (.*-rpath.*)$", link, re.MULTILINE)
+    given = re.findall(r"-rpath(?:,| -Xlinker )(\S+)", flags)
+    assert given[0] == "@loader_path"
+    assert len({*given}) == len(given)
+    assert "-rpath" not in link.replace(flags, "")

@@ -19,7 +19,7 @@ import pytest
 from pytest_sme2.runners.sme2 import build_runner
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.provision import Compiler
-from tests.support.patience import patient
+from tests.support import HANGS
 
 OLDEST = "aarch64-macos.14.0"
 # Quick to compile: what takes time in a run is in the wheel's libraries.
@@ -136,7 +136,7 @@ def _zig(arguments: Sequence[str | Path]) -> None:
         env={**os.environ, **_variables()},
         capture_output=True,
         text=True,
-        timeout=patient(3600),
+        timeout=HANGS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -1,23 +1,19 @@
-"""A simulation: the ratio of two arms on phones that move their clocks, where the truth is 2.50.
+"""The ratio of two arms on phones that move their clocks, where the truth is 2.50: a simulation.
 
-    python -m benchmarks.clocks [--json FILE]
-
-Nothing is timed: arms of known work run on a pretended core, measured by the product's own pairs.
-The core's clock rises within 0.2 s after idling (``ramp``), or falls to 2.438 of 4.32 GHz after a
-second of load (``clamp``: OnePlus 13, screen on, wyl2607/oneplus13-performance-investigation), or
-both. Each kind is measured in short turns and, as a stock pair of `executor_runner` is, one process
-after the other. The limits were set before the first run: 1 % in turns, 5 % one after the other.
+Arms of known work run on a pretended core, measured by the product's own pairs. Its clock rises
+within 0.2 s after idling (``ramp``), or falls to 2.438 of 4.32 GHz after a second of load
+(``clamp``: OnePlus 13, screen on, wyl2607/oneplus13-performance-investigation), or both.
 """
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from benchmarks.harness import Claim, finish, parser_of
+import pytest
+
 from pytest_sme2.results import Run, Turn
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.processes import SamplingPlan, Starter
@@ -29,7 +25,6 @@ IDLE_SECONDS = 0.05
 STEP_SECONDS = 0.001
 CLOCKS = ("ramp", "clamp", "ramp and clamp")
 MILLISECONDS = (0.2, 5.0, 100.0)
-IN_TURNS, ONE_AFTER_THE_OTHER = 0.01, 0.05
 
 
 @dataclass
@@ -102,24 +97,15 @@ def ratio(kind: str, milliseconds: float, turns: bool) -> float:
     return measure_pairs(starter, "off", "on", plan).speedup
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    arguments = parser_of(__doc__).parse_args(argv)
-    claims, rows = [], []
-    for turns, how, limit in (
-        (True, "in turns", IN_TURNS),
-        (False, "one after the other", ONE_AFTER_THE_OTHER),
-    ):
-        errors = []
-        for kind in CLOCKS:
-            for milliseconds in MILLISECONDS:
-                found = ratio(kind, milliseconds, turns)
-                errors.append(abs(found / TRUTH - 1))
-                rows.append({"how": how, "clock": kind, "ms": milliseconds, "ratio": found})
-                print(f"{how:20} {kind:15} {milliseconds:6} ms  {found:.3f}", flush=True)
-        what = f"largest error of a ratio of {TRUTH}, {how}, under {len(CLOCKS)} kinds of clocks"
-        claims.append(Claim(how, what, max(errors), "%", limit))
-    return finish(claims, arguments.json, {"rows": rows})
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", CLOCKS)
+@pytest.mark.parametrize("milliseconds", MILLISECONDS)
+@pytest.mark.parametrize(("turns", "error"), [(True, 0.01), (False, 0.05)])
+def test_a_clock_that_moves_does_not_change_a_ratio(
+    kind: str, milliseconds: float, turns: bool, error: float
+) -> None:
+    """In turns, or one process after the other as a stock pair of `executor_runner` is.
 
-
-if __name__ == "__main__":
-    sys.exit(main())
+    The latter was 1.78 to 4.43 where equal runs took unequal time.
+    """
+    assert ratio(kind, milliseconds, turns) == pytest.approx(TRUTH, rel=error)
