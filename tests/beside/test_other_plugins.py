@@ -6,7 +6,6 @@ pretended one, so that nothing is waited for.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import sys
 from pathlib import Path
@@ -17,10 +16,6 @@ from pytest_sme2.cli.commands.merge import merge
 from tests.support.toy_project import add_model
 
 ROOT = Path(__file__).parents[2]
-PLUGINS = (
-    "allure-pytest", "pytest-cov", "pytest-html", "pytest-randomly", "pytest-rerunfailures",
-    "pytest-split", "pytest-timeout",
-)  # fmt: skip
 CONFTEST = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
@@ -58,11 +53,6 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
     pytester.makepyfile(TESTS)
     add_model(pytester.path)
     return pytester
-
-
-@pytest.mark.parametrize("name", PLUGINS)
-def test_it_is_here(name: str) -> None:
-    assert importlib.metadata.version(name)
 
 
 def test_baselines_are_made_and_compared_beside_them(project: pytest.Pytester) -> None:

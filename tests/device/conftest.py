@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import Sme2Error
 from pytest_sme2.results import Artifact
 from pytest_sme2.runners.sme2 import Sme2Runner, wheel_runner
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.platforms import LINUX_AARCH64, host_platform
 from pytest_sme2.system.provision import find_compiler
-from pytest_sme2.system.qemu import Qemu, find_qemu
+from pytest_sme2.system.qemu import Qemu
 from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.local import LocalTarget
+from tests.device import provision
 from tests.support.programs import program_files
 
 
@@ -30,10 +30,7 @@ def programs() -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def qemu() -> Qemu:
-    try:
-        return find_qemu()
-    except Sme2Error as error:
-        pytest.skip(str(error))
+    return provision.emulator().qemu
 
 
 @pytest.fixture(scope="session")

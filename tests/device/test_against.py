@@ -21,9 +21,6 @@ from pytest_sme2.session.reference import (
 )
 from pytest_sme2.session.settings import Reference, Settings
 from pytest_sme2.targets.local import LocalTarget
-from pytest_sme2.timing.pairs import measure_pairs
-from pytest_sme2.timing.processes import SamplingPlan, Starter
-from pytest_sme2.verdict import times
 from pytest_sme2.verdict.limits import default_limits
 from tests.support.artifacts import make_artifact
 
@@ -73,29 +70,6 @@ def test_the_same_runner_builds_against_another_executorch(
     assert runner.executorch == OLDER
     assert runner.folder != local_runner.folder
     assert len(run_off(runner, program, tmp_path).wall_ns) == 2
-
-
-def test_two_runtimes_are_measured_in_interleaved_pairs(
-    tmp_path: Path, local_runner: Sme2Runner, older: OpenReference, program: Artifact
-) -> None:
-    sides = {older.reference.name: older.side(program, local_runner)[1], "this": local_runner}
-    order: list[str] = []
-
-    def run_arm(arm: str, /, *, warmup: int, runs: int) -> Run:
-        order.append(arm)
-        folder = tmp_path / str(len(order))
-        return run_off(sides[arm], program, folder, warmup=warmup, runs=runs)
-
-    plan = SamplingPlan(runs=3, warmup=1, looks=(10,), split=(1.0,), redo_limit=0)
-    found = times.check_against(
-        measure_pairs(Starter(run_arm), older.reference.name, "this", plan), default_limits()
-    )
-    # Which verdict the times of a busy machine give does not matter here.
-    pairs = list(zip(order[::2], order[1::2], strict=True))
-    assert len(pairs) >= 10
-    assert all(set(pair) == set(sides) for pair in pairs)
-    assert found.metric == "latency against executorch 1.5.0"
-    assert None not in (found.old, found.new, found.interval)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,7 @@ import pytest
 from pytest_sme2.errors import RunError
 from pytest_sme2.results import Arm, KernelCensus, KernelFamily, RunRequest
 from pytest_sme2.system.platforms import LINUX_AARCH64, host_platform
-from pytest_sme2.system.qemu import Qemu
 from pytest_sme2.targets.census import collect_census
-from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.trace.kernel_log import census_from_qemu_log
 from tests.device import provision
 from tests.support import Command
@@ -60,34 +58,6 @@ def test_a_device_without_xnnpacks_log_says_what_to_build(tmp_path: Path) -> Non
         collect_census(device, provision.runner(), request, tmp_path)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [("", "wrote no log of what it translated"), ('touch "$log"', "holds no translated block")],
-)
-def test_an_emulator_that_does_not_log_is_an_error(tmp_path: Path, line: str, message: str) -> None:
-    real = provision.emulator().qemu
-    mute = tmp_path / "qemu"
-    # It takes -d and -D away from the launcher's words, and the program runs without a log.
-    mute.write_text(
-        "#!/bin/sh\n"
-        "left=$#\n"
-        'while [ "$left" -gt 0 ]; do\n'
-        '  word="$1"; shift; left=$((left - 1))\n'
-        '  case "$word" in\n'
-        "    -d) shift; left=$((left - 1));;\n"
-        f'    -D) log="$1"; {line or ":"}; shift; left=$((left - 1));;\n'
-        '    *) set -- "$@" "$word";;\n'
-        "  esac\n"
-        "done\n"
-        f'exec {real.path} "$@"\n'
-    )
-    mute.chmod(0o755)
-    target = EmulatedTarget(Qemu(mute, real.version))
-    request = RunRequest(provision.artifact("int8"), Arm.OFF)
-    with pytest.raises(RunError, match=message):
-        collect_census(target, provision.runner(), request, tmp_path / "run")
-
-
 def test_the_command_takes_a_program_and_speaks_json(tmp_path: Path, sme2: Command) -> None:
     provision.emulator()
     provision.runner()
@@ -96,10 +66,6 @@ def test_the_command_takes_a_program_and_speaks_json(tmp_path: Path, sme2: Comma
     assert document["on"]["source"] == "emulator"
     assert any("_sme2_" in kernel["name"] for kernel in document["on"]["kernels"])
     assert {kernel["family"] for kernel in document["off"]["kernels"]} <= {"neon", "other"}
-
-
-def test_the_command_refuses_what_is_no_program(sme2: Command) -> None:
-    assert "There is no program" in sme2("run", "--kernels", "gone.pte", code=2).err
 
 
 def test_a_program_that_carries_its_kernels_itself(tmp_path: Path) -> None:

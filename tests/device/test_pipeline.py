@@ -83,9 +83,3 @@ def test_several_experiments_on_this_machine(tmp_path: Path, local_runner: objec
         assert record.measured.speedup is None
     log = next((root / "two_sme2_off").glob("*.log")).read_text()
     assert "'--method' 'forward'" in log
-
-
-def test_missing_runner_is_named(tmp_path: Path, sme2: Command) -> None:
-    missing = {"name": "x_sme2_off", "runner_path": "none/runner"}
-    told = sme2("run", "--config", experiment_file(tmp_path, "linux", [missing]), code=2).err
-    assert "runner_path of the experiment 'x_sme2_off': there is no" in told

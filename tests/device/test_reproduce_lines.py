@@ -69,20 +69,6 @@ def test_a_failed_test_says_how_to_run_it_again(project: Path) -> None:
     assert printed(again.stdout, "test_own") == {line}
 
 
-def test_a_failed_test_of_the_suite_says_how_to_run_it_again(project: Path) -> None:
-    find = "import importlib.util as u; print(bool(u.find_spec('pytest_sme2.suite')))"
-    found = subprocess.run(
-        [sys.executable, "-c", find], cwd=project, check=True, stdout=subprocess.PIPE, text=True
-    )
-    if found.stdout.strip() != "True":
-        pytest.skip("the package is not installed from a wheel, and has no suite in it")
-    limits = "--sme2-variants=fp16 --sme2-limit=min_coverage=100%"
-    text = typed(f"pytest --pyargs pytest_sme2.suite -k stay_on_sme2 {limits}", project).stdout
-    (line,) = printed(text, "stay_on_sme2")
-    again = typed(line, project)
-    assert "1 failed" in again.stdout, again.stdout
-
-
 def test_a_run_directory_says_how_to_measure_it_again(project: Path) -> None:
     first = typed("sme2 run toy_cnn --models-folder nets --device emulated", project)
     assert first.returncode == 0, first.stdout

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import BaselineError, TargetError
+from pytest_sme2.errors import BaselineError
 from pytest_sme2.report.markdown import run_report
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.results import PAIR, Arm, CaseResult, KernelFamily, Limits, Outcome
@@ -88,17 +87,6 @@ def test_three_arms_and_a_chip_without_sme2(tmp_path: Path) -> None:
     assert structure.check_kernels(chip, stored, Arm.ON).verdict is Outcome.REGRESSED
     with pytest.raises(BaselineError, match="--sme2-arms off,sme1,on"):
         baselines.refuse_unfit(chip)
-
-
-def test_a_timed_device_has_two_arms(tmp_path: Path) -> None:
-    chosen = replace(settings(tmp_path), device="linux", arms=parse_arms("on,off,sme1"))
-    session = Session(chosen)
-    able = session.bench.target.capabilities()
-    if not able.sme2:
-        assert session.bench.arms == (PAIR if able.sme1 else (Arm.OFF,))
-        return
-    with pytest.raises(TargetError, match="is timed in pairs of on and off"):
-        _ = session.bench.arms
 
 
 def test_every_cpu_side_by_side(tmp_path: Path, sme2: Command) -> None:

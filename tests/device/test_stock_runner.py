@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -102,23 +101,6 @@ def test_a_missing_or_broken_model_is_one_clear_line(
     with pytest.raises(RunError, match=message):
         provision.emulator().run(pair, request(Arm.OFF, model=tmp_path / name), tmp_path / "run")
     assert (tmp_path / "run" / "runner.log").read_text()
-
-
-def test_the_stand_in_refuses_flags_as_the_stock_runner_does(pair: PairRunner) -> None:
-    finished = subprocess.run(
-        [
-            *provision.emulator().launcher(Arm.OFF),
-            *("./ld-linux-aarch64.so.1", "--library-path", "."),
-            *("./executor_runner-off", "--warmup=1"),
-        ],
-        cwd=pair.folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert finished.returncode == 1
-    said = pair.explain(finished.returncode, finished.stderr)
-    assert "does not know the flag --warmup" in said
 
 
 def test_the_commands_work_together(
