@@ -146,8 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     if words[:1] == ["table"]:
         told = "first keep the results of a run: default %(const)s"
-        full = {"nargs": "?", "const": OUT / "full", "metavar": "FOLDER"}
-        parser.add_argument("--take", type=Path, help=told, **full)
+        parser.add_argument("--take", type=Path, nargs="?", const=OUT / "full", help=told)
         return write_tables(parser.parse_args(words[1:]).take)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BY_NAME))
     parser.add_argument("--quick", action="store_true", help="minutes; its figures are not kept")
