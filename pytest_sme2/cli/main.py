@@ -37,7 +37,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "inspect": "say whether a library, an app or a wheel has SME2 inside",
     },
     "read": {
-        "report": "write the reports of a run directory again, or a trace, or check its files",
+        "report": "write the reports of a run directory again, or check its files",
         "report analyze": "show where the time goes: categories, operators, SME2 coverage",
         "report compare": "compare two ETDumps: what got faster, what was added or removed",
     },
@@ -57,7 +57,7 @@ COMMANDS: dict[str, str] = {
 }
 # Removed in this version; the table goes with the next.
 REMOVED = {
-    "report trace": "`sme2 report RUN_DIR --format perfetto > trace.json` writes the trace",
+    "report trace": "`sme2 report RUN_DIR --html FILE` has a timeline of each case",
     "report validate": "`sme2 report --check RUN_DIR` checks the files",
     "export fetch-weights": "`sme2 export MODEL --fetch-weights FILE|URL` checks and uses them",
     "doctor selfcheck": "`sme2 doctor --minutes N` measures it, in the same report",

@@ -6,7 +6,6 @@ They are written here, and it is said whether they are whole.
 from __future__ import annotations
 
 import csv
-import json
 import os
 import platform
 import sys
@@ -31,9 +30,8 @@ from pytest_sme2.report.markdown import (
     run_report,
     step_summary,
 )
-from pytest_sme2.report.perfetto import Track, trace_document
 from pytest_sme2.report.versus_baseline import outcome_of
-from pytest_sme2.results import AS_EXPORTED, RUNTIME, SHOWN
+from pytest_sme2.results import AS_EXPORTED, RUNTIME
 from pytest_sme2.runners.sdk import executorch_commit
 from pytest_sme2.session.analysis import SUFFIX, analyze_file
 from pytest_sme2.session.run_directory import (
@@ -49,7 +47,6 @@ from pytest_sme2.system.reading import read_json, read_members
 from pytest_sme2.system.wording import count
 from pytest_sme2.trace.etdump import read_etdump
 
-TRACE = "trace.json"
 PIPELINE_SCHEMA = 1
 MANIFEST_SCHEMA = 1
 
@@ -101,26 +98,8 @@ def write_case(
     write_json(out / f"{stem}_pipeline_summary.json", pipeline_summary(record))
     write_text(out / f"{stem}_pipeline_summary.md", pipeline_markdown(record))
     write_text(out / REPORT, case_report(record))
-    trace = trace_document(record_tracks(folder, record, rules=rules))
-    write_text(out / TRACE, json.dumps(trace, separators=(",", ":")))
     made = {**manifest(folder, record, command), "commit": commit}
     write_json(out / MANIFEST, {**made, **_of_its_making(folder, record)})
-
-
-def record_tracks(folder: Path, record: CaseRecord, *, rules: Sequence[Rule] = ()) -> list[Track]:
-    """The arms of a case as tracks of a trace, off above on."""
-    return [
-        Track(
-            f"{record.id}, SME2 {record.measured.arm_name(arm)}",
-            read_etdump(folder / record.etdumps[arm]),
-            tuple(rules),
-            record.measured.emulated,
-            record.measured.costs.get(arm),
-            record.measured.profiles.get(arm),
-        )
-        for arm in SHOWN
-        if arm in record.etdumps
-    ]
 
 
 def pipeline_summary(record: CaseRecord) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""``sme2 report``: the reports of one or several run directories, made again from their files; a
-trace of them; or whether their files are whole.
+"""``sme2 report``: the reports of one or several run directories, made again from their files;
+or whether their files are whole.
 """
 
 from __future__ import annotations
@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib.util
-import json
 import shlex
 import subprocess
 import sys
@@ -21,28 +20,23 @@ from pytest_sme2.profile.categories import Rule, parse_rules
 from pytest_sme2.report.comment import FORMATS
 from pytest_sme2.report.markdown import REPORT, run_report
 from pytest_sme2.report.model_explorer import program_of, write_node_data
-from pytest_sme2.report.perfetto import Track, trace_document
 from pytest_sme2.report.text import printable
-from pytest_sme2.report.writing import record_tracks, validate_run, write_case
-from pytest_sme2.session.analysis import etdumps_in
+from pytest_sme2.report.writing import validate_run, write_case
 from pytest_sme2.session.run_directory import METRICS, CaseRecord, find_records, read_record
 from pytest_sme2.session.settings import parse_report
 from pytest_sme2.system.files import write_text
 from pytest_sme2.system.wording import count
-from pytest_sme2.trace.etdump import read_etdump
 
-PERFETTO, MODEL_EXPLORER = "perfetto", "model-explorer"
+MODEL_EXPLORER = "model-explorer"
 EXAMPLE = "sme2 report sme2-out --html report.html"
 ARGUMENTS: Arguments = {
-    "run_dir RUN_DIR+": (
-        f"a run directory; several share one report. For --format {PERFETTO} also an ETDump"
-    ),
+    "run_dir RUN_DIR+": "a run directory; several share one report",
     "--html FILE": "write the HTML report to this file",
     "--markdown FILE": f"write the Markdown report to it; one run directory also gets {REPORT}",
     **RULES,
-    f"--format {{{','.join((*FORMATS, PERFETTO, MODEL_EXPLORER))}}}": (
-        "only print the results: for a pull request, PyTorch's benchmark database, or Perfetto and "
-        f"chrome://tracing. {MODEL_EXPLORER}: write files that colour the program's graph, and "
+    f"--format {{{','.join((*FORMATS, MODEL_EXPLORER))}}}": (
+        "only print the results: for a pull request, or PyTorch's benchmark database. "
+        f"{MODEL_EXPLORER}: write files that colour the program's graph, and "
         "print the command that shows it; of two run directories the first is what the second is "
         "compared with"
     ),
@@ -54,10 +48,6 @@ ARGUMENTS: Arguments = {
 def run(arguments: argparse.Namespace) -> int:
     if arguments.check:
         return _check(arguments)
-    if arguments.format == PERFETTO:
-        tracks = [track for path in arguments.run_dir for track in _tracks(path)]
-        print(json.dumps(trace_document(tracks), separators=(",", ":")))
-        return 0
     rules = parse_rules(arguments.rule)
     html = None if arguments.html is None else parse_report(str(arguments.html))
     elsewhere = html is not None or arguments.markdown is not None
@@ -156,18 +146,3 @@ def _check(arguments: argparse.Namespace) -> int:
     lines.append(f"{count(len(found), 'file')} looked at, {count(len(problems), 'problem')}")
     show(arguments, {"valid": not problems, "files": files}, lines)
     return 1 if problems else 0
-
-
-def _tracks(path: Path) -> list[Track]:
-    """A track for each ETDump of ``path``; where there are records, they name it."""
-    if path.is_file():
-        return [Track(path.stem, read_etdump(path))]
-    if not path.is_dir():
-        raise UsageError(f"{str(path)!r} does not exist. Give an ETDump or a run directory.")
-    folders = list(find_records(path))
-    if folders:
-        return [track for folder in folders for track in record_tracks(folder, read_record(folder))]
-    return [
-        Track(dump.relative_to(path).with_suffix("").as_posix(), read_etdump(dump))
-        for dump in etdumps_in(path)
-    ]

@@ -420,7 +420,7 @@
     chart(parent, chosen.emulated ? cost ? "One inference, by instructions" : "One inference, operator by operator" : "Timeline of one inference",
       cost ? "Each operator is as wide as what it executed; drag to zoom, double click to go back"
         : chosen.emulated ? "The order is exact; every operator is drawn equally wide, since emulated times mean nothing"
-        : "Each operator is as wide as its time in traced runs; trace.json has the gaps. Drag to zoom, double click to go back",
+        : "Each operator is as wide as its time in traced runs. Drag to zoom, double click to go back",
       `${amount(arms.length, "arm")}, ${amount(chosen.arms[arms[0]].label.length, "operator")}`, () => ({
         height: 130 + 60 * arms.length, traces: traces(),
         layout: {

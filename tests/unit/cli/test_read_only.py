@@ -76,7 +76,6 @@ def test_reading_a_run_runs_no_program_that_it_names(
     sme2("history", tmp_path / "history")
     sme2("history", tmp_path / "history", "--since", "HEAD", code=2)
     sme2("report", "--check", ".")
-    sme2("report", ".", "--format", "perfetto")
     assert not (tmp_path / "ran").exists()
     # git itself would have run it.
     git(repository, "status", "--porcelain")

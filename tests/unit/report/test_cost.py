@@ -112,9 +112,6 @@ def test_the_files_of_a_case_hold_the_cost(case: Case) -> None:
     (summary,) = folder.glob("*_pipeline_summary.json")
     arms = json.loads(summary.read_text())["arms"]
     assert arms["on"]["cost"]["outer_products"] == 10_000 * len(rows)
-    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
-    counters = [event for event in events if event["ph"] == "C"]
-    assert max(event["args"].get("instructions", 0) for event in counters) == 3_000_000
     assert "| instructions |" in (folder / "report.md").read_text()
 
 

@@ -63,7 +63,6 @@ def test_a_run_directory_is_as_it_should_be(
         "report.md",
         f"{STEM}_pipeline_summary.json",
         f"{STEM}_pipeline_summary.md",
-        "trace.json",
     ]
     assert sorted(path.name for path in (folder / "linux_sme2_on").iterdir()) == [
         "run.etdump",
