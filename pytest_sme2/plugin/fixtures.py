@@ -16,7 +16,7 @@ import pytest
 
 from pytest_sme2.errors import ModelError, Sme2Warning, plain
 from pytest_sme2.plugin.options import TAKEN, long_name
-from pytest_sme2.plugin.state import CHECKS, GATE, TOLD, UNJUDGED, WIDTH, session_of
+from pytest_sme2.plugin.state import CHECKS, GATE, UNJUDGED, WIDTH, session_of
 from pytest_sme2.session.options import OPTIONS
 
 if TYPE_CHECKING:
@@ -192,7 +192,6 @@ def _failure(item: pytest.Item, gate: Gate) -> tuple[str, bool]:
         growth=gate.growth() if any(check.unit == "ns" for check in bad) else None,
         shown=tuple({check.verdict for check in bad}),
         width=item.config.stash[WIDTH],
-        told=item.config.stash.setdefault(TOLD, {}),
         whole=item.config.get_verbosity() > 0,
     )
     return plain(text), any(map(is_sure, bad))

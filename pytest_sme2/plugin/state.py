@@ -12,7 +12,6 @@ from pytest_sme2.errors import LASTING, Sme2Error
 from pytest_sme2.plugin import options
 
 if TYPE_CHECKING:
-    from pytest_sme2.report.versus_baseline import Told
     from pytest_sme2.results import Check, FarmDevice
     from pytest_sme2.session.cases import Case
     from pytest_sme2.session.device import Farm
@@ -34,8 +33,6 @@ UNJUDGED: pytest.StashKey[bool] = pytest.StashKey()
 """Of an item: whether it failed since nobody can tell if its case is good, not as it is bad."""
 WIDTH: pytest.StashKey[int] = pytest.StashKey()
 """Of the run: how wide the terminal is. Unknown while a test runs: its output is captured."""
-TOLD: pytest.StashKey[Told] = pytest.StashKey()
-"""Of the run: which failure has said what of a model's operators."""
 
 
 def parameters(item: pytest.Item) -> Mapping[str, Any]:

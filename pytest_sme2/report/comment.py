@@ -6,12 +6,12 @@ The comment is JSON, not Markdown: who posts it has a token, and trusts nothing 
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from pytest_sme2.export.variant import REWRITES, precision_of
 from pytest_sme2.report.findings import trial_text
+from pytest_sme2.report.history import FIGURES, history_record
 from pytest_sme2.report.text import json_text
 from pytest_sme2.report.versus_baseline import (
     check_cells,
@@ -21,7 +21,7 @@ from pytest_sme2.report.versus_baseline import (
     outcome_of,
     worst_first,
 )
-from pytest_sme2.results import Arm, CaseResult, Check, Executor, Outcome
+from pytest_sme2.results import Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.session.trials import Edit, Trial
 from pytest_sme2.verdict.judging import FAILING, PASSING, WARNING
@@ -106,52 +106,11 @@ def _failure(record: CaseRecord, check: Check) -> dict[str, str]:
     }
 
 
-class Metric(NamedTuple):
-    """One number of which less is better."""
-
-    measure: str
-    """A kind of number: ``latency-on``."""
-    unit: str
-    value: float
-    bounds: tuple[float, float] | None = None
-
-
-def metrics(measured: CaseResult) -> Iterator[Metric]:
-    """Every number of a result that gets better by getting smaller."""
-    for arm in Arm:
-        for measure, times in (("latency", measured.medians_ns), ("load-time", measured.loads_ns)):
-            values = (times or {}).get(arm)
-            if values:
-                bounds = (min(values), max(values))
-                yield Metric(f"{measure}-{arm}", "ns", statistics.median(values), bounds)
-        peak = (measured.peak_bytes or {}).get(arm)
-        if peak is not None:
-            yield Metric(f"peak-memory-{arm}", "bytes", peak)
-        cost = measured.costs.get(arm)
-        if cost is not None:
-            yield Metric(f"instructions-{arm}", "instructions", cost.total.instructions)
-    speedup = measured.speedup
-    if speedup is not None and speedup.low > 0:
-        # Time with SME2 over time without: a speedup whose smaller value is better.
-        bounds = (1 / speedup.high, 1 / speedup.low)
-        yield Metric("time-on-over-off", "ratio", 1 / speedup.value, bounds)
-    if measured.pte_bytes is not None:
-        yield Metric("program-size", "bytes", measured.pte_bytes)
-    structure = measured.structures.get(measured.arm)
-    if structure is not None:
-        yield Metric("operators", "operators", structure.total)
-        portable = structure.executed_by(Executor.PORTABLE)
-        yield Metric("portable-operators", "operators", portable)
-    if Arm.ON in measured.structures:
-        on = measured.structures[Arm.ON]
-        yield Metric("matrix-operators-without-sme2", "operators", on.matrix - on.sme2)
-
-
 def pytorch_benchmark(records: Sequence[CaseRecord]) -> str:
     """The JSON of PyTorch's benchmark database, version 3; what is extra is text there."""
     entries: list[dict[str, Any]] = []
-    for measured in (record.measured for record in records):
-        device = measured.fingerprint
+    for record in records:
+        measured, device = record.measured, record.measured.fingerprint
         of = {
             "benchmark": {
                 "name": "ExecuTorch",
@@ -171,13 +130,16 @@ def pytorch_benchmark(records: Sequence[CaseRecord]) -> str:
                 package: {"version": version} for package, version in measured.versions.items()
             },
         }
-        for measure, unit, value, bounds in metrics(measured):
-            ends = zip(("low", "high"), bounds or (), strict=False)
+        for name, (value, *ends) in history_record(record).figures.items():
             metric = {
-                "name": f"{measure}({unit})",
+                "name": f"{name} ({FIGURES[name].unit or 'count'})",
                 "benchmark_values": [value],
                 "target_value": 0,
-                "extra_info": {name: f"{end:g}" for name, end in ends},
+                "extra_info": {
+                    side: f"{end:g}"
+                    for side, end in zip(("low", "high"), ends, strict=True)
+                    if end is not None
+                },
             }
             entries.append({**of, "metric": metric})
     return json_text(entries)

@@ -10,8 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +18,18 @@ import numpy as np
 
 from pytest_sme2.profile.build import robust_stats, robust_stats_of_each
 from pytest_sme2.profile.compare import compare
-from pytest_sme2.profile.coverage import check_pair, settled_operators, sme2_states
+from pytest_sme2.profile.coverage import check_pair, settled_operators
 from pytest_sme2.profile.operators import OPERATOR, OUTSIDE, ROLE_NAMES, durations, select
-from pytest_sme2.profile.splits import transposes
-from pytest_sme2.report.findings import comparison_findings, profile_findings
-from pytest_sme2.report.text import few, json_text
-from pytest_sme2.results import Change, Comparison, OperatorProfile, Profile, RobustStats
+from pytest_sme2.report.findings import comparison_findings, profile_findings, sme2_moves
+from pytest_sme2.report.text import json_text
+from pytest_sme2.results import Comparison, OperatorProfile, Profile, RobustStats
 from pytest_sme2.session.analysis import Analysis, on_off_pairs
-from pytest_sme2.system.files import write_text
+from pytest_sme2.system.files import encode, write_text
+from pytest_sme2.system.wording import some_of
 
 SUMMARY_NAME = "analysis_summary.json"
-# 1: the first.
-SUMMARY_SCHEMA = 1
+# 1: the first. 2: operators are in the tables alone.
+SUMMARY_SCHEMA = 2
 
 Table = Mapping[str, Sequence[object]]
 """What each column holds, by its name."""
@@ -38,11 +37,6 @@ Table = Mapping[str, Sequence[object]]
 _MOST_NAMES = 8
 # What spreadsheets take for the start of a formula.
 _FORMULA = re.compile(r"[=+\-@\t\r\n]")
-
-
-def safe_stem(name: str) -> str:
-    """``name`` as the start of a file name: separators and control characters become ``_``."""
-    return re.sub(r"[/\\\x00-\x1f\x7f]", "_", name) or "_"
 
 
 def csv_text(table: Table) -> str:
@@ -65,7 +59,7 @@ def write_experiment(
     analysis: Analysis, folder: Path, *, stem: str | None = None
 ) -> tuple[Path, ...]:
     """Write the files of one ETDump into ``folder``; returns their paths."""
-    stem = safe_stem(stem or analysis.path.name.removesuffix(".etdump"))
+    stem = stem or analysis.path.name.removesuffix(".etdump")
     stats = robust_stats_of_each([member.samples_ns for member in analysis.profile.operators])
     texts = {
         "all_runs_timeline.csv": csv_text(_timeline(analysis, slice(None))),
@@ -125,7 +119,7 @@ def _operators(profile: Profile, stats: Sequence[RobustStats]) -> Table:
         "category": [str(one.category) for one in operators],
         "kind": [one.kind for one in operators],
         "executor": [str(one.executor) for one in operators],
-        "sme2": ["unproven" if state is None else state for state in sme2_states(profile)],
+        "sme2": [one.proof for one in operators],
         "instruction": [member.instruction for member in members],
         "call": [member.call for member in members],
         "runs": [each.count for each in stats],
@@ -134,24 +128,26 @@ def _operators(profile: Profile, stats: Sequence[RobustStats]) -> Table:
         **{f"{name}_us": [round(getattr(s, name) / 1e3, 3) for s in stats] for name in times},
         "cv": [round(each.cv, 6) for each in stats],
         "outliers": [each.outliers for each in stats],
-        "aten": [" ".join(_few(member.aten)) for member in members],
-        "modules": [" ".join(_few(member.modules)) for member in members],
+        # Every operator of a delegate call has all names of the call.
+        "aten": [some_of(member.aten, _MOST_NAMES) for member in members],
+        "modules": [some_of(member.modules, _MOST_NAMES) for member in members],
         "shapes": [str(member.shapes or "") for member in members],
     }
 
 
-def _categories(profile: Profile) -> Table:
-    rows: list[tuple[str, str, int, float]] = []
+def breakdown(profile: Profile) -> Iterator[tuple[str, str, int, float]]:
+    """Category, kind, number of operators, time: each category before its kinds, then the sum."""
     for category, ns in profile.category_ns.items():
-        rows.append((str(category), "", profile.category_counts[category], ns))
-        rows += [
-            (str(category), kind, profile.kind_counts[place, kind], kind_ns)
-            for (place, kind), kind_ns in profile.kind_ns.items()
-            if place is category
-        ]
-    rows.append(("overhead", "", 0, profile.overhead_ns))
-    rows.append(("total", "", len(profile.operators), profile.end_to_end.median))
-    categories, kinds, numbers, times = zip(*rows, strict=True)
+        yield str(category), "", profile.category_counts[category], ns
+        for (place, kind), kind_ns in profile.kind_ns.items():
+            if place is category:
+                yield str(category), kind, profile.kind_counts[place, kind], kind_ns
+    yield "overhead", "", 0, profile.overhead_ns
+    yield "total", "", len(profile.operators), profile.end_to_end.median
+
+
+def _categories(profile: Profile) -> Table:
+    categories, kinds, numbers, times = zip(*breakdown(profile), strict=True)
     return {
         "category": categories,
         "kind": kinds,
@@ -201,18 +197,7 @@ def run_summary(analyses: Sequence[Analysis], *, timed: bool | None = None) -> d
     """
     if timed is None:
         timed = all(analysis.timed for analysis in analyses)
-    pairs = []
-    for on, off in on_off_pairs(analyses):
-        comparison = compare(off.profile, on.profile, names=(off.name, on.name))
-        pairs.append(
-            {
-                "on": on.name,
-                "off": off.name,
-                "evidence": asdict(check_pair(on.profile, off.profile)),
-                "comparison": comparison_summary(comparison, timed=timed),
-            }
-        )
-    document = {
+    return {
         "schema": SUMMARY_SCHEMA,
         "timed": timed,
         "experiments": {
@@ -222,162 +207,56 @@ def run_summary(analyses: Sequence[Analysis], *, timed: bool | None = None) -> d
             }
             for analysis in analyses
         },
-        "pairs": pairs,
+        "pairs": [
+            {
+                "on": on.name,
+                "off": off.name,
+                "evidence": encode(check_pair(on.profile, off.profile)),
+                "comparison": comparison_summary(
+                    compare(off.profile, on.profile, names=(off.name, on.name)), timed=timed
+                ),
+            }
+            for on, off in on_off_pairs(analyses)
+        ],
     }
-    return document if timed else _without_times(document)
 
 
-_TIMES = ("_ns", "ratio", "amdahl")
-
-
-def _without_times(value: Any) -> Any:
-    if isinstance(value, list):
-        return list(map(_without_times, value))
-    if not isinstance(value, dict):
-        return value
-    return {
-        key: _without_times(entry)
-        for key, entry in value.items()
-        if key == "operator_share" or not key.endswith((*_TIMES, "share"))
-    }
+_COUNTS = ("method", "runs", "typical_runs", "category_counts", "executor_counts", "unknown")
+_TIMES = (
+    "end_to_end", "category_ns", "executor_ns", "overhead_ns", "overhead_parts_ns", "load_ns"
+)  # fmt: skip
 
 
 def profile_summary(profile: Profile, *, timed: bool = True) -> dict[str, Any]:
-    """A profile without its samples."""
+    """A profile without its operators, which are in the tables."""
+    coverage = profile.coverage
     return {
-        "method": profile.method,
-        "runs": profile.runs,
-        "typical_runs": profile.typical_runs,
-        "end_to_end_ns": asdict(profile.end_to_end),
-        "categories": {
-            str(category): _part(profile, ns, profile.category_counts[category])
-            for category, ns in profile.category_ns.items()
+        **{name: encode(getattr(profile, name)) for name in (*_COUNTS, *_TIMES * timed)},
+        "coverage": {
+            "matrix_operators": coverage.matrix_operators,
+            "sme2_operators": coverage.sme2_operators,
+            "depthwise_operators": coverage.depthwise_operators,
+            "source": coverage.source,
+            "missed": {member.label: reason for member, reason in coverage.missed},
+            "unproven": [member.label for member in coverage.unproven],
         },
-        "kinds": [
-            {
-                "category": str(category),
-                "kind": kind,
-                **_part(profile, ns, profile.kind_counts[category, kind]),
-            }
-            for (category, kind), ns in profile.kind_ns.items()
-        ],
-        "executors": {
-            str(executor): _part(profile, ns, profile.executor_counts[executor])
-            for executor, ns in profile.executor_ns.items()
-        },
-        "overhead": {
-            "time_ns": profile.overhead_ns,
-            "share": profile.share(profile.overhead_ns),
-            "parts_ns": dict(profile.overhead_parts_ns),
-        },
-        "coverage": _coverage_summary(profile),
-        "transposes": _transpose_summary(profile),
-        "operators": list(map(_operator_summary, profile.operators, sme2_states(profile))),
-        "load_ns": dict(profile.load_ns),
-        "unknown": list(profile.unknown),
         "findings": profile_findings(profile, timed=timed),
     }
 
 
-def _part(profile: Profile, ns: float, number: int) -> dict[str, Any]:
-    return {"operators": number, "time_ns": ns, "share": profile.share(ns)}
-
-
-def _coverage_summary(profile: Profile) -> dict[str, Any]:
-    coverage = profile.coverage
-    return {
-        "matrix_operators": coverage.matrix_operators,
-        "sme2_operators": coverage.sme2_operators,
-        "operator_share": coverage.operators,
-        "time_share": coverage.time,
-        "source": coverage.source,
-        "missed": [
-            {
-                "index": member.index,
-                "operator": member.label,
-                "reason": reason,
-                "shapes": None if member.shapes is None else asdict(member.shapes),
-            }
-            for member, reason in coverage.missed
-        ],
-        "unproven": [member.label for member in coverage.unproven],
-        "depthwise_operators": coverage.depthwise_operators,
-        "depthwise_share": profile.share(coverage.depthwise_ns),
-    }
-
-
-def _transpose_summary(profile: Profile) -> dict[str, Any]:
-    chains = transposes(profile)
-    return {
-        "operators": sum(len(chain.operators) for chain in chains),
-        "time_ns": sum(chain.time_ns for chain in chains),
-        "share": sum(chain.share for chain in chains),
-        "border_share": sum(chain.share for chain in chains if chain.border),
-        "chains": [
-            {
-                "operators": [member.label for member in chain.operators],
-                "before": chain.before.label if chain.before else None,
-                "after": chain.after.label if chain.after else None,
-                "time_ns": chain.time_ns,
-                "share": chain.share,
-                "border": chain.border,
-            }
-            for chain in chains
-        ],
-    }
-
-
-def _operator_summary(member: OperatorProfile, sme2: bool | None) -> dict[str, Any]:
-    operator = member.operator
-    summary: dict[str, Any] = {
-        "index": member.index,
-        "operator": member.label,
-        "category": str(operator.category),
-        "kind": operator.kind,
-        "executor": str(operator.executor),
-        "matrix": operator.matrix,
-        "sme2": sme2,
-        "instruction": member.instruction,
-        "time_ns": member.time_ns,
-        "median_ns": member.median_ns,
-        "share": member.share,
-    }
-    if member.shapes is not None:
-        summary["shapes"] = asdict(member.shapes)
-    if member.aten:
-        summary |= {"aten": _few(member.aten), "modules": _few(member.modules)}
-    return summary
-
-
-def _few(names: Iterable[str]) -> list[str]:
-    """Each name once, and not all: every operator of a delegate call has all names of the call."""
-    return few(list(dict.fromkeys(names)), _MOST_NAMES)
+_COMPARED = ("end_to_end", "categories", "kinds", "overhead", "largest_before", "largest_after")
 
 
 def comparison_summary(comparison: Comparison, *, timed: bool = True) -> dict[str, Any]:
+    """Operators side by side, with None for what is on one side alone."""
+
+    def side(member: OperatorProfile | None) -> object:
+        return member and [member.label, *[member.time_ns] * timed]
+
     return {
         "before": comparison.before_name,
         "after": comparison.after_name,
-        "end_to_end": _change(comparison.end_to_end),
-        "categories": [_change(change) for change in comparison.categories],
-        "kinds": [_change(change) for change in comparison.kinds],
-        "overhead": _change(comparison.overhead),
-        "operators": [
-            {
-                "before": change.before.label if change.before else None,
-                "after": change.after.label if change.after else None,
-                "before_ns": change.before.time_ns if change.before else None,
-                "after_ns": change.after.time_ns if change.after else None,
-                "ratio": change.ratio,
-            }
-            for change in comparison.operators
-        ],
-        "largest_before": comparison.largest_before and str(comparison.largest_before),
-        "largest_after": comparison.largest_after and str(comparison.largest_after),
-        "amdahl": comparison.amdahl,
-        "findings": comparison_findings(comparison, timed=timed),
+        **{name: encode(getattr(comparison, name)) for name in _COMPARED * timed},
+        "operators": [[side(change.before), side(change.after)] for change in comparison.operators],
+        "findings": [*comparison_findings(comparison, timed=timed), *sme2_moves(comparison)],
     }
-
-
-def _change(change: Change) -> Mapping[str, Any]:
-    return {**vars(change), "ratio": change.ratio}

@@ -5,6 +5,7 @@ Names come from files that anybody may have written, so each stands in a code sp
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections import Counter
@@ -16,6 +17,7 @@ from pytest_sme2.report.findings import case_sentences, compared, run_findings
 from pytest_sme2.report.terminal import frontier_notes, frontier_rows
 from pytest_sme2.report.text import (
     NOTHING,
+    PROOFS,
     TOP,
     as_sentence,
     code,
@@ -81,22 +83,10 @@ def case_report(record: CaseRecord) -> str:
 
 
 def step_summary(records: Sequence[CaseRecord]) -> str:
-    """The short form for a CI's summary page: the table, what failed, the costliest findings."""
+    """The short form for a CI's summary page: what failed, the table, the costliest findings."""
     lines = ["## SME2 performance", "", *_overview([(record, "") for record in records])]
-    sections = {
-        "What failed or warned": [
-            f"- {code(record.id)}: **{check.verdict}** {prose(check.metric)}: "
-            f"{prose(check.message)}"
-            for record in records
-            for check in record.checks
-            if check.verdict in (*FAILING, *WARNING)
-        ],
-        "Findings": [
-            f"- {code(finding.model)}: {prose(finding.text)}"
-            for finding in run_findings(records)[:TOP]
-        ],
-    }
-    return document([*lines, *_sections("###", sections)])
+    findings = itertools.islice(_recommendations(records), 2 * TOP)
+    return document([*lines, *_sections("###", {"Findings": findings})])
 
 
 _OVERVIEW = {
@@ -293,7 +283,7 @@ def _operators(measured: CaseResult, timed: bool) -> Iterator[str]:
         return
 
     def row(name: str, operator: Operator, *cells: str) -> list[str]:
-        proof = _PROOFS[operator.proof] if operator.matrix else ""
+        proof = PROOFS[operator.proof] if operator.matrix else ""
         return [code(name), str(operator.category), str(operator.executor), proof, *cells]
 
     headings = ["operator", "category", "ran", "SME2"]
@@ -312,9 +302,6 @@ def _operators(measured: CaseResult, timed: bool) -> Iterator[str]:
     left = len(profile.operators) - len(costliest)
     if left:
         yield from ("", f"and {count(left, 'operator')} more, in the operator statistics (CSV).")
-
-
-_PROOFS = {True: "yes", False: "no", "sme1": "SME1", "unproven": "unproven"}
 
 
 def _executors(measured: CaseResult, timed: bool) -> Iterator[str]:

@@ -7,8 +7,9 @@ Arm's adapter calls a method's graph after it, and the graph of a call to XNNPAC
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import statistics
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.files import write_text
 from pytest_sme2.trace.program import read_nodes
 
-FOLDER = "model-explorer"
 _NEON, _WORSE, _BETTER = "#ffd27f", "#ff8a80", "#a5e6b4"
 COLOURS = {"SME2": _BETTER, "SME1": "#a5d8e6", "NEON": _NEON, "XNNPACK": _NEON, "portable": _WORSE}
 _COSTLY = [{"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#ff9d3b"}]
@@ -30,38 +30,53 @@ Node = tuple[str, str]
 """The names of a graph and of a node in it."""
 
 
-def program_of(folder: Path, record: CaseRecord) -> Path:
-    path = folder / record.measured.program
-    if not path.is_file():
-        raise UsageError(f"{path}: the program of {record.id} is not there any more. Run it again.")
-    return path
+def viewer(folder: Path, record: CaseRecord, before: CaseRecord | None) -> list[str]:
+    """Writes the data of a case, and returns the command that shows it."""
+    program = folder / record.measured.program
+    if not program.is_file():
+        raise UsageError(f"{program}, the program of {record.id}, is gone. Run it again.")
+    written = ",".join(map(str, write_node_data(folder, record, before)))
+    return [
+        *(sys.executable, "-m", "model_explorer", str(program), "--host=127.0.0.1"),
+        *("--extensions=pte_adapter_model_explorer", f"--node_data_paths={written}"),
+    ]
 
 
 def write_node_data(folder: Path, record: CaseRecord, before: CaseRecord | None) -> list[Path]:
     """The files of one case; of the same case ``before``, what changed since."""
-    measured, program = record.measured, program_of(folder, record)
-    graphs, arm = read_nodes(program), measured.arm
+    measured, arm = record.measured, record.measured.arm
+    program = folder / measured.program
+    graphs = read_nodes(program)
     placed = {
         arm: place_operators(measured.profiles[arm], program.name, graphs)
         for arm in SHOWN
         if arm in measured.profiles
     }
+    places, parts = placed[arm]
     spent = {arm: values for arm in placed if (values := _values(record, arm))}
-    tables: dict[str, dict[Node, Any]] = {
+    tables: dict[str, Mapping[Node, Any]] = {
         str(arm): _sums(placed[arm][0], values) for arm, values in spent.items()
     }
     if total := sum(spent.get(arm, ())):
-        shares = tables[str(arm)].items()
-        tables["percent"] = {node: round(100 * value / total, 3) for node, value in shares}
+        tables["percent"] = _sums(places, (round(100 * each / total, 3) for each in spent[arm]))
     # The last one is what Model Explorer shows at first.
-    tables["ran"] = _ran(record, *placed[arm])
+    names = engine_names([measured])
+    engines = [names[each] for each in engines_of(measured, arm)]
+    found: dict[Node, list[str]] = {}
+    for engine, nodes in zip(engines, places, strict=True):
+        for node in nodes:
+            found.setdefault(node, []).append(engine)
+    tables["ran"] = {
+        # Of a call, what ran most of its operators.
+        **{node: statistics.mode(each) for node, each in found.items()},
+        **{node: f"{engines[row]}, fused" for node, row in parts.items()},
+    }
     if before is not None and arm in spent:
-        tables["changed"] = _sums(placed[arm][0], _changes(before, record, spent[arm]))
-    written = []
-    for name, found in tables.items():
-        written.append(folder / FOLDER / f"{name}.json")
-        write_text(written[-1], json.dumps(_document(name, found), separators=(",", ":")))
-    return written
+        tables["changed"] = _sums(places, _changes(before, record, spent[arm]))
+    written = {folder / "model-explorer" / f"{name}.json": name for name in tables}
+    for path, name in written.items():
+        write_text(path, json.dumps(_document(name, tables[name]), separators=(",", ":")))
+    return [*written]
 
 
 def place_operators(
@@ -88,20 +103,6 @@ def place_operators(
     return places, parts
 
 
-def _ran(
-    record: CaseRecord, places: Sequence[Sequence[Node]], parts: Mapping[Node, int]
-) -> dict[Node, str]:
-    """What ran each node; of a call what ran most of its operators."""
-    names = engine_names([record.measured])
-    engines = [names[each] for each in engines_of(record.measured, record.measured.arm)]
-    found: dict[Node, Counter[str]] = {}
-    for engine, nodes in zip(engines, places, strict=True):
-        for node in nodes:
-            found.setdefault(node, Counter())[engine] += 1
-    ran = {node: counted.most_common(1)[0][0] for node, counted in found.items()}
-    return ran | {node: f"{engines[row]}, fused" for node, row in parts.items()}
-
-
 def _values(record: CaseRecord, arm: Arm) -> list[float]:
     """Instructions of each operator, or microseconds; never a time of an emulator."""
     measured = record.measured
@@ -119,7 +120,7 @@ def _changes(before: CaseRecord, after: CaseRecord, values: Sequence[float]) -> 
     return [value - earlier.get(id(each), 0) for each, value in zip(new, values, strict=True)]
 
 
-def _sums(places: Sequence[Sequence[Node]], values: Sequence[float]) -> dict[Node, float]:
+def _sums(places: Sequence[Sequence[Node]], values: Iterable[float]) -> dict[Node, float]:
     found: dict[Node, float] = {}
     for nodes, value in zip(places, values, strict=True):
         for node in nodes:

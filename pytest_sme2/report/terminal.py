@@ -1,8 +1,6 @@
-"""The end of a run on a terminal: what failed, one table, what costs most. Pure: no colours.
+"""What a terminal shows: the end of a run, profiles, comparisons, numbers of threads. Pure.
 
 The verdict is the last word of a row, so that the caller can colour it.
-
-Profiles, comparisons and numbers of threads as tables for a terminal. Pure.
 """
 
 from __future__ import annotations
@@ -10,18 +8,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from pytest_sme2.profile.coverage import sme2_states
 from pytest_sme2.report.case_summary import noise_of, notes, overall, summarize
 from pytest_sme2.report.cost import instructions_per_token, rest_text, tokens_per_second
+from pytest_sme2.report.csv_files import breakdown
 from pytest_sme2.report.findings import (
     RunFinding,
     comparison_findings,
     next_step,
     profile_findings,
     run_findings,
+    sme2_moves,
 )
 from pytest_sme2.report.text import (
     NOTHING,
+    PROOFS,
+    TOP,
     WIDTH,
     aligned,
     bullet,
@@ -54,11 +55,6 @@ from pytest_sme2.verdict.judging import FAILING, WARNING, reference_of
 from pytest_sme2.verdict.ratios import arm_word, cell_name, decision_text
 from pytest_sme2.verdict.times import load_text, unusual_phones
 
-TOP = 10
-_SUMMARY = "{:<34}{:>10}{:>16}{:>12}"
-_COUNT = "{:<34}{:>10}"
-_OPERATOR = "{:<46}{:>13}{:>10}{:>8}"
-_CHANGE = "{:<38}{:>14}{:>14}{:>10}"
 UNTIMED = "times of an emulated CPU say nothing about hardware and are left out"
 
 
@@ -72,136 +68,72 @@ def profile_text(name: str, profile: Profile, *, timed: bool = True) -> str:
     if timed:
         median, low, high = map(duration, (latency.median, latency.p5, latency.p95))
         heading += f": median {median}, 5-95 % {low} to {high}"
-    return "\n".join(
+    lines = [clipped(name, WIDTH), heading, "", *_breakdown(profile, timed), ""]
+    lines += [*_costliest(profile), ""] if timed else [bullet(UNTIMED)]
+    return "\n".join([*lines, *map(bullet, profile_findings(profile, timed=timed))])
+
+
+def _spent(profile: Profile, ns: float) -> list[str]:
+    return [duration(ns), percent(profile.share(ns))]
+
+
+def _breakdown(profile: Profile, timed: bool) -> list[str]:
+    """Categories with their kinds, or without ``timed`` their numbers alone."""
+    titles = ["category", "operators", *["time", "share"] * timed]
+    rows = [
         [
-            clipped(name, WIDTH),
-            heading,
-            "",
-            *_breakdown(profile, timed),
-            "",
-            *([*_costliest(profile), ""] if timed else [bullet(UNTIMED)]),
-            *(bullet(finding) for finding in profile_findings(profile, timed=timed)),
+            f"  {clipped(kind, 30)}" if kind else name,
+            str(number) if number else "",
+            *_spent(profile, ns) * timed,
         ]
-    )
+        for name, kind, number, ns in breakdown(profile)
+        if number or name == "total" or (timed and name == "overhead")
+    ]
+    return aligned([titles, *rows])
 
 
-def _breakdown(profile: Profile, timed: bool) -> Iterator[str]:
-    """Categories with their kinds, by time, or without ``timed`` their numbers alone."""
-    form = _SUMMARY if timed else _COUNT
-
-    def row(name: str, number: int | str, ns: float) -> str:
-        return form.format(name, number, duration(ns), percent(profile.share(ns)))
-
-    def rank(part: tuple[object, float]) -> float:
-        return -part[1] if timed else 0.0
-
-    yield form.format("category", "operators", "time", "share")
-    for category, ns in sorted(profile.category_ns.items(), key=rank):
-        if not profile.category_counts[category]:
-            continue
-        yield row(category, profile.category_counts[category], ns)
-        for (place, kind), kind_ns in sorted(profile.kind_ns.items(), key=rank):
-            if place is category:
-                number = profile.kind_counts[category, kind]
-                yield row("  " + clipped(kind, 30), number, kind_ns)
-    if timed:
-        yield row("overhead", "", profile.overhead_ns)
-    yield row("total", len(profile.operators), profile.end_to_end.median)
-
-
-def _costliest(profile: Profile) -> Iterator[str]:
+def _costliest(profile: Profile) -> list[str]:
     ranked = sorted(profile.operators, key=lambda member: -member.share)[:TOP]
-    states = sme2_states(profile)
-    yield _OPERATOR.format("operator", "time", "share", "SME2")
-    for member in ranked:
-        state = states[member.index]
-        word = "?" if state is None else "yes" if state else "no"
-        yield _OPERATOR.format(
-            clipped(member.label, 45),
-            duration(member.time_ns),
-            percent(member.share),
-            word if member.operator.matrix else "",
-        )
-    left = len(profile.operators) - len(ranked)
-    if left:
-        yield f"and {count(left, 'operator')} more"
-
-
-def comparison_text(comparison: Comparison, *, timed: bool = True, more: Sequence[str] = ()) -> str:
-    """Two profiles side by side, and what was found, with ``more`` of that."""
-    if not timed:
-        findings = [*comparison_findings(comparison, timed=False), *more] or ["the same operators"]
-        return "\n".join(bullet(line) for line in (UNTIMED, *findings))
-    before, after = clipped(comparison.before_name, 13), clipped(comparison.after_name, 13)
-    ranked = sorted(comparison.operators, key=lambda change: -abs(change.delta_ns))[:TOP]
-    return "\n".join(
+    rows = [
         [
-            _CHANGE.format("", before, after, "faster"),
-            *(_part(change) for change in comparison.categories),
-            _part(comparison.overhead),
-            _part(comparison.end_to_end),
-            "",
-            _CHANGE.format("kind", before, after, "faster"),
-            *(_part(change) for change in comparison.kinds),
-            "",
-            _CHANGE.format("operators that changed most", before, after, "faster"),
-            *(_operator(change) for change in ranked),
-            "",
-            *(bullet(finding) for finding in (*comparison_findings(comparison), *more)),
+            clipped(member.label, 45),
+            *_spent(profile, member.time_ns),
+            PROOFS[member.operator.proof] if member.operator.matrix else "",
         ]
-    )
+        for member in ranked
+    ]
+    left = len(profile.operators) - len(ranked)
+    more = [f"and {count(left, 'operator')} more"] if left else []
+    return aligned([["operator", "time", "share", "SME2"], *rows]) + more
 
 
-def _change(name: str, *times_ns: float | None, ratio: float | None) -> str:
-    told = ("-" if ns is None else duration(ns) for ns in times_ns)
-    return _CHANGE.format(clipped(name, 37), *told, times(ratio))
+def comparison_text(comparison: Comparison, *, timed: bool = True) -> str:
+    """Two profiles side by side, and what was found."""
+    found = [*comparison_findings(comparison, timed=timed), *sme2_moves(comparison)]
+    if not timed:
+        return "\n".join(map(bullet, (UNTIMED, *(found or ["the same operators"]))))
+    names = (clipped(comparison.before_name, 13), clipped(comparison.after_name, 13), "faster")
+    ranked = sorted(comparison.operators, key=lambda change: -abs(change.delta_ns))[:TOP]
+    parts = (*comparison.categories, comparison.overhead, comparison.end_to_end)
+    blocks = {"": _parts(parts), "kind": _parts(comparison.kinds)}
+    blocks["operators that changed most"] = [*map(_operator, ranked)]
+    rows = [row for title, body in blocks.items() for row in ((title, *names), *body, [""] * 4)]
+    return "\n".join([*aligned(rows), *map(bullet, found)])
 
 
-def _part(change: Change) -> str:
-    ratio = change.ratio if change.before_ns else None
-    return _change(change.name, change.before_ns, change.after_ns, ratio=ratio)
+def _parts(changes: Iterable[Change]) -> list[list[str]]:
+    return [_compared(change.name, change.before_ns, change.after_ns) for change in changes]
 
 
-def _operator(change: OperatorChange) -> str:
-    before, after = change.before, change.after
-    member = after or before
-    label = member.label if member else ""
-    sides = (None if side is None else side.time_ns for side in (before, after))
-    return _change(label, *sides, ratio=change.ratio)
+def _operator(change: OperatorChange) -> list[str]:
+    member = change.after or change.before
+    sides = (None if side is None else side.time_ns for side in (change.before, change.after))
+    return _compared(member.label if member else "", *sides)
 
 
-def sme2_moves(
-    comparison: Comparison, before: Profile, after: Profile
-) -> tuple[list[str], list[str]]:
-    """The operators that moved to SME2 kernels, and those that left them, as 'A -> B'."""
-    states = sme2_states(before), sme2_states(after)
-    moved: list[str] = []
-    left: list[str] = []
-    for change in comparison.operators:
-        if change.before is None or change.after is None:
-            continue
-        old, new = states[0][change.before.index], states[1][change.after.index]
-        names = f"{change.before.operator.name} -> {change.after.operator.name}"
-        if new is True and old is not True:
-            moved.append(names)
-        elif old is True and new is not True:
-            left.append(names)
-    return moved, left
-
-
-def sme2_move_lines(comparison: Comparison, before: Profile, after: Profile) -> list[str]:
-    """What moved to SME2, what left it, or that nothing is on it."""
-    lines = []
-    matrix = after.coverage.matrix_operators
-    moved, left = sme2_moves(comparison, before, after)
-    for word, names in (("moved to", moved), ("left", left)):
-        if names:
-            counted = Counter(names).most_common()
-            shown = "; ".join(f"{many} x {name}" for name, many in counted)
-            lines.append(f"{len(names)} of {count(matrix, 'matrix operator')} {word} SME2: {shown}")
-    if not before.coverage.sme2_operators and not after.coverage.sme2_operators:
-        lines.append(f"on neither side is one of {count(matrix, 'matrix operator')} on SME2")
-    return lines
+def _compared(name: str, before: float | None, after: float | None) -> list[str]:
+    told = ("-" if ns is None else duration(ns) for ns in (before, after))
+    return [clipped(name, 37), *told, times(before / after if before and after else None)]
 
 
 CHOSEN = "*"
@@ -297,9 +229,7 @@ _EXPENDABLE = ("limit", "interval %", "memory")
 _SHORT = (("DATA_MOVEMENT", "MOVE"), ("ELEMENTWISE", "ELEM"), (", ", ","))
 MOST_FAILURES = 10
 MOST_FINDINGS = 6
-_PER_MODEL = 1
 _MOST_RESTS = 2
-_PER_FAILED_MODEL = 3
 
 
 def run_lines(
@@ -333,10 +263,8 @@ def run_lines(
     blocks.append(bullet(f"{name}: {load_text(load)}", "", width) for name, load in loads)
     command = ""
     if verbosity >= 0:
-        found, left = _findings_to_show(
-            records, {record.measured.model for record in failed}, verbosity
-        )
-        known = [*_notes(records, verbosity), *untold(notes(records))]
+        found, left = _findings_to_show(records, verbosity)
+        known = [*_notes(records), *untold(notes(records))]
         if left:
             known.append(f"{count(left, 'more finding')} with -v, and in report.md")
         blocks.append(_finding_lines(records, found, verbosity, width))
@@ -447,20 +375,15 @@ def _row(record: CaseRecord) -> list[str]:
 
 
 def _findings_to_show(
-    records: Sequence[CaseRecord], failed: set[str], verbosity: int
+    records: Sequence[CaseRecord], verbosity: int
 ) -> tuple[list[RunFinding], int]:
-    """The findings to show of each model, and how many are left out. The table has the coverage."""
+    """The costliest of each model, and how many are left out. The table has the coverage."""
     found = run_findings(records)
     if verbosity > 0:
         return found, 0
-    of_model: Counter[str] = Counter()
-    shown: list[RunFinding] = []
     others = [finding for finding in found if finding.topic is not Topic.COVERAGE]
-    for finding in others:
-        of_model[finding.model] += 1
-        most = _PER_FAILED_MODEL if finding.model in failed else _PER_MODEL
-        if of_model[finding.model] <= most and len(shown) < MOST_FINDINGS:
-            shown.append(finding)
+    costliest = {finding.model: finding for finding in reversed(others)}
+    shown = [finding for finding in others if costliest[finding.model] is finding][:MOST_FINDINGS]
     return shown, len(others) - len(shown)
 
 
@@ -488,11 +411,13 @@ def _short(name: str) -> str:
     return clipped(name, WIDTH - 3)
 
 
-def _notes(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
+def _notes(records: Sequence[CaseRecord]) -> Iterator[str]:
     """What limits the figures, once for all of them."""
     yield from _references(records)
     yield from _unmeasured(records)
-    yield from _precisions(records, verbosity)
+    precisions = {record.id: noise for record in records if (noise := noise_of(record))}
+    if precisions:
+        yield overall(precisions)
     yield from unusual_phones(
         (record.measured.fingerprint.key, record.state["serial"], record.measured.yardstick_ns)
         for record in records
@@ -511,10 +436,6 @@ def _notes(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
             f"{count(remembered, 'emulated run')} taken from the cache, made before with the same "
             "program, runner and emulator; --sme2-fresh makes them again"
         )
-    for record in records:
-        if record.measured.weights.endswith("bfloat16"):
-            ran = record.measured.variant.partition("@")[0]
-            yield f"{clipped(record.id, 40)}: its weights are bfloat16, and run as {ran}"
 
 
 def _references(records: Sequence[CaseRecord]) -> Iterator[str]:
@@ -540,12 +461,3 @@ def _unmeasured(records: Sequence[CaseRecord]) -> Iterator[str]:
             metrics.setdefault(check.message, {})[check.metric] = None
     for reason, names in metrics.items():
         yield f"not measured: {', '.join(names)}: {reason}"
-
-
-def _precisions(records: Sequence[CaseRecord], verbosity: int) -> Iterator[str]:
-    """How well times were measured: of all cases in one sentence, with -v of each."""
-    found = {record.id: noise for record in records if (noise := noise_of(record)) is not None}
-    if found and verbosity > 0:
-        yield from (f"{_short(name)}: {noise}" for name, noise in found.items())
-    elif found:
-        yield overall(found)

@@ -100,6 +100,8 @@ def as_sentence(text: str) -> str:
 
 
 TOP = 10
+PROOFS = {True: "yes", False: "no", "sme1": "SME1", "unproven": "?"}
+"""Whether an operator ran on SME2."""
 _FIGURE = re.compile(r"-?[0-9]|-$|$")
 
 

@@ -10,7 +10,7 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator, MutableMapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_sme2.report.text import WIDTH as TERMINAL
@@ -255,9 +255,6 @@ NEGLIGIBLE = 0.01
 """What grew by less than this part of end-to-end time is not worth a line."""
 _ARM = re.compile(r" \((on|off|sme1)\)")
 
-Told = MutableMapping[tuple[str, tuple[str, ...]], str]
-"""By model and what was said of its operators: the case that said it."""
-
 
 def failure_text(
     verdict: Verdict,
@@ -266,14 +263,12 @@ def failure_text(
     growth: Growth | None = None,
     shown: Collection[Outcome] = FAILING,
     width: int = WIDTH,
-    told: Told | None = None,
     whole: bool = False,
 ) -> str:
     """What a failed test says: checks with the outcomes ``shown`` are explained, others counted.
 
     ``arguments`` are those of the pytest that runs it again; ``growth`` is where the time went.
-    What another data type of the model has ``told`` is not told again. It is some twenty lines,
-    or ``whole``.
+    It is some twenty lines, or ``whole``.
     """
     explained = [check for check in verdict.checks if check.verdict in shown]
     name = f"{verdict.model}-{verdict.variant}"
@@ -289,10 +284,10 @@ def failure_text(
     left_out = []
     for place, family in enumerate(families):
         full, details = whole or place == 0, family[0].details
-        lines += _family_lines(family, width, place_told) if full else [_family_line(family, width)]
-        if details and full:
-            known = {} if whole or told is None else told
-            lines += _detail_lines(details, width, (verdict.model, name), known)
+        lines += _family_lines(family, width, place_told, full=full)
+        if full:
+            told = [bullet(line, "      ", width, hang=2) for line in details]
+            lines += few(told, MOST_LINES, "      ")
         left_out += [_family(family[0])] if details and not full else []
     if growth is not None:
         lines += _growth_lines(growth, width)
@@ -328,26 +323,21 @@ def _arm(check: Check) -> str:
     return found[1] if found else ""
 
 
-def _family_line(family: Sequence[Check], width: int) -> str:
-    """All arms in one line; a check that compared nothing says why."""
-    check, texts = family[0], dict.fromkeys(map(_values, family))
-    if check.old is None or check.new is None:
-        texts = dict.fromkeys([check.message.removesuffix(UPDATE_HINT).rstrip()])
-    elif len(texts) > 1:
-        texts = dict.fromkeys(f"{_arm(each)} {_values(each)}" for each in family)
-    arms = ", ".join(filter(None, map(_arm, family))) if len(texts) == 1 else ""
-    name = f"{_family(check)} ({arms})" if arms else _family(check)
-    return bullet(f"{name}: {check.verdict}  {'; '.join(texts)}".rstrip(), "  ", width, hang=4)
-
-
-def _family_lines(family: Sequence[Check], width: int, place_told: str) -> Iterator[str]:
+def _family_lines(
+    family: Sequence[Check], width: int, place_told: str, *, full: bool
+) -> Iterator[str]:
+    """The values of all arms; why and where, unless a check has values and is not told in full."""
+    why = family[0].message.removesuffix(UPDATE_HINT).rstrip()
+    compared = None not in (family[0].old, family[0].new)
     for values in dict.fromkeys(map(_values, family)):
-        alike = [check for check in family if _values(check) == values]
-        arms = ", ".join(filter(None, map(_arm, alike)))
-        name = f"{_family(alike[0])} ({arms})" if arms else _family(alike[0])
-        head = "  ".join(filter(None, (f"{name}: {alike[0].verdict}", values)))
+        arms = ", ".join(filter(None, (_arm(each) for each in family if _values(each) == values)))
+        name = f"{_family(family[0])} ({arms})" if arms else _family(family[0])
+        told = values if full or compared else why
+        head = "  ".join(filter(None, (f"{name}: {family[0].verdict}", told)))
         yield bullet(head, "  ", width, hang=4)
-    yield bullet(family[0].message.removesuffix(UPDATE_HINT).rstrip(), "    ", width)
+    if not full:
+        return
+    yield bullet(why, "    ", width)
     # Both arms run one program, and seldom differ in what grew.
     places = {cause_text(check): _arm(check) for check in reversed(family)}
     for place, arm in places.items():
@@ -356,40 +346,15 @@ def _family_lines(family: Sequence[Check], width: int, place_told: str) -> Itera
             yield bullet(f"In the model{which}: {place}", "    ", width, hang=2)
 
 
-def _detail_lines(
-    details: Sequence[str], width: int, case: tuple[str, str], told: Told
-) -> Iterator[str]:
-    indent, model = "      ", case[0]
-    # The figures differ from one data type to the next; what was done does not.
-    signature = tuple(sorted(re.sub(r"^[+-][0-9,]+: ", "", line) for line in details))
-    before = told.setdefault((model, signature), case[1])
-    if before != case[1]:
-        yield bullet(f"The same operators as in {before}, told there.", indent, width)
-        return
-    yield from few([bullet(line, indent, width, hang=2) for line in details], MOST_LINES, indent)
-
-
 def _values(check: Check) -> str:
-    """Old and new, the interval, and the limit; whatever of them there is."""
-
-    def bound(value: float) -> str:
-        """That of a time is of new over old: shown as a change."""
-        return (
-            f"{(value - 1) * 100:+.1f} %" if check.unit == "ns" else value_text(value, check.unit)
-        )
-
-    parts = []
-    if check.new is not None:
-        known = [value for value in (check.old, check.new) if value is not None]
-        parts.append(" -> ".join(value_text(value, check.unit) for value in known))
-    if check.interval is not None:
-        parts.append(f"[{', '.join(map(bound, check.interval))}]")
-    if check.limit is not None:
-        limit = value_text(check.limit, check.unit)
-        if check.unit in ("ns", "share"):
-            limit = f"{'+' * (check.unit == 'ns')}{as_given(check.limit)} %"
-        parts.append(f"limit {limit}")
-    return ", ".join(parts)
+    """Old and new, the interval of the change, and the limit; whatever of them there is."""
+    if check.new is None:
+        return ""
+    old, new, _, interval, limit = check_cells(check)
+    told = [" -> ".join(each for each in (old, new) if each != "-")]
+    told += [f"{interval} %"] if interval != "-" else []
+    told += [f"limit {limit}"] if limit != "-" else []
+    return ", ".join(told)
 
 
 def _growth_lines(growth: Growth, width: int) -> list[str]:
@@ -421,15 +386,8 @@ def _growth_line(change: Change, width: int) -> str:
     return f"    {name}  {amounts}"
 
 
-MOST_CASES = 3
-"""Of those that changed; the rest is counted."""
-MOST_CHANGES = 4
-MOST_KINDS = 6
+MOST_KINDS = 8
 MOST_NAMED = 6
-# What is only counted, and what follows its name.
-_COUNTED = {"limit": "", "operator": "", "kernel": "", "share": " of time", "version": ""}
-# A kernel whose name the library does not keep: its place there says nothing to a reader.
-_UNNAMED = re.compile(r"kernel \S+\+0x[0-9a-f]+ ")
 
 
 @dataclass(frozen=True)
@@ -446,6 +404,11 @@ class Update:
     stored: bool = True
     """Whether its changes were accepted."""
 
+    @property
+    def state(self) -> str:
+        stored = "new" if self.new else "changed" if self.changes else "unchanged"
+        return stored if self.stored else "not stored"
+
 
 def update_lines(
     updates: Sequence[Update],
@@ -455,11 +418,39 @@ def update_lines(
     *,
     dry_run: bool = False,
 ) -> list[str]:
-    """What was stored, or would be in a dry run, for all cases together."""
+    """What was stored, or would be in a dry run: how many, and the changes that most cases share;
+    with -v every value, old and new.
+    """
     if not updates:
         return []
-    told = _every(updates, dry_run) if verbosity > 0 else _summary(updates, root, width, dry_run)
-    return [*told, *(["--update-baselines=dry: no baseline was written."] if dry_run else [])]
+    cases: dict[str, list[str]] = {"new": [], "changed": [], "not stored": [], "unchanged": []}
+    for update in updates:
+        cases[update.state].append(update.case)
+    counted = ", ".join(f"{len(names)} {state}" for state, names in cases.items() if names)
+    del cases["unchanged"]
+    lines = [f"{state}: {some_of(names, MOST_NAMED)}" for state, names in cases.items() if names]
+    shared: Counter[str] = Counter()
+    for update in updates:
+        # A kernel whose name the library does not keep: its place there says nothing to a reader.
+        named = (each for each in update.changes if not update.new and "+0x" not in each.what)
+        shared.update({*map(_words, named)})
+    kinds = [f"{count(number, 'case')}: {words}" for words, number in shared.most_common()]
+    lines += few(kinds, MOST_KINDS)
+    doubts = [f"warning: {update.case}: {doubt}" for update in updates for doubt in update.doubts]
+    if verbosity > 0:
+        for update in updates:
+            lines += [f"{update.case}: {update.state} ({update.path})"]
+            lines += [f"  {each.what}: {each.old} → {each.new}" for each in update.changes]
+        lines += doubts
+    else:
+        lines += few(doubts, 1)
+        lines += ["Every value, old and new, is shown with -v."] * any(cases.values())
+    if dry_run:
+        lines.append("--update-baselines=dry: no baseline was written.")
+    elif cases["new"] or cases["changed"]:
+        lines.append("Commit the files.")
+    head = bullet(f"baselines: {counted}, in {root}", "", width)
+    return [head, *(bullet(line, "  ", width) for line in lines)]
 
 
 def unaccepted(
@@ -471,96 +462,18 @@ def unaccepted(
         for entry in changes
         if not any(
             fnmatch.fnmatchcase(words, pattern)
-            for words in (entry.what, _kind(entry))
+            for words in (entry.what, _words(entry))
             for pattern in patterns
         )
     )
 
 
-def _every(updates: Sequence[Update], dry_run: bool) -> Iterator[str]:
-    for update in updates:
-        if not update.changes:
-            yield f"{update.case}: the baseline stays as it is ({update.path})"
-            continue
-        if update.stored:
-            written = "changes for" if dry_run else "baseline written to"
-            yield f"{update.case}: {written} {update.path}"
-        else:
-            yield f"{update.case}: changes that were not stored in {update.path}"
-        named = [entry for entry in update.changes if not _UNNAMED.match(entry.what)]
-        yield from (f"  {entry.what}: {entry.old} → {entry.new}" for entry in named)
-        if unnamed := len(update.changes) - len(named):
-            yield f"  {count(unnamed, 'kernel')} without a name: each is in the file"
-        yield from (f"  warning: {doubt}" for doubt in update.doubts)
-
-
-def _summary(updates: Sequence[Update], root: str, width: int, dry_run: bool) -> Iterator[str]:
-    new = [update for update in updates if update.new and update.stored]
-    # Also list what would have changed in baselines that were not stored.
-    changed = [update for update in updates if update.changes and not update.new]
-    refused = [update.case for update in updates if not update.stored]
-    stored = sum(update.stored for update in changed)
-    same = len(updates) - len(new) - stored - len(refused)
-    parts = (
-        (len(new), "new"),
-        (stored, "changed"),
-        (len(refused), "not stored"),
-        (same, "unchanged"),
-    )
-    counted = ", ".join(f"{number} {word}" for number, word in parts if number)
-    yield bullet(f"baselines: {counted}, in {root}", "", width)
-    if refused:
-        yield bullet(f"not stored: {some_of(refused, MOST_NAMED)}", "  ", width)
-    if new:
-        yield bullet(f"new: {some_of([update.case for update in new], MOST_NAMED)}", "  ", width)
-    if len(changed) > MOST_CASES:
-        yield from (bullet(line, "  ", width) for line in _shared(changed))
-    for update in changed[:MOST_CASES]:
-        yield bullet(f"{update.case}: {_changes_text(update.changes)}", "  ", width)
-    if len(changed) > MOST_CASES:
-        cases = some_of([update.case for update in changed[MOST_CASES:]], MOST_NAMED)
-        yield bullet(f"changed, too: {cases}", "  ", width)
-    doubts = [f"{update.case}: {doubt}" for update in updates for doubt in update.doubts]
-    if doubts:
-        more = f" ({count(len(doubts) - 1, 'more warning')} with -v)" if len(doubts) > 1 else ""
-        yield bullet(f"warning: {doubts[0]}{more}", "  ", width)
-    if new or changed or refused:
-        commit = " Commit the files." if (new or stored) and not dry_run else ""
-        yield f"  Every value, old and new, is shown with -v.{commit}"
-
-
-def _shared(updates: Sequence[Update]) -> Iterator[str]:
-    """The kinds of change that several cases share: ``41 cases: +1 Transpose (on, xnnpack)``."""
-    found: Counter[str] = Counter()
-    for update in updates:
-        found.update(dict.fromkeys(map(_kind, update.changes), 1))
-    shared = [(kind, number) for kind, number in found.most_common() if number > 1]
-    for kind, number in shared[:MOST_KINDS]:
-        yield f"{number} cases: {kind}"
-    if len(shared) > MOST_KINDS:
-        yield f"and {count(len(shared) - MOST_KINDS, 'other kind')} of change in several cases"
-
-
-def _kind(entry: BaselineChange) -> str:
+def _words(entry: BaselineChange) -> str:
     """What changed, the same words for all cases where it changed alike."""
     word, _, name = entry.what.partition(" ")
     if word == "version":
         return f"{name.removeprefix('of ')} {entry.old} → {entry.new}"
-    if word == "operator":
-        numbers = [0 if text == "none" else int(text) for text in (entry.old, entry.new)]
-        return f"{numbers[1] - numbers[0]:+d} {name}"
-    if _UNNAMED.match(entry.what):
-        return f"other kernels without a name{_UNNAMED.sub(' ', entry.what, count=1)}"
-    if word == "kernel":
-        return f"{'no longer ' if entry.new == 'none' else ''}runs {name}"
-    return f"other {entry.what}"
-
-
-def _changes_text(changes: Sequence[BaselineChange]) -> str:
-    """Of operators and kernels only how many changed, after the figures."""
-    words = Counter(entry.what.partition(" ")[0] for entry in changes)
-    figures = [entry for entry in changes if entry.what.partition(" ")[0] not in _COUNTED]
-    parts = [f"{entry.what} {entry.old} → {entry.new}" for entry in figures[:MOST_CHANGES]]
-    parts += [f"{count(words[word], word)}{rest}" for word, rest in _COUNTED.items() if words[word]]
-    left = len(figures) - MOST_CHANGES
-    return "; ".join(parts) + (f"; and {left} more" if left > 0 else "")
+    if word != "operator":
+        return entry.what
+    old, new = (0 if text == "none" else int(text) for text in (entry.old, entry.new))
+    return f"{new - old:+d} {name}"

@@ -13,7 +13,7 @@ from pytest_sme2.profile.categories import parse_rules
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.coverage import check_pair
 from pytest_sme2.report.csv_files import run_summary, write_experiment, write_summary
-from pytest_sme2.report.terminal import comparison_text, profile_text, sme2_move_lines
+from pytest_sme2.report.terminal import comparison_text, profile_text
 from pytest_sme2.report.text import WIDTH, bullet, json_text
 from pytest_sme2.session.analysis import Analysis, analyze_file, analyze_folder, on_off_pairs
 
@@ -75,11 +75,10 @@ def _text(analyses: list[Analysis]) -> str:
     for on, off in on_off_pairs(analyses):
         evidence = check_pair(on.profile, off.profile)
         comparison = compare(off.profile, on.profile)
-        moves = sme2_move_lines(comparison, off.profile, on.profile)
         parts.append(
             f"{off.name} against {on.name}\n"
             + bullet(f"evidence: {evidence.message}")
             + "\n\n"
-            + comparison_text(comparison, timed=on.timed and off.timed, more=moves)
+            + comparison_text(comparison, timed=on.timed and off.timed)
         )
     return f"\n\n{'-' * WIDTH}\n".join(parts)

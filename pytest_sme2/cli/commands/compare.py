@@ -11,7 +11,7 @@ from pytest_sme2.cli.options import RULES, Arguments, show
 from pytest_sme2.profile.categories import parse_rules
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.report.csv_files import comparison_summary
-from pytest_sme2.report.terminal import comparison_text, sme2_move_lines, sme2_moves
+from pytest_sme2.report.terminal import comparison_text
 from pytest_sme2.report.text import json_text, printable
 from pytest_sme2.runners.stock import UNTOLD, read_observed
 from pytest_sme2.session.analysis import analyze_file, the_etdump
@@ -52,14 +52,11 @@ def run(arguments: argparse.Namespace) -> int:
     timed = before.timed and after.timed and not arguments.emulated
     comparison = compare(before.profile, after.profile, names=tuple(arguments.names))
     if arguments.json:
-        moved, left = sme2_moves(comparison, before.profile, after.profile)
-        document = comparison_summary(comparison, timed=timed)
-        print(json_text({**document, "moved_to_sme2": moved, "left_sme2": left}))
+        print(json_text(comparison_summary(comparison, timed=timed)))
         return 0
     for name, analysis in zip(arguments.names, (before, after), strict=True):
         runs = count(analysis.profile.runs, "run")
         print(f"{printable(name)}: {printable(str(analysis.path))}, {runs}")
     print()
-    moves = sme2_move_lines(comparison, before.profile, after.profile)
-    print(comparison_text(comparison, timed=timed, more=moves))
+    print(comparison_text(comparison, timed=timed))
     return 0

@@ -19,7 +19,7 @@ from pytest_sme2.errors import MissingExtraError, StorageError, UsageError
 from pytest_sme2.profile.categories import Rule, parse_rules
 from pytest_sme2.report.comment import FORMATS
 from pytest_sme2.report.markdown import REPORT, run_report
-from pytest_sme2.report.model_explorer import program_of, write_node_data
+from pytest_sme2.report.model_explorer import viewer
 from pytest_sme2.report.text import printable
 from pytest_sme2.report.writing import validate_run, write_case
 from pytest_sme2.session.run_directory import METRICS, CaseRecord, find_records, read_record
@@ -104,15 +104,7 @@ def _show_graphs(
 ) -> int:
     *earlier, last = runs.values()
     before = {record.id: record for found in earlier for _, record in found}
-    commands = [
-        [
-            *(sys.executable, "-m", "model_explorer", str(program_of(folder, record))),
-            *("--host=127.0.0.1", "--extensions=pte_adapter_model_explorer"),
-            f"--node_data_paths={','.join(map(str, files))}",
-        ]
-        for folder, record in last
-        for files in [write_node_data(folder, record, before.get(record.id))]
-    ]
+    commands = [viewer(folder, record, before.get(record.id)) for folder, record in last]
     if not arguments.open:
         lines = [shlex.join(["model-explorer", *command[3:]]) for command in commands]
         return show(arguments, {"commands": lines}, lines)
