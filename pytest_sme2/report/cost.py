@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from pytest_sme2.profile.cost import (
@@ -131,23 +131,13 @@ def cost_lines(measured: CaseResult) -> Iterator[str]:
         return
     if left := rest_text(measured):
         yield from (as_sentence(left), "")
-    costs = {arm: measured.costs[arm] for arm in arms}
-    kinds = dict.fromkeys(kind for cost in costs.values() for kind in split(cost))
-    rows = [[name, *(f"{split(cost).get(name, 0):,}" for cost in costs.values())] for name in kinds]
-    rows += [[name, *(cell(costs[arm]) for arm in arms)] for name, cell in _SUMMARY.items()]
+    columns = [_figures(measured.costs[arm]) for arm in arms]
+    names = dict.fromkeys(name for column in columns for name in column)
+    rows = ([name, *(column.get(name, "0") for column in columns)] for name in names)
     yield from table(["per inference", *(f"SME2 {measured.arm_name(arm)}" for arm in arms)], rows)
     each = instructions_per_token(measured)
     yield from ("", as_sentence(each), "") if each else ("",)
-    yield from table(
-        ["category", *(f"instructions {arm}" for arm in arms)],
-        (
-            [str(category), *(_category_cell(costs[arm], category) for arm in arms)]
-            for category in Category
-            if any(category in costs[arm].by_category() for arm in arms)
-        ),
-    )
-    yield ""
-    cost = costs[arms[-1]]
+    cost = measured.costs[arms[-1]]
     ranked = sorted(cost.operators, key=lambda entry: -entry.counts.instructions)[:TOP]
     yield from table(
         ["operator", "category", "instructions", "share", "outer products", "most of it in"],
@@ -165,29 +155,22 @@ def cost_lines(measured: CaseResult) -> Iterator[str]:
     )
 
 
-def _optional(value: float | None, form: Callable[[float], str] = percent) -> str:
-    return "-" if value is None else form(value)
-
-
-_SUMMARY: Mapping[str, Callable[[InferenceCost], str]] = {
-    "all instructions": lambda cost: f"{cost.total.instructions:,}",
-    "other SME2 work": lambda cost: f"{cost.total.sme2_other:,}",
-    "streaming-mode entries": lambda cost: f"{cost.total.streaming_entries:,}",
-    "ZA loads and stores": lambda cost: f"{cost.total.za_transfers:,}",
-    "multiply-accumulates on SME2": lambda cost: _optional(work_coverage(cost)),
-    "tile use": lambda cost: _optional(tile_use(cost)),
-    "instructions per multiply-accumulate": lambda cost: _optional(
-        instructions_per_mac(cost), "{:.4f}".format
-    ),
-    "packing and layout": lambda cost: percent(packing_share(cost)),
-}
-
-
-def _category_cell(cost: InferenceCost, category: Category) -> str:
-    found = cost.by_category().get(category)
-    if found is None:
-        return "-"
-    return f"{found.instructions:,} ({percent(found.instructions / cost.total.instructions)})"
+def _figures(cost: InferenceCost) -> dict[str, str]:
+    total = cost.total
+    numbers = {
+        **split(cost),
+        "all instructions": total.instructions,
+        "streaming-mode entries": total.streaming_entries,
+        "ZA loads and stores": total.za_transfers,
+    }
+    parts = {
+        "multiply-accumulates on SME2": work_coverage(cost),
+        "tile use": tile_use(cost),
+        "packing and layout": packing_share(cost),
+    }
+    return {name: f"{number:,}" for name, number in numbers.items()} | {
+        name: "-" if part is None else percent(part) for name, part in parts.items()
+    }
 
 
 def _share(cost: InferenceCost, entry: OperatorCost) -> float:

@@ -347,12 +347,7 @@ def comparison_findings(comparison: Comparison, *, timed: bool = True) -> list[s
     """What changed between two profiles; without ``timed`` in structure alone."""
     if not timed:
         return [*_structure(comparison)]
-    return [
-        *_end_to_end(comparison),
-        *_shift(comparison),
-        *_largest_changes(comparison),
-        *_structure(comparison),
-    ]
+    return [*_end_to_end(comparison), *_shift(comparison), *_structure(comparison)]
 
 
 def _end_to_end(comparison: Comparison) -> Iterator[str]:
@@ -382,18 +377,6 @@ def _shift(comparison: Comparison) -> Iterator[str]:
             f"if {after} were free, {comparison.after_name!r} would be "
             f"{times(comparison.amdahl)} as fast as it is; no work on it can bring more"
         )
-
-
-def _largest_changes(comparison: Comparison) -> Iterator[str]:
-    grown = max(comparison.operators, key=lambda change: change.delta_ns, default=None)
-    if grown is None or grown.delta_ns <= 0 or grown.after is None:
-        return
-    after = duration(grown.after.time_ns)
-    if grown.before is None:
-        yield f"{grown.after.label!r} is new and takes {after}"
-    else:
-        before = duration(grown.before.time_ns)
-        yield f"{grown.after.label!r} grew most: {before} to {after}"
 
 
 def _structure(comparison: Comparison) -> Iterator[str]:

@@ -27,9 +27,7 @@ from pytest_sme2.report.text import (
     aligned,
     bullet,
     clipped,
-    columns,
     duration,
-    padded,
     percent,
     printable,
     times,
@@ -310,11 +308,11 @@ def _table(
     ]
     title = f"case on {device}"
     # The device has no column of its own where all share one.
-    known = several or len(title) > max(columns(row[0]) for row in rows)
+    known = several or len(title) > max(len(row[0]) for row in rows)
     titles = ("case" if known else title, "device", *headings)
     # Leave out a column that is empty in all rows, such as latency on an emulator.
     kept = [column for column in range(len(titles)) if any(row[column] != NOTHING for row in rows)]
-    widths = [max(columns(row[place]) for row in (titles, *rows)) for place in range(len(titles))]
+    widths = [max(len(row[place]) for row in (titles, *rows)) for place in range(len(titles))]
 
     def excess() -> int:
         return sum(widths[column] for column in kept) + len(kept) - 1 - width
@@ -328,7 +326,7 @@ def _table(
         models = [printable(record.measured.model) for record, found in body for _ in found]
         for cells, model in zip(rows, models, strict=True):
             cells[0] = f" {cells[0].removeprefix(model).removeprefix('-') or model}"
-        widths[0] = max(columns(row[0]) for row in (titles, *rows))
+        widths[0] = max(len(row[0]) for row in (titles, *rows))
     # What is still too wide is taken from the names.
     left = {0, 1, *(titles.index(title) for title in _LEFT if title in titles)}
     for column in left.intersection(kept[:3]):
@@ -341,7 +339,7 @@ def _table(
             yield clipped(model, width)
             above = model
         yield " ".join(
-            padded(clipped(row[column], widths[column]), widths[column])
+            clipped(row[column], widths[column]).ljust(widths[column])
             if column in left
             else row[column].rjust(widths[column])
             for column in kept

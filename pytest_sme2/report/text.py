@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import textwrap
-import unicodedata
 from collections.abc import Iterable, Sequence
 
 WIDTH = 80
@@ -21,34 +19,13 @@ def printable(name: str) -> str:
     )
 
 
-def columns(text: str) -> int:
-    """How many columns of a terminal it takes: wide letters take two, marks on a letter none."""
-    return len(text) if text.isascii() else sum(map(_columns_of, text))
-
-
-def _columns_of(letter: str) -> int:
-    if unicodedata.category(letter) in ("Mn", "Me"):
-        return 0
-    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-
-
-def padded(text: str, width: int) -> str:
-    return text + " " * (width - columns(text))
-
-
 def clipped(name: str, width: int) -> str:
     """The printable name, cut in the middle where it is too long, since both ends tell."""
     text = printable(name)
-    if columns(text) <= width:
+    if len(text) <= width:
         return text
     head = (width - 3 + 1) // 2
-    return f"{_first(text, head)}...{_first(text[::-1], width - 3 - head)[::-1]}"
-
-
-def _first(text: str, width: int) -> str:
-    """As much of it as fits."""
-    ends = itertools.accumulate(map(_columns_of, text))
-    return text[: sum(end <= width for end in ends)]
+    return f"{text[:head]}...{text[len(text) - (width - 3 - head) :]}"
 
 
 def duration(ns: float) -> str:
@@ -133,11 +110,8 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """A table for a terminal: a column is as wide as its widest cell."""
-    widths = [max(map(columns, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(padded(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def document(lines: Iterable[str]) -> str:

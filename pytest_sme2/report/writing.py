@@ -11,7 +11,7 @@ import platform
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,13 @@ from pytest_sme2 import __version__
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.profile.build import build_profiles, robust_stats
 from pytest_sme2.profile.categories import Rule
-from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.report.cost import cost_summary, cost_tables
-from pytest_sme2.report.csv_files import csv_text, write_experiment, write_summary
+from pytest_sme2.report.csv_files import (
+    csv_text,
+    profile_summary,
+    write_experiment,
+    write_summary,
+)
 from pytest_sme2.report.findings import run_findings
 from pytest_sme2.report.markdown import (
     REPORT,
@@ -47,7 +51,7 @@ from pytest_sme2.system.reading import read_json, read_members
 from pytest_sme2.system.wording import count
 from pytest_sme2.trace.etdump import read_etdump
 
-PIPELINE_SCHEMA = 1
+PIPELINE_SCHEMA = 2
 MANIFEST_SCHEMA = 1
 
 
@@ -108,29 +112,14 @@ def pipeline_summary(record: CaseRecord) -> dict[str, Any]:
     timed = not measured.emulated
     arms: dict[str, Any] = {}
     for arm, profile in measured.profiles.items():
-        summary: dict[str, Any] = {
+        medians, cost = (measured.medians_ns or {}).get(arm), measured.costs.get(arm)
+        summary = {
             "etdump": record.etdumps.get(arm),
-            "runs": profile.runs,
             "operators": len(profile.operators),
-            "categories": encode(profile.category_counts),
-            "matrix_operators": profile.coverage.matrix_operators,
-            "sme2_operators": profile.coverage.sme2_operators,
+            **profile_summary(profile, timed=timed),
         }
-        cost = measured.costs.get(arm)
-        if cost is not None:
-            summary["cost"] = cost_summary(cost)
-        if timed:
-            largest = largest_category(profile)
-            summary |= {
-                "traced": asdict(profile.end_to_end),
-                "shares": {
-                    str(category): profile.share(ns) for category, ns in profile.category_ns.items()
-                },
-                "largest_category": None if largest is None else str(largest),
-            }
-            medians = (measured.medians_ns or {}).get(arm)
-            if medians:
-                summary["latency"] = asdict(robust_stats(medians))
+        summary |= {} if cost is None else {"cost": cost_summary(cost)}
+        summary |= {"latency": encode(robust_stats(medians))} if timed and medians else {}
         arms[str(arm)] = summary
     return {
         "schema": PIPELINE_SCHEMA,

@@ -31,9 +31,8 @@ ARGUMENTS: Arguments = {
     "--html FILE": "write a page with a chart of each case to this file",
     "--json": "print all changes as JSON",
 }
-# More series than this are told by what happened to them.
+# Of more series than these, only what changed is told.
 _FEW = 6
-_MOST_ROWS = 40
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -41,6 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
     window = arguments.window
     if window is not None and window < 2:
         raise UsageError("--window takes a number of runs from 2 on.")
+    try:
+        limit = None if arguments.fail_on is None else parse_fraction(arguments.fail_on)
+    except ValueError as error:
+        raise UsageError(f"--fail-on: {error}.") from error
     records = [
         record
         for record in read_history(arguments.folder)
@@ -50,25 +53,16 @@ def run(arguments: argparse.Namespace) -> int:
     if not records:
         raise UsageError(f"{arguments.folder} has no record of such a case.")
     moment = "" if arguments.since is None else _moment(records, arguments.since)
-    every = all_series(records, arguments.figure or "*")
-    worse = list(_failures(arguments.fail_on, every, moment, window))
-    series = [each.after(moment, window) for each in every if each.tracks]
+    every = [each for each in all_series(records, arguments.figure or "*") if each.tracks]
+    worse = [] if limit is None else [*worsened(every, limit, moment, window)]
+    series = [each.after(moment, window) for each in every]
     if html is not None:
         write_text(html, history_page(series))
-    document = {"changes": [_document(*found) for found in _changes(series)], "failed": worse}
-    show(arguments, document, history_lines(series))
+    changes = [_document(each, change) for each in series for change in each.changes]
+    show(arguments, {"changes": changes, "failed": worse}, history_lines(series))
     for line in worse:
         print(f"sme2: {line}", file=sys.stderr)
     return 1 if worse else 0
-
-
-def _failures(
-    limit: str | None, series: Sequence[Series], moment: str, window: int | None
-) -> Iterator[str]:
-    try:
-        yield from () if limit is None else worsened(series, parse_fraction(limit), moment, window)
-    except ValueError as error:
-        raise UsageError(f"--fail-on: {error}.") from error
 
 
 def _moment(records: Sequence[HistoryRecord], text: str) -> str:
@@ -100,12 +94,6 @@ def worsened(
                 )
 
 
-def _changes(series: Sequence[Series]) -> list[tuple[Series, Change]]:
-    """The largest first."""
-    found = [(each, change) for each in series for change in each.changes]
-    return sorted(found, key=lambda found: -found[1].effect)
-
-
 def _document(series: Series, change: Change) -> dict[str, object]:
     return {
         "series": series.name,
@@ -123,21 +111,14 @@ def _document(series: Series, change: Change) -> dict[str, object]:
 
 
 def history_lines(series: Sequence[Series]) -> Iterator[str]:
-    """Few cases figure by figure; of many, what changed between the same commits in one line."""
-    if len(series) <= _FEW:
-        for each in series:
+    """Figure by figure."""
+    for each in series:
+        if len(series) <= _FEW or each.changes:
             yield each.title
             for track in each.tracks:
-                yield f"  {track.figure.name}: {track.summary}"
-                yield from (f"    {one.format():>8}  {one.where()}" for one in track.changes)
-        return
-    groups: dict[str, list[tuple[Series, Change]]] = {}
-    for found in _changes(series):
-        groups.setdefault(found[1].where(), []).append(found)
-    yield f"{count(len(series), 'case')}: {count(len(groups), 'change')}"
-    for where, members in list(groups.items())[:_MOST_ROWS]:
-        (first, change), cases = members[0], {each.name for each, _ in members}
-        told = first.name if len(cases) == 1 else f"{len(cases)} cases, most of {first.name}"
-        yield f"  {change.format():>8}  {where}; {change.figure.name} of {told}"
-    if len(groups) > _MOST_ROWS:
-        yield f"  {len(groups) - _MOST_ROWS} are smaller: --case chooses, --json has all"
+                if len(series) <= _FEW or track.changes:
+                    yield f"  {track.figure.name}: {track.summary}"
+                    yield from (f"    {one.format():>8}  {one.where()}" for one in track.changes)
+    if len(series) > _FEW:
+        same = sum(not each.changes for each in series)
+        yield f"{count(len(series), 'case')}, {same} of them without any change"
