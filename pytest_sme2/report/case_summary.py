@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,45 +15,32 @@ from pytest_sme2.report.versus_baseline import headline, outcome_of
 from pytest_sme2.results import PAIR, Arm, CaseResult, Check, OperatorProfile, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count, fewer
-from pytest_sme2.timing.stats import centre_interval, robust_spread
+from pytest_sme2.timing.stats import centre_interval
 from pytest_sme2.verdict.judging import estimate_text, mean_clock
 from pytest_sme2.verdict.times import load_text
 
-# As many as the statistics of a pair ask for.
-_FEWEST_PROCESSES = 3
 
-
-@dataclass(frozen=True)
-class Noise:
-    """Both are fractions: 0.01 is 1 %."""
-
-    noise_floor: float
-    """The relative spread of process medians within an arm."""
-    detectable: float | None
-    """The smallest difference between the arms that would be seen 4 times of 5."""
-
-    def __str__(self) -> str:
-        text = f"noise floor {percent(self.noise_floor)}"
-        if self.detectable is None:
-            return text
-        return f"{text}, smallest detectable difference {percent(self.detectable)}"
-
-
-def noise_of(record: CaseRecord) -> Noise | None:
-    """None where nothing was timed, or too little to tell."""
-    measured = record.measured
-    if measured.emulated:
+def noise_of(record: CaseRecord) -> tuple[float, float | None] | None:
+    """The relative spread of process medians within an arm, and the smallest difference between the
+    arms that would be seen 4 times of 5; None where nothing was timed, or too little to tell.
+    """
+    pairs = None if record.measured.emulated else record.measurement
+    if pairs is None or pairs.noise_floor is None:
         return None
-    pairs = record.measurement
-    if pairs is not None:
-        return None if pairs.noise_floor is None else Noise(pairs.noise_floor, pairs.detectable)
-    # Without pairs, such as on a CPU without SME2, one arm's processes still show the noise.
-    spreads = [
-        robust_spread([math.log(value) for value in values])
-        for values in (measured.medians_ns or {}).values()
-        if len(values) >= _FEWEST_PROCESSES
-    ]
-    return Noise(max(spreads), None) if spreads else None
+    return pairs.noise_floor, pairs.detectable
+
+
+def noise_text(records: Sequence[CaseRecord]) -> str:
+    """That of the noisiest case; empty where none was timed."""
+    found = {record.id: noise for record in records if (noise := noise_of(record))}
+    if not found:
+        return ""
+    name = max(found, key=lambda each: found[each][0])
+    floor, detectable = found[name]
+    text = f"noise floor {percent(floor)}"
+    if detectable is not None:
+        text += f", smallest detectable difference {percent(detectable)}"
+    return text + (f", of {name}, the noisiest case" if len(found) > 1 else "")
 
 
 def made_of(record: CaseRecord) -> list[str]:
@@ -98,12 +84,6 @@ def _joules(energies_nj: Sequence[float]) -> str:
     if bounds is None:
         return f"{middle:.3g} mJ ({count(len(energies_nj), 'pair')})"
     return f"{middle:.3g} mJ [{bounds[0] / 1e6:.3g}, {bounds[1] / 1e6:.3g}]"
-
-
-def overall(found: Mapping[str, Noise]) -> str:
-    """The precision of several cases in one sentence: that of the noisiest."""
-    name = max(found, key=lambda each: found[each].noise_floor)
-    return f"{found[name]}" + (f", of {name}, the noisiest case" if len(found) > 1 else "")
 
 
 def notes(records: Sequence[CaseRecord]) -> list[str]:

@@ -9,7 +9,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pytest_sme2.export.variant import GENERAL
 from pytest_sme2.profile.compare import compare
@@ -103,47 +103,29 @@ def share_text(cost: Cost) -> str:
 
 
 @dataclass(frozen=True)
-class Advice:
-    """One thing to change in a model, and what it costs in each variant."""
+class Advice(Finding):
+    """One thing to change in a model; but for ``costs``, of the variant where it costs most."""
 
-    what: str
-    costs: Mapping[str, Cost]
+    costs: Mapping[str, Cost] = field(default_factory=dict)
     """By variant."""
-    detail: str
-    remedy: str
-    place: str
-    rewrite: str
-    evidence: str
-
-    @property
-    def share(self) -> float:
-        return max(cost.share for cost in self.costs.values())
 
 
 def advice(variants: Mapping[str, Sequence[Finding]]) -> list[Advice]:
     """What to change, once for the model and not for each variant; the most expensive first."""
-    groups: dict[tuple[Topic, str, str], list[tuple[str, Finding]]] = {}
+    groups: dict[tuple[Topic, str, str], dict[str, Finding]] = {}
     for variant, findings in variants.items():
         for finding in findings:
             if finding.topic not in (Topic.COVERAGE, Topic.NOTE):
                 key = (finding.topic, finding.what, finding.remedy)
-                groups.setdefault(key, []).append((variant, finding))
+                groups.setdefault(key, {})[variant] = finding
     found = []
-    for (topic, what, remedy), members in groups.items():
-        costliest = max((finding for _, finding in members), key=lambda entry: entry.cost.share)
-        found.append(
-            Advice(
-                what=f"{_HEADING.get(topic, '')}{what}",
-                costs={variant: finding.cost for variant, finding in members},
-                detail=costliest.detail,
-                remedy=remedy,
-                place=costliest.place,
-                rewrite=costliest.rewrite,
-                evidence=costliest.evidence,
-            )
-        )
-    found = [entry for entry in found if entry.share >= LEAST_SHARE]
-    return sorted(found, key=lambda entry: -entry.share)
+    for members in groups.values():
+        costliest = max(members.values(), key=lambda finding: finding.cost.share)
+        if costliest.cost.share >= LEAST_SHARE:
+            what = f"{_HEADING.get(costliest.topic, '')}{costliest.what}"
+            costs = {variant: finding.cost for variant, finding in members.items()}
+            found.append(Advice(**{**vars(costliest), "what": what}, costs=costs))
+    return sorted(found, key=lambda entry: -entry.cost.share)
 
 
 def advice_text(entry: Advice) -> str:
@@ -287,7 +269,7 @@ def _advised(found: Sequence[tuple[Advice, CaseRecord]]) -> str:
     if not found:
         return ""
     known = {"": False, GENERAL: False}
-    entry, record = max(found, key=lambda one: (known.get(one[0].rewrite, True), one[0].share))
+    entry, record = max(found, key=lambda one: (known.get(one[0].rewrite, True), one[0].cost.share))
     return advise_command(record, entry.rewrite if known.get(entry.rewrite, True) else "")
 
 

@@ -176,7 +176,7 @@ def _device(record: CaseRecord) -> str:
 
 def _case(record: CaseRecord) -> dict[str, Any]:
     measured, speedup = record.measured, record.measured.speedup
-    summary, noise = summarize(measured, record.checks), noise_of(record)
+    summary = summarize(measured, record.checks)
     reason, shares = deciding(record.checks), engine_shares(measured)
     news = reason is not None and summary.outcome is not Outcome.PASS
     return {
@@ -203,7 +203,7 @@ def _case(record: CaseRecord) -> dict[str, Any]:
         "frontier": _frontier(measured),
         "generation": _generation(measured),
         "sustained": _sustained(measured),
-        "precision": None if noise is None else [noise.noise_floor, noise.detectable],
+        "precision": noise_of(record),
         "cost": _case_cost(measured),
         "fewer": summary.fewer,
         "tokens": measured.tokens,

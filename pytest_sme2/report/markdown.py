@@ -6,13 +6,13 @@ Names come from files that anybody may have written, so each stands in a code sp
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pytest_sme2.report.case_summary import facts, made_of, noise_of, notes, summarize
+from pytest_sme2.report.case_summary import facts, made_of, noise_text, notes, summarize
 from pytest_sme2.report.cost import cost_lines, tokens_per_second
+from pytest_sme2.report.csv_files import breakdown
 from pytest_sme2.report.findings import case_sentences, compared, run_findings
 from pytest_sme2.report.terminal import frontier_notes, frontier_rows
 from pytest_sme2.report.text import (
@@ -34,7 +34,6 @@ from pytest_sme2.results import (
     SHOWN,
     Arm,
     CaseResult,
-    Category,
     Executor,
     KernelFamily,
     Operator,
@@ -43,7 +42,7 @@ from pytest_sme2.results import (
 from pytest_sme2.session.run_directory import CaseRecord, reproduce_command
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.generation import figure_lines, sentence
-from pytest_sme2.verdict.judging import FAILING, WARNING
+from pytest_sme2.verdict.judging import FAILING, WARNING, estimate_text
 
 REPORT = "report.md"
 """Its name in a run directory, and in each case's folder."""
@@ -196,15 +195,10 @@ def latency_lines(record: CaseRecord) -> Iterator[str]:
         yield from ("", as_sentence(rate))
     if measured.speedup is not None:
         found = measured.speedup
-        over = f"{count(found.pairs, 'pair')} of processes"
-        interval = f" ({over}: too few for an interval)"
-        if not math.isinf(found.high):
-            bounds = f"between {found.low:.2f}x and {found.high:.2f}x"
-            interval = f", {bounds} ({found.confidence:.1%} interval over {over})"
-        yield from ("", f"SME2 makes it **{found.value:.2f}x** as fast{interval}.")
-    measured_to = noise_of(record)
-    if measured_to is not None:
-        yield from ("", f"Measured to: {measured_to}.")
+        over = f"{found.confidence:.1%} interval over {count(found.pairs, 'pair')} of processes"
+        yield from ("", f"SME2 makes it **{estimate_text(found)}** as fast ({over}).")
+    if precision := noise_text([record]):
+        yield from ("", f"Measured to: {precision}.")
     made = made_of(record)
     if made:
         yield from ("", *(f"- {prose(note)}" for note in made))
@@ -225,29 +219,27 @@ def _generated(measured: CaseResult) -> Iterator[str]:
 
 def _categories(measured: CaseResult, timed: bool) -> Iterator[str]:
     profiles = {arm: measured.profiles[arm] for arm in SHOWN if arm in measured.profiles}
-    headings = ["category"]
-    for arm in profiles:
-        headings += [f"operators {arm}", *([f"time {arm}", f"share {arm}"] * timed)]
-    rows = []
-    for category in Category:
-        if any(profile.category_counts[category] for profile in profiles.values()):
-            rows.append([str(category)])
-            for profile in profiles.values():
-                rows[-1].append(str(profile.category_counts[category]))
-                rows[-1] += _time_and_share(profile, profile.category_ns[category], timed)
-    if not timed or not rows:
-        yield from table(headings, rows)
-        return
-    rows.append(["overhead"])
+    words = ["operators", *["time", "share"] * timed]
+    headings = ["category", *(f"{word} {arm}" for arm in profiles for word in words)]
+    rows: dict[str, list[str]] = {}
     for profile in profiles.values():
-        rows[-1] += ["", *_time_and_share(profile, profile.overhead_ns, timed)]
-    comparison = compared(measured)
+        for name, kind, number, ns in breakdown(profile):
+            if not kind and name != "total" and (timed or name != "overhead"):
+                # Without operators there is nothing to say, but for the overhead.
+                spent = _time_and_share(profile, ns, timed and (number > 0 or name == "overhead"))
+                cells = [str(number or ""), *spent]
+                rows.setdefault(name, []).extend([*cells, *[""] * (len(words) - len(cells))])
+    rows = {name: cells for name, cells in rows.items() if name == "overhead" or any(cells)}
+    comparison = compared(measured) if timed else None
     if comparison is not None:
         headings.append("faster")
-        ratios = {each.name: each.ratio for each in (*comparison.categories, comparison.overhead)}
-        rows = [[*row, times(ratios.get(row[0]))] for row in rows]
-    yield from table(headings, rows)
-    yield from ("", "These times are of traced runs, and tracing costs time. The latency is above.")
+        parts = (*comparison.categories, comparison.overhead)
+        ratios = {change.name: times(change.ratio) for change in parts}
+        rows = {name: [*cells, ratios.get(name, "-")] for name, cells in rows.items()}
+    yield from table(headings, ([name, *cells] for name, cells in rows.items()))
+    if timed and rows:
+        yield ""
+        yield "These times are of traced runs, and tracing costs time. The latency is above."
 
 
 def _time_and_share(profile: Profile, ns: float, timed: bool) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from pytest_sme2.report.case_summary import noise_of, notes, overall, summarize
+from pytest_sme2.report.case_summary import noise_text, notes, summarize
 from pytest_sme2.report.cost import instructions_per_token, rest_text, tokens_per_second
 from pytest_sme2.report.csv_files import breakdown
 from pytest_sme2.report.findings import (
@@ -140,14 +140,8 @@ CHOSEN = "*"
 def frontier_rows(measured: CaseResult, found: Frontier) -> tuple[list[str], list[list[str]]]:
     """The titles, and the rows with the best of each arm marked."""
     arms = list(dict.fromkeys(cell.arm for cell in found.cells))
-    both, best = not found.alone, found.best
-    known: dict[str, Callable[[FrontierCell], str]] = {
-        "cores": lambda cell: cell.cores,
-        "on slow cores": _slow,
-    }
-    shown = {name: text for name, text in known.items() if any(map(text, found.cells))}
     sme1 = measured.fingerprint.sme1
-    names = [arm_word(arm, sme1) if both else "time" for arm in arms]
+    names = ["time" if found.alone else arm_word(arm, sme1) for arm in arms]
     rows = []
     for threads in dict.fromkeys(cell.threads for cell in found.cells):
         members = {
@@ -155,13 +149,10 @@ def frontier_rows(measured: CaseResult, found: Frontier) -> tuple[list[str], lis
             for index, cell in enumerate(found.cells)
             if cell.threads == threads
         }
-        measured_times = [_time(*members[arm], best) for arm in arms]
-        more = [
-            " / ".join(dict.fromkeys(text(cell) for _, cell in members.values()))
-            for text in shown.values()
-        ]
-        rows.append([str(threads), *measured_times, *more])
-    return ["threads", *names, *shown], rows
+        cores = dict.fromkeys(_cores(cell) for _, cell in members.values())
+        taken = [_time(*members[arm], found.best) for arm in arms]
+        rows.append([str(threads), *taken, " / ".join(cores)])
+    return ["threads", *names, "cores"], rows
 
 
 def _time(index: int, cell: FrontierCell, best: frozenset[int]) -> str:
@@ -173,8 +164,9 @@ def _time(index: int, cell: FrontierCell, best: frozenset[int]) -> str:
     return f"{text} {CHOSEN}" if index in best else text
 
 
-def _slow(cell: FrontierCell) -> str:
-    return "" if cell.efficiency_share is None else percent(cell.efficiency_share)
+def _cores(cell: FrontierCell) -> str:
+    slow = cell.efficiency_share
+    return cell.cores if slow is None else f"{cell.cores} ({percent(slow)} on slow ones)".lstrip()
 
 
 def frontier_lines(measured: CaseResult) -> Iterator[str]:
@@ -413,9 +405,8 @@ def _notes(records: Sequence[CaseRecord]) -> Iterator[str]:
     """What limits the figures, once for all of them."""
     yield from _references(records)
     yield from _unmeasured(records)
-    precisions = {record.id: noise for record in records if (noise := noise_of(record))}
-    if precisions:
-        yield overall(precisions)
+    if precision := noise_text(records):
+        yield precision
     yield from unusual_phones(
         (record.measured.fingerprint.key, record.state["serial"], record.measured.yardstick_ns)
         for record in records

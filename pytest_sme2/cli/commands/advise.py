@@ -343,7 +343,7 @@ def _worth(
     savings = [0.0 if one.problem else one.saving for one in tried.values()]
     nothing = entry.remedy in (NO_BETTER, ONLY_DEPTHWISE) or (entry.rewrite == GENERAL and savings)
     shares = [entry.costs[name].share for name in variants if name in entry.costs]
-    share = max(shares, default=0.0 if variants else entry.share)
+    share = max(shares, default=0.0 if variants else entry.cost.share)
     return not nothing or max(savings, default=0.0) > 0, max(savings, default=share)
 
 
