@@ -16,7 +16,7 @@ from pytest_sme2.cli.experiments import read_plan, run_plan
 from pytest_sme2.cli.options import chosen, opened, progress, show
 from pytest_sme2.errors import EvidenceError, RunError, UsageError
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.report.case_summary import summarize
+from pytest_sme2.report.case_summary import cells
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.text import aligned
 from pytest_sme2.report.writing import write_case
@@ -126,9 +126,8 @@ def run_on_every_cpu(arguments: argparse.Namespace) -> int:
                 problems.append(f"{cpu}: it did not run. {error}")
                 continue
             session.keep(case, measured, ())
-        found = summarize(measured, ())
-        counted = (found.counted_off, found.counted_on, found.fewer)
-        rows.append((str(cpu), str(cpu.vector_bits), found.sme2, *counted))
+        found = cells(measured)
+        rows.append((str(cpu), str(cpu.vector_bits), *(found[title] for title in titles[2:])))
     # "gain" is the old name of "instructions", kept for one version.
     cpus = [dict(zip((*titles, "gain"), (*row, row[-1]), strict=True)) for row in rows[1:]]
     show(arguments, {"cpus": cpus, "problems": problems}, [*aligned(rows), *problems])

@@ -130,10 +130,9 @@ def sme2_gate(
 
 def junit_properties(gate: Gate) -> Iterator[tuple[str, str]]:
     """What a test management system should know about the case, as text."""
-    from pytest_sme2.report.case_summary import summarize
     from pytest_sme2.verdict.judging import WARNING
 
-    measured, summary = gate.measured, summarize(gate.measured, gate.checks)
+    measured, coverage = gate.measured, gate.measured.coverage
     yield "sme2.model", measured.model
     yield "sme2.variant", measured.variant
     yield "sme2.device", measured.fingerprint.target
@@ -141,10 +140,11 @@ def junit_properties(gate: Gate) -> Iterator[tuple[str, str]]:
         yield f"sme2.verdict.{check.metric}", str(check.verdict)
         if check.verdict in WARNING:
             yield f"sme2.warning.{check.metric}", check.message
-    if summary.coverage is not None:
-        yield "sme2.coverage", "{}/{}".format(*summary.coverage)
-    for arm, median in summary.medians_ms.items():
-        yield f"sme2.latency_{arm}_ms", f"{median:.6g}"
+    if coverage is not None:
+        yield "sme2.coverage", f"{coverage.sme2_operators}/{coverage.matrix_operators}"
+    for arm, values in (measured.medians_ns or {}).items():
+        if values:
+            yield f"sme2.latency_{arm}_ms", f"{statistics.median(values) / 1e6:.6g}"
     if measured.speedup is not None:
         yield "sme2.speedup", f"{measured.speedup.value:.4g}"
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.profile.cost import rest, work_coverage
 from pytest_sme2.profile.matching import source_text
 from pytest_sme2.report.cost import LIMITS_OF_COST, WORDS, millions
 from pytest_sme2.report.text import NOTHING, duration, percent
-from pytest_sme2.report.versus_baseline import headline, outcome_of
-from pytest_sme2.results import PAIR, Arm, CaseResult, Check, OperatorProfile, Outcome
+from pytest_sme2.report.versus_baseline import outcome_of
+from pytest_sme2.results import PAIR, Arm, CaseResult, Check, OperatorProfile
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count, fewer
 from pytest_sme2.timing.stats import centre_interval
@@ -125,79 +124,33 @@ def facts(record: CaseRecord) -> list[tuple[str, str]]:
     return [(name, value) for name, value in known.items() if value is not None]
 
 
-@dataclass(frozen=True)
-class CaseSummary:
-    """Texts for cells, where a dash stands for what is not known; and values for other programs."""
-
-    sme2: str
-    """Matrix operators on SME2: ``4 of 6``."""
-    work: str
-    """The part of their multiply-accumulates on SME2."""
-    sme1: str
-    """As ``sme2``, of the arm that hides SME2 and keeps SME."""
-    off: str
-    on: str
-    speedup: str
-    largest: str
-    """The category with most of the time."""
-    memory: str
-    counted_off: str
-    """Millions of instructions."""
-    counted_sme1: str
-    counted_on: str
-    fewer: str
-    """Instructions with SME2 on: ``8.38x fewer``. A ratio of counts, not of times."""
-    rest: str
-    """The part of the instructions that is not matrix work, and the category with most of it."""
-    outcome: Outcome | None
-    """None where nothing was checked."""
-    effect: str
-    where: str
-    """The line of the model that the effect is about."""
-    coverage: tuple[int, int] | None
-    """Matrix operators on SME2, and all of them."""
-    medians_ms: Mapping[str, float]
-    """By arm, the median of its processes."""
-
-    @property
-    def verdict(self) -> str:
-        return NOTHING if self.outcome is None else str(self.outcome)
-
-
-def summarize(measured: CaseResult, checks: Sequence[Check]) -> CaseSummary:
-    coverage = measured.coverage
+def cells(measured: CaseResult, checks: Sequence[Check] = ()) -> dict[str, str]:
+    """A case's row of a table, by title; a dash stands for what is not known."""
     counted = {arm: cost.total.instructions for arm, cost in measured.costs.items()}
     off, on = counted.get(Arm.OFF), counted.get(Arm.ON)
     work = work_coverage(measured.costs[Arm.ON]) if Arm.ON in measured.costs else None
-    peak = (measured.peak_bytes or {}).get(measured.arm)
-    cost = measured.costs.get(measured.arm)
-    left = None if cost is None else rest(cost)
-    effect, where = headline(checks)
-    medians = {
-        str(arm): statistics.median(values)
-        for arm, values in (measured.medians_ns or {}).items()
-        if values
+    peak, cost = ((measured.peak_bytes or {}).get(measured.arm), measured.costs.get(measured.arm))
+    left, outcome = None if cost is None else rest(cost), outcome_of(checks)
+    return {
+        "on SME2": _covered(measured, Arm.ON),
+        "work": NOTHING if work is None else f"{work:.0%}",
+        "on SME1": _covered(measured, Arm.SME1),
+        **{f"SME2 {arm}": _median(measured, arm) for arm in (Arm.OFF, Arm.ON)},
+        "speedup": NOTHING if measured.speedup is None else estimate_text(measured.speedup),
+        "most time": _largest(measured),
+        "memory": NOTHING if peak is None else f"{peak / 1e6:.0f} MB",
+        "Minst off": millions(off),
+        "Minst sme1": millions(counted.get(Arm.SME1)),
+        "Minst on": millions(on),
+        "instructions": fewer(off / on if off and on else None),
+        "the rest": NOTHING if left is None else f"{left[0]:.0%} {left[1]}",
+        "verdict": NOTHING if outcome is None else str(outcome),
     }
-    return CaseSummary(
-        sme2=_covered(measured, Arm.ON),
-        work=NOTHING if work is None else f"{work:.0%}",
-        sme1=_covered(measured, Arm.SME1),
-        off=duration(medians["off"]) if "off" in medians else NOTHING,
-        on=duration(medians["on"]) if "on" in medians else NOTHING,
-        speedup=NOTHING if measured.speedup is None else estimate_text(measured.speedup),
-        largest=_largest(measured),
-        memory=NOTHING if peak is None else f"{peak / 1e6:.0f} MB",
-        counted_off=millions(off),
-        counted_sme1=millions(counted.get(Arm.SME1)),
-        counted_on=millions(on),
-        fewer=fewer(off / on if off and on else None),
-        rest=NOTHING if left is None else f"{left[0]:.0%} {left[1]}",
-        outcome=outcome_of(checks),
-        effect=effect,
-        where=where,
-        coverage=None if coverage is None else (coverage.sme2_operators, coverage.matrix_operators),
-        medians_ms={arm: value / 1e6 for arm, value in medians.items()},
-    )
+
+
+def _median(measured: CaseResult, arm: Arm) -> str:
+    values = (measured.medians_ns or {}).get(arm)
+    return duration(statistics.median(values)) if values else NOTHING
 
 
 def _covered(measured: CaseResult, arm: Arm) -> str:
@@ -217,22 +170,22 @@ def _largest(measured: CaseResult) -> str:
     return f"{category} {profile.share(profile.category_ns[category]):.0%}"
 
 
-def answers(record: CaseRecord, summary: CaseSummary) -> list[tuple[str, str, str]]:
+def answers(record: CaseRecord, row: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """Whether SME2 is used, what it saves, what else costs most: title, answer, more about it."""
     measured = record.measured
-    work = f"{summary.work} of their work" if summary.work != NOTHING else ""
-    used = ("SME2 used", f"{summary.sme2} matrix operators", work)
+    work = f"{row['work']} of their work" if row["work"] != NOTHING else ""
+    used = ("SME2 used", f"{row['on SME2']} matrix operators", work)
     if measured.coverage is None:
         used = ("SME2 used", "no", "SME2 on did not run here")
     saved = ("Speedup", "not known", "SME2 on and off were not both measured")
     if measured.speedup is not None:
-        saved = ("Speedup", summary.speedup, f"{summary.off} → {summary.on}")
+        saved = ("Speedup", row["speedup"], f"{row['SME2 off']} → {row['SME2 on']}")
     elif measured.emulated:
-        change = f"{summary.counted_off} → {summary.counted_on} million per inference, not time"
-        counted = summary.fewer != NOTHING
+        change = f"{row['Minst off']} → {row['Minst on']} million per inference, not time"
+        counted = row["instructions"] != NOTHING
         saved = (
             "Instructions",
-            summary.fewer if counted else "not known",
+            row["instructions"] if counted else "not known",
             change if counted else "SME2 on and off were not both counted",
         )
     if measured.emulated:
@@ -250,18 +203,14 @@ def _beside(measured: CaseResult) -> tuple[str, str]:
     if measured.emulated and cost is not None:
         total = max(1, cost.total.instructions)
         shares = {entry.index: entry.counts.instructions / total for entry in cost.operators}
-    groups: dict[str, list[OperatorProfile]] = {}
+    groups: dict[str, list[tuple[float, OperatorProfile]]] = {}
     for member in profile.operators:
-        category = member.operator.category
         if not member.operator.matrix:
-            groups.setdefault(WORDS.get(category, str(category)), []).append(member)
-
-    def share(member: OperatorProfile) -> float:
-        return shares.get(member.index, 0.0)
-
-    parts = {name: sum(map(share, members)) for name, members in groups.items()}
-    if not measured.emulated and profile.overhead_ns > 0:
-        parts["the framework's overhead"] = profile.share(profile.overhead_ns)
+            name = WORDS.get(member.operator.category, str(member.operator.category))
+            groups.setdefault(name, []).append((shares.get(member.index, 0.0), member))
+    parts = {name: sum(share for share, _ in members) for name, members in groups.items()}
+    if not measured.emulated:
+        parts["the framework's overhead"] = max(0.0, profile.share(profile.overhead_ns))
     if not any(parts.values()):
         return "none", ""
     name = max(parts, key=lambda each: parts[each])
@@ -271,7 +220,7 @@ def _beside(measured: CaseResult) -> tuple[str, str]:
         answer = f"{percent(found[0])} of the instructions, most of it {answer}"
     if name not in groups:
         return answer, ""
-    costliest = max(groups[name], key=share)
-    most = f"{percent(share(costliest))} in {costliest.operator.name}"
+    share, costliest = max(groups[name], key=lambda each: each[0])
     place = "" if costliest.origin is None else source_text(costliest.origin)
+    most = f"{percent(share)} in {costliest.operator.name}"
     return answer, ": ".join(filter(None, (most, place)))

@@ -22,10 +22,8 @@ from pytest_sme2.results import (
     Arm,
     CaseResult,
     Category,
-    Counts,
     Executor,
     InferenceCost,
-    OperatorCost,
 )
 
 ENGINES = ("SME2", "NEON", "portable", "SME1")
@@ -146,7 +144,7 @@ def cost_lines(measured: CaseResult) -> Iterator[str]:
                 code(entry.label),
                 str(entry.category),
                 f"{entry.counts.instructions:,}",
-                percent(_share(cost, entry)),
+                percent(entry.counts.instructions / cost.total.instructions),
                 f"{entry.counts.outer_products:,}",
                 code(entry.kernels[0][0]) if entry.kernels else "",
             ]
@@ -170,45 +168,6 @@ def _figures(cost: InferenceCost) -> dict[str, str]:
     }
     return {name: f"{number:,}" for name, number in numbers.items()} | {
         name: "-" if part is None else percent(part) for name, part in parts.items()
-    }
-
-
-def _share(cost: InferenceCost, entry: OperatorCost) -> float:
-    return entry.counts.instructions / cost.total.instructions
-
-
-def cost_tables(cost: InferenceCost) -> dict[str, Mapping[str, list[object]]]:
-    """By name the columns: a row per operator, and a row per kernel."""
-    operators, kernels = cost.operators, cost.kernels
-    used = [tile_use(cost, [entry]) for entry in operators]
-    return {
-        "cost": {
-            "index": [entry.index for entry in operators],
-            "operator": [entry.label for entry in operators],
-            "category": [str(entry.category) for entry in operators],
-            "executor": [str(entry.executor) for entry in operators],
-            "instructions": [entry.counts.instructions for entry in operators],
-            "share_percent": [round(100 * _share(cost, entry), 4) for entry in operators],
-            **_details([entry.counts for entry in operators]),
-            "multiply_accumulates": ["" if e.macs is None else e.macs for e in operators],
-            "tile_use": ["" if use is None else round(use, 4) for use in used],
-            "kernel": [entry.kernels[0][0] if entry.kernels else "" for entry in operators],
-        },
-        "kernel_cost": {
-            "kernel": [kernel.name for kernel in kernels],
-            "instructions": [kernel.counts.instructions for kernel in kernels],
-            **_details([kernel.counts for kernel in kernels]),
-        },
-    }
-
-
-def _details(counts: Sequence[Counts]) -> dict[str, list[object]]:
-    """What is counted beside instructions."""
-    return {
-        "outer_products": [each.outer_products for each in counts],
-        "other_sme2": [each.sme2_other for each in counts],
-        "streaming_entries": [each.streaming_entries for each in counts],
-        "za_transfers": [each.za_transfers for each in counts],
     }
 
 

@@ -277,38 +277,28 @@ def _merged(model: str, topic: Topic, members: Sequence[tuple[str, Finding]]) ->
     """``2 (12.0 % of the time in fp16, 13.0 % in fp32); 3 (4.0 % in int8)``."""
     costs: dict[str, Cost] = {}
     for label, finding in members:
-        old = costs.get(label, Cost())
-        costs[label] = Cost(
-            old.operators + finding.cost.operators, old.share + finding.cost.share, finding.cost.of
-        )
-    heads: dict[str, dict[str, None]] = {}
-    for label, finding in members:
-        head = str(costs[label].operators) if topic in _BY_NUMBER else finding.what
-        heads.setdefault(head, {})[label] = None
-    unit_said = False
-    parts = []
-    for head, labels in heads.items():
-        inside = []
-        for label in labels:
-            cost = costs[label]
-            if topic is Topic.COVERAGE or cost.of == "operators":
-                inside.append(label)
-            else:
-                shown = percent(cost.share) if unit_said else share_text(cost)
-                inside.append(f"{shown} in {label}")
-                unit_said = True
-        parts.append(f"{head} ({', '.join(inside)})")
-    if topic is Topic.PORTABLE:
-        found = [finding for _, finding in members]
-        found.sort(key=lambda finding: (finding.cost.share, finding.cost.operators), reverse=True)
-        named = {finding.what: finding.place for finding in reversed(found)}
-        largest = [f"{what} ({place})" if place else what for what, place in named.items()]
-        parts[-1] += f"; the largest: {', '.join(largest[:-3:-1])}"
-    heading = _BY_NUMBER.get(topic) or _HEADING.get(topic, "")
+        old, new = costs.get(label, Cost()), finding.cost
+        costs[label] = Cost(old.operators + new.operators, old.share + new.share, new.of)
     costliest = max((finding for _, finding in members), key=lambda finding: finding.cost.share)
+    counted = {label: str(cost.operators) for label, cost in costs.items()}
+    pairs = [
+        (label, counted[label] if topic in _BY_NUMBER else finding.what)
+        for label, finding in members
+    ]
+    heads: dict[str, list[str]] = {}
+    unit = f" of the {costliest.cost.of}"
+    for label, head in dict.fromkeys(pairs):
+        shared = topic is not Topic.COVERAGE and costs[label].of != "operators"
+        share = f"{percent(costs[label].share)}{unit} in " if shared else ""
+        heads.setdefault(head, []).append(share + label)
+        unit = "" if share else unit
+    told = "; ".join(f"{head} ({', '.join(labels)})" for head, labels in heads.items())
+    if topic is Topic.PORTABLE:
+        place = f" ({costliest.place})" if costliest.place else ""
+        told += f"; the largest: {costliest.what}{place}"
+    heading = _BY_NUMBER.get(topic) or _HEADING.get(topic, "")
     share = max(cost.share for cost in costs.values())
-    remedy = as_sentence(costliest.remedy)
-    return RunFinding(model, heading + "; ".join(parts), remedy, share, topic)
+    return RunFinding(model, heading + told, as_sentence(costliest.remedy), share, topic)
 
 
 def compared(measured: CaseResult) -> Comparison | None:

@@ -28,7 +28,7 @@ from typing import Any
 
 from pytest_sme2 import __version__
 from pytest_sme2.profile.cost import packing_share, rest, tile_use, work_coverage
-from pytest_sme2.report.case_summary import answers, facts, made_of, noise_of, notes, summarize
+from pytest_sme2.report.case_summary import answers, cells, facts, made_of, noise_of, notes
 from pytest_sme2.report.cost import (
     engine_names,
     engine_shares,
@@ -36,16 +36,17 @@ from pytest_sme2.report.cost import (
     kernel_operators,
 )
 from pytest_sme2.report.findings import case_sentences, next_step, run_findings
-from pytest_sme2.report.history import Figure
-from pytest_sme2.report.history_series import Change, FigureHistory, Series, version_changes
+from pytest_sme2.report.history_series import FigureHistory, Series, version_changes
 from pytest_sme2.report.text import as_sentence
 from pytest_sme2.report.versus_baseline import (
     change_text,
     count_cases,
     deciding,
     failed_cases,
+    headline,
     interval_text,
     limit_text,
+    outcome_of,
     worst_first,
 )
 from pytest_sme2.report.writing import measured_commit
@@ -176,20 +177,22 @@ def _device(record: CaseRecord) -> str:
 
 def _case(record: CaseRecord) -> dict[str, Any]:
     measured, speedup = record.measured, record.measured.speedup
-    summary = summarize(measured, record.checks)
+    coverage = measured.coverage
+    row, outcome = cells(measured, record.checks), outcome_of(record.checks)
+    effect, where = headline(record.checks)
     reason, shares = deciding(record.checks), engine_shares(measured)
-    news = reason is not None and summary.outcome is not Outcome.PASS
+    news = reason is not None and outcome is not Outcome.PASS
     return {
         "id": record.id,
         "device": measured.device,
         "emulated": measured.emulated,
         "arm": str(measured.arm),
-        "verdict": None if summary.outcome is None else str(summary.outcome),
-        "reason": (summary.effect or None) if news else None,
-        "where": (summary.where or None) if news else None,
-        "answers": answers(record, summary),
+        "verdict": None if outcome is None else str(outcome),
+        "reason": (effect or None) if news else None,
+        "where": (where or None) if news else None,
+        "answers": answers(record, row),
         "engines": None if shares is None else {"of": shares[0], "shares": shares[1]},
-        "coverage": summary.coverage,
+        "coverage": coverage and [coverage.sme2_operators, coverage.matrix_operators],
         "evidence": None if measured.evidence is None else measured.evidence.message,
         "valid": measured.evidence is None or measured.evidence.valid,
         "latency": {
@@ -205,7 +208,7 @@ def _case(record: CaseRecord) -> dict[str, Any]:
         "sustained": _sustained(measured),
         "precision": noise_of(record),
         "cost": _case_cost(measured),
-        "fewer": summary.fewer,
+        "fewer": row["instructions"],
         "tokens": measured.tokens,
         "memory": {str(arm): size for arm, size in (measured.peak_bytes or {}).items()},
         "arms": {str(arm): _arm(measured, arm) for arm in SHOWN if arm in measured.profiles},
@@ -382,8 +385,6 @@ def _kernels(measured: CaseResult) -> dict[str, Any] | None:
     }
 
 
-# A chart takes 8 KB, and nobody looks at hundreds.
-_MOST = 80
 # As wide as a phone shows it, so that its letters are never smaller than the page's.
 _WIDTH, _HEIGHT = 420, 216
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 8, 34, 24
@@ -396,13 +397,11 @@ _STRETCHED = 0.04
 def history_page(series: Sequence[Series]) -> str:
     """What changed most comes first."""
     order = sorted(series, key=lambda each: -max((one.effect for one in each.changes), default=-1))
-    left = count(max(0, len(order) - _MOST), "case")
-    more = f"<p>{left} more changed less: --case chooses.</p>\n" if len(order) > _MOST else ""
     return filled(
         "history.html",
         policy=[escape(page_policy())],
         style=[page_part("report.css"), page_part("history.css")],
-        cases=[*map(_section, order[:_MOST]), more],
+        cases=map(_section, order),
     )
 
 
@@ -459,7 +458,7 @@ class _Plot:
         for value in dict.fromkeys((self.least, last, self.most)):
             if value == last or abs(self.y(value) - self.y(last)) > 14:
                 yield self.path("grid", ((-0.5, value), (len(self.points) - 0.5, value)))
-                yield _text(_LEFT - 5, self.y(value) + 4, _short(value, self.track.figure), "end")
+                yield _text(_LEFT - 5, self.y(value) + 4, self.track.figure.format(value), "end")
         days = dict.fromkeys(self.points[end].run.recorded[:10] for end in (0, -1))
         for day, at, anchor in zip(days, (_LEFT, _WIDTH - _RIGHT), ("start", "end"), strict=False):
             yield _text(at, _HEIGHT - 4, day, anchor)
@@ -481,27 +480,18 @@ class _Plot:
 
     def changes(self) -> Iterator[str]:
         """The largest first; a label that would cover another is left out."""
-        taken: tuple[list[float], list[float]] = ([], [])
+        taken: list[float] = []
         for change in sorted(self.track.changes, key=lambda change: -change.effect):
             start, label = min(self.x(change.first), _WIDTH - _LABEL), ""
-            for row, others in enumerate(taken):
-                if not label and all(abs(start - other) >= _LABEL for other in others):
-                    others.append(start)
-                    label = _text(start, _TOP - 22 + 12 * row, change.format().split()[0])
-            yield self._change(change, label)
-
-    def _change(self, change: Change, label: str) -> str:
-        levels = (self.track.figure.format(level) for level in (change.old, change.new))
-        about = escape(f"{change.where()}: {' → '.join(levels)}")
-        ends = ((change.first, self.low), (change.first, self.high))
-        area = self.path("", (*ends, *((change.last, end) for _, end in ends[::-1])), "Z")
-        return f'<g class="change {change.tone}"><title>{about}</title>{area}{label}</g>'
+            if all(abs(start - other) >= _LABEL for other in taken):
+                taken.append(start)
+                label = _text(start, _TOP - 10, change.format().split()[0])
+            old, new = map(self.track.figure.format, (change.old, change.new))
+            about = escape(f"{change.where()}: {old} → {new}")
+            first, last = ([(at, self.low), (at, self.high)] for at in (change.first, change.last))
+            area = self.path("", (*first, *last[::-1]), "Z")
+            yield f'<g class="change {change.tone}"><title>{about}</title>{area}{label}</g>'
 
 
 def _text(at: float, height: float, words: str, anchor: str = "start") -> str:
     return f'<text x="{at}" y="{height}" text-anchor="{anchor}">{escape(words)}</text>'
-
-
-def _short(value: float, figure: Figure) -> str:
-    """Large counts in millions, so that they fit beside the drawing."""
-    return f"{value / 1e6:,.6g} M" if figure.exact and value >= 1e7 else figure.format(value)

@@ -10,7 +10,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pytest_sme2.report.case_summary import facts, made_of, noise_text, notes, summarize
+from pytest_sme2.report.case_summary import cells, facts, made_of, noise_text, notes
 from pytest_sme2.report.cost import cost_lines, tokens_per_second
 from pytest_sme2.report.csv_files import breakdown
 from pytest_sme2.report.findings import case_sentences, compared, run_findings
@@ -88,26 +88,15 @@ def step_summary(records: Sequence[CaseRecord]) -> str:
     return document([*lines, *_sections("###", {"Findings": findings})])
 
 
-_OVERVIEW = {
-    "SME2 operators": "sme2",
-    "SME1 operators": "sme1",
-    "off": "off",
-    "on": "on",
-    "speedup": "speedup",
-    "largest": "largest",
-    "memory": "memory",
-    "verdict": "verdict",
-}
-
-
 def _overview(entries: Sequence[tuple[CaseRecord, str]]) -> list[str]:
     """What failed or warned, a row for each case with the name of its run, and what limits them."""
-    rows, told = [["case", "device", "run", *_OVERVIEW]], []
+    rows, told = [], []
     for record, run in entries:
-        found = summarize(record.measured, record.checks)
-        texts = (prose(getattr(found, field)) for field in _OVERVIEW.values())
-        rows.append([code(record.id), code(record.measured.device), code(run) or NOTHING, *texts])
-        if found.outcome in (*FAILING, *WARNING):
+        found = cells(record.measured, record.checks)
+        rows = rows or [["case", "device", "run", *found]]
+        place = (code(record.id), code(record.measured.device), code(run) or NOTHING)
+        rows.append([*place, *map(prose, found.values())])
+        if outcome_of(record.checks) in (*FAILING, *WARNING):
             told.append(f"- {code(record.id)}: {prose(summary(record.checks))}")
     columns = [column for column in zip(*rows, strict=True) if {*column[1:]} != {NOTHING}]
     headings, *body = zip(*columns, strict=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from pytest_sme2.report.case_summary import noise_text, notes, summarize
+from pytest_sme2.report.case_summary import cells, noise_text, notes
 from pytest_sme2.report.cost import instructions_per_token, rest_text, tokens_per_second
 from pytest_sme2.report.csv_files import breakdown
 from pytest_sme2.report.findings import (
@@ -195,23 +195,6 @@ def frontier_notes(measured: CaseResult, found: Frontier) -> Iterator[str]:
     yield from found.notes
 
 
-# Title, and which text of the summary stands below it.
-_COLUMNS = {
-    "on SME2": "sme2",
-    "work": "work",
-    "on SME1": "sme1",
-    "SME2 off": "off",
-    "SME2 on": "on",
-    "speedup": "speedup",
-    "most time": "largest",
-    "memory": "memory",
-    "Minst off": "counted_off",
-    "Minst sme1": "counted_sme1",
-    "Minst on": "counted_on",
-    "instructions": "fewer",
-    "the rest": "rest",
-    "verdict": "verdict",
-}
 _COMPARED = ("check", "baseline", "now", "change", "interval %", "limit", "verdict")
 _LEFT = ("check", "most time", "the rest", "verdict")
 # Which columns go first where the terminal is too narrow.
@@ -239,9 +222,14 @@ def run_lines(
     if not records or verbosity < -1:
         return []
     failed = failed_cases(records)
+    rows = [cells(record.measured, record.checks) for record in records]
     blocks: list[Iterable[str]] = [
         _failures(failed),
-        _table(tuple(_COLUMNS), [(record, [_row(record)]) for record in records], width),
+        _table(
+            tuple(rows[0]),
+            [*zip(records, ([_short_cells(row)] for row in rows), strict=True)],
+            width,
+        ),
         _comparison(records, verbosity, width),
     ]
     for record in records:
@@ -356,9 +344,8 @@ def _name(record: CaseRecord) -> str:
     return record.id.replace(f"-{AS_EXPORTED}", "", 1)
 
 
-def _row(record: CaseRecord) -> list[str]:
-    found = summarize(record.measured, record.checks)
-    texts = [str(getattr(found, name)) for name in _COLUMNS.values()]
+def _short_cells(row: Mapping[str, str]) -> list[str]:
+    texts = [*row.values()]
     for long, short in _SHORT:
         texts = [text.replace(long, short) for text in texts]
     return texts

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from pytest_sme2.profile.cost import rest, split
-from pytest_sme2.report.comment import metrics
 from pytest_sme2.report.cost import (
     ENGINES,
     NEON,
@@ -113,13 +112,6 @@ def test_the_files_of_a_case_hold_the_cost(case: Case) -> None:
     arms = json.loads(summary.read_text())["arms"]
     assert arms["on"]["cost"]["outer_products"] == 10_000 * len(rows)
     assert "| instructions |" in (folder / "report.md").read_text()
-
-
-def test_other_services_get_instructions_and_no_time(case: Case) -> None:
-    found = {metric.measure: metric for metric in metrics(case[1].measured)}
-    assert found["instructions-on"].unit == "instructions"
-    assert found["instructions-off"].value > found["instructions-on"].value
-    assert not any("latency" in name for name in found)
 
 
 def test_the_page_holds_instructions_operator_by_operator(case: Case) -> None:

@@ -9,14 +9,8 @@ import pytest
 
 from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.categories import parse_rules
-from pytest_sme2.report.csv_files import (
-    csv_text,
-    safe_stem,
-    write_experiment,
-    write_summary,
-)
+from pytest_sme2.report.csv_files import csv_text, write_experiment, write_summary
 from pytest_sme2.session.analysis import Analysis, analyze_file, analyze_folder, on_off_pairs
-from pytest_sme2.system.files import write_text
 from tests.support import ETDUMPS
 from tests.support.etdump_builder import build_etdump
 from tests.support.profiles import Call, run_of
@@ -86,8 +80,6 @@ def test_hostile_operator_names_stay_names(tmp_path: Path) -> None:
     _, run_0, operators, *_ = write_experiment(analysis, tmp_path)
     assert [row["operator"] for row in rows(operators)] == [f"'{HOSTILE}", "'@SUM(1)", "'-1+1"]
     assert rows(run_0)[0]["event"] == f"'{HOSTILE}"
-    summary = json.loads(write_summary([analysis], tmp_path).read_text())
-    assert summary["experiments"]["toy"]["operators"][0]["operator"] == HOSTILE
 
 
 @pytest.mark.parametrize("text", ["=1", "+1", "-1", "@x", "\tx", "\rx", "\n=1"])
@@ -97,28 +89,12 @@ def test_no_cell_is_a_formula(text: str) -> None:
     assert cells == ["name", f"'{text}", "-1.5", "plain"]
 
 
-def test_a_hostile_stem_stays_in_its_folder(tmp_path: Path) -> None:
-    analysis = analysis_of(tmp_path, *CALLS)
-    folder = tmp_path / "out"
-    paths = write_experiment(analysis, folder, stem="../../etc/<b>; rm\n'x'")
-    assert {path.parent for path in paths} == {folder}
-    assert len(list(folder.iterdir())) == 5
-    assert safe_stem("../a\\b\0c") == ".._a_b_c"
-    assert safe_stem("") == "_"
-
-
-def test_what_is_not_text_is_escaped(tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
-    write_text(path, "a\udcffb")
-    assert path.read_text(encoding="utf-8") == "a\\udcffb"
-
-
 def test_the_summary_pairs_on_and_off(tmp_path: Path) -> None:
     analyses = analyze_folder(toy_run(tmp_path)[0], [])
     on, off = "linux_sme2_on/run", "linux_sme2_off/run"
     assert [(pair[0].name, pair[1].name) for pair in on_off_pairs(analyses)] == [(on, off)]
     summary = json.loads(write_summary(analyses, tmp_path).read_text())
-    assert summary["schema"] == 1
+    assert summary["schema"] == 2
     assert list(summary["experiments"]) == [off, on]
     (pair,) = summary["pairs"]
     assert pair["evidence"]["valid"] is True
@@ -126,7 +102,8 @@ def test_the_summary_pairs_on_and_off(tmp_path: Path) -> None:
     assert len(pair["comparison"]["operators"]) == 7
     coverage = summary["experiments"][on]["coverage"]
     assert (coverage["sme2_operators"], coverage["matrix_operators"]) == (2, 3)
-    assert "1x1 convolutions" in coverage["missed"][0]["reason"]
+    (reason,) = coverage["missed"].values()
+    assert "1x1 convolutions" in reason
 
 
 def test_further_methods_are_in_the_summary(tmp_path: Path) -> None:

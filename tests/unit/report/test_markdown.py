@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.report.case_summary import Noise, noise_of, overall
+from pytest_sme2.report.case_summary import noise_of, noise_text
 from pytest_sme2.report.markdown import case_report, pipeline_markdown, run_report, step_summary
 from pytest_sme2.report.text import code, prose, table
 from pytest_sme2.results import Arm, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record
-from tests.support.gate_examples import census, medians
+from tests.support.gate_examples import census
 from tests.support.golden import check_golden
 from tests.support.profiles import Call
 from tests.support.records import HOSTILE, built, changed, stored_dumps, toy_run, write_case
@@ -189,19 +189,12 @@ def record(tmp_path: Path) -> CaseRecord:
 
 
 def test_a_pair_was_measured_to_what_its_measurement_says(record: CaseRecord) -> None:
-    found = noise_of(record)
-    assert found == Noise(0.0021, 0.0114)
-    assert str(found) == "noise floor 0.2 %, smallest detectable difference 1.1 %"
-
-
-def test_one_arm_alone_still_shows_its_noise(tmp_path: Path) -> None:
-    dumps = {Arm.OFF: stored_dumps("toy_fp32")[Arm.OFF]}
-    alone: dict[str, Any] = {"medians_ns": {Arm.OFF: medians(20, spread=0.05)}, "speedup": None}
-    found = noise_of(read_record(write_case(tmp_path, "toy", "fp32", dumps, **alone)))
-    assert found.noise_floor == pytest.approx(0.04, rel=0.5)
-    assert found.detectable is None
-    assert str(found).startswith("noise floor ")
-    assert "detectable" not in str(found)
+    assert noise_of(record) == (0.0021, 0.0114)
+    quiet = "noise floor 0.2 %, smallest detectable difference 1.1 %"
+    assert noise_text([record]) == quiet
+    loud = replace(record.measurement, noise_floor=0.031, detectable=None)
+    noisiest = replace(record, id="b", measurement=loud)
+    assert noise_text([record, noisiest]) == "noise floor 3.1 %, of b, the noisiest case"
 
 
 def test_too_little_tells_no_noise(record: CaseRecord, tmp_path: Path) -> None:
@@ -211,12 +204,3 @@ def test_too_little_tells_no_noise(record: CaseRecord, tmp_path: Path) -> None:
     one = changed(record, medians_ns={Arm.OFF: (2e7,)})
     assert noise_of(replace(one, measurement=None)) is None
     assert noise_of(read_record(toy_run(tmp_path / "emulated", emulated=True)[0])) is None
-
-
-def test_several_cases_are_told_in_one_sentence() -> None:
-    quiet, loud, alone = Noise(0.002, 0.011), Noise(0.031, 0.058), Noise(0.01, None)
-    assert overall({"a": quiet}) == "noise floor 0.2 %, smallest detectable difference 1.1 %"
-    assert overall({"a": quiet, "b": loud, "c": alone}) == (
-        "noise floor 3.1 %, smallest detectable difference 5.8 %, of b, the noisiest case"
-    )
-    assert overall({"c": alone}) == "noise floor 1.0 %"

@@ -75,15 +75,6 @@ def test_a_phone_that_differs_from_its_kin_is_named(tmp_path: Path) -> None:
     assert "of its kind" not in flat(run_lines(found[:1]))
 
 
-def test_weights_that_were_given_as_bfloat16_are_said_to_be(tmp_path: Path) -> None:
-    first = records(tmp_path)[1]
-    weights = "random (seed 0), given as bfloat16"
-    given = changed(first, weights=weights)
-    text = "- toy-fp32: its weights are bfloat16, and run as fp32"
-    assert text in run_lines([given])
-    assert text not in run_lines([first])
-
-
 def test_nothing_is_said_of_emulated_time(tmp_path: Path) -> None:
     text = flat(run_lines(records(tmp_path, emulated=True), 2))
     assert not [word for word in TIME_WORDS if word in text]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_sme2.report.text import aligned, bullet, clipped, duration, percent, times
+from pytest_sme2.report.text import bullet, clipped, duration, percent, times
 
 
 @pytest.mark.parametrize(
@@ -27,12 +27,6 @@ def test_durations(ns: float, text: str) -> None:
 def test_a_long_name_keeps_both_ends() -> None:
     assert clipped("abcdefghij", 10) == "abcdefghij"
     assert clipped("abcdefghijk", 10) == "abcd...ijk"
-
-
-def test_wide_letters_take_two_columns_and_marks_none() -> None:
-    rows = [("模型", "1"), ("ne\u0301t", "2"), ("plain", "3")]
-    assert [line[:-1] for line in aligned(rows)] == ["模型   ", "ne\u0301t    ", "plain  "]
-    assert clipped("模型模型模型", 10) == "模型...型"
 
 
 def test_figures() -> None:
