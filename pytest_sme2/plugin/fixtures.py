@@ -7,6 +7,7 @@ model and variant.
 from __future__ import annotations
 
 import os
+import statistics
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path

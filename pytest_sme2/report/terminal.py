@@ -6,7 +6,7 @@ The verdict is the last word of a row, so that the caller can colour it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pytest_sme2.report.case_summary import cells, noise_text, notes
 from pytest_sme2.report.cost import instructions_per_token, rest_text, tokens_per_second
@@ -222,14 +222,10 @@ def run_lines(
     if not records or verbosity < -1:
         return []
     failed = failed_cases(records)
-    rows = [cells(record.measured, record.checks) for record in records]
+    rows = [(record, cells(record.measured, record.checks)) for record in records]
     blocks: list[Iterable[str]] = [
         _failures(failed),
-        _table(
-            tuple(rows[0]),
-            [*zip(records, ([_short_cells(row)] for row in rows), strict=True)],
-            width,
-        ),
+        _table(tuple(rows[0][1]), [(each, [_short_cells(row)]) for each, row in rows], width),
         _comparison(records, verbosity, width),
     ]
     for record in records:

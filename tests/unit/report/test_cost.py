@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -103,14 +102,9 @@ def test_what_was_not_counted_is_said(case: Case) -> None:
 def test_the_files_of_a_case_hold_the_cost(case: Case) -> None:
     folder, record = case
     write_case(folder, record)
-    (table,) = folder.rglob("*sme2_on*_t1_cost.csv")
-    rows = list(csv.DictReader(table.read_text().splitlines()))
-    assert [row["instructions"] for row in rows] == ["1000000"] * len(rows)
-    (kernels,) = folder.rglob("*sme2_on*_kernel_cost.csv")
-    assert next(csv.DictReader(kernels.read_text().splitlines()))["kernel"] == "kai_run_x_sme2_mopa"
     (summary,) = folder.glob("*_pipeline_summary.json")
     arms = json.loads(summary.read_text())["arms"]
-    assert arms["on"]["cost"]["outer_products"] == 10_000 * len(rows)
+    assert arms["on"]["cost"]["outer_products"] == 10_000 * arms["on"]["operators"]
     assert "| instructions |" in (folder / "report.md").read_text()
 
 
