@@ -14,6 +14,7 @@ from pytest_sme2.report.findings import trial_text
 from pytest_sme2.report.history import FIGURES, history_record
 from pytest_sme2.report.text import json_text
 from pytest_sme2.report.versus_baseline import (
+    STATES,
     check_cells,
     count_cases,
     deciding,
@@ -24,13 +25,12 @@ from pytest_sme2.report.versus_baseline import (
 from pytest_sme2.results import Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.session.trials import Edit, Trial
-from pytest_sme2.verdict.judging import FAILING, PASSING, WARNING
+from pytest_sme2.verdict.judging import FAILING
 
 # As post_comment.py has it.
 COMMENT_SCHEMA = 1
 MOST_CASES = 20
 MOST_FAILURES = 5
-_STATES = {"failed": FAILING, "warned": WARNING, "passed": PASSING}
 
 
 def comment_json(records: Sequence[CaseRecord]) -> str:
@@ -81,7 +81,7 @@ def _worst(record: CaseRecord) -> dict[str, str] | None:
 
 
 def _state(outcome: Outcome | None) -> str:
-    return next((state for state, members in _STATES.items() if outcome in members), "unknown")
+    return next((state for state, members in STATES.items() if outcome in members), "unknown")
 
 
 def _row(record: CaseRecord) -> dict[str, str]:

@@ -5,7 +5,6 @@ What is found, and what it costs, is decided in ``profile/findings.py``.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from pytest_sme2.export.variant import GENERAL
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.findings import case_findings, find
 from pytest_sme2.report.text import as_sentence, duration, percent, times
-from pytest_sme2.report.versus_baseline import failed_cases, headline, outcome_of
+from pytest_sme2.report.versus_baseline import failed_cases, outcome_of
 from pytest_sme2.results import (
     AS_EXPORTED,
     Arm,
@@ -228,49 +227,32 @@ def run_findings(records: Sequence[CaseRecord]) -> list[RunFinding]:
     return sorted(found, key=lambda finding: -finding.share)
 
 
-_PLACE = re.compile(r"\S+\.py:\d+")
-
-
 def next_step(records: Sequence[CaseRecord], typed: Sequence[str] = ()) -> str:
     """The command that this run calls for: about what failed, else the one that stores what has no
     baseline, which is ``typed`` with an option; advice only where there is nothing to mend first.
     """
-    failed = failed_cases(records)
-    if failed:
-        return _after_failure(failed[0])
+    for record in failed_cases(records)[:1]:
+        if outcome_of(record.checks) is Outcome.INVALID:
+            return f"sme2 doctor --device {record.measured.fingerprint.target}"
+        return reproduce_command(record)
     found = {outcome_of(record.checks) for record in records}
     if Outcome.NO_BASELINE in found and typed:
         return shlex.join([*typed, "--update-baselines"])
     # What else is open says itself what to do, and what was stored is to be committed.
     if found - {None, Outcome.NO_BASELINE, Outcome.PASS, Outcome.IMPROVED, Outcome.NOT_MEASURED}:
         return ""
-    return _advised([(entry, record) for record in records for entry in _advice_of(record)])
-
-
-def _after_failure(record: CaseRecord) -> str:
-    """How to look at it: the device that does not do what it should, or what costs at its line."""
-    measured = record.measured
-    if outcome_of(record.checks) is Outcome.INVALID:
-        return f"sme2 doctor --device {measured.fingerprint.target}"
-    places = set(_PLACE.findall(headline(record.checks)[1]))
-    there = [e for e in _advice_of(record) if places.intersection(_PLACE.findall(e.place))]
-    return _advised([(entry, record) for entry in there]) or reproduce_command(record)
-
-
-def _advice_of(record: CaseRecord) -> list[Advice]:
-    measured = record.measured
-    if measured.variant == AS_EXPORTED or not measured.profiles:
-        return []
-    return advice({measured.variant: case_findings(measured)})
-
-
-def _advised(found: Sequence[tuple[Advice, CaseRecord]]) -> str:
-    """The command for the costliest, with a rewrite if there is one; empty without any."""
-    if not found:
+    ranked = [
+        (finding, record)
+        for record in records
+        if record.measured.variant != AS_EXPORTED
+        for finding in advice({"": case_findings(record.measured)})
+    ]
+    if not ranked:
         return ""
-    known = {"": False, GENERAL: False}
-    entry, record = max(found, key=lambda one: (known.get(one[0].rewrite, True), one[0].cost.share))
-    return advise_command(record, entry.rewrite if known.get(entry.rewrite, True) else "")
+    # What a rewrite can change comes first, then the costliest.
+    named = {"": False, GENERAL: False}
+    finding, record = max(ranked, key=lambda e: (named.get(e[0].rewrite, True), e[0].cost.share))
+    return advise_command(record, finding.rewrite * named.get(finding.rewrite, True))
 
 
 def _merged(model: str, topic: Topic, members: Sequence[tuple[str, Finding]]) -> RunFinding:

@@ -61,6 +61,9 @@ _FACTOR = 2.0
 """Growth from here on is shown as a multiple, not in percent."""
 
 
+STATES = {"failed": FAILING, "warned": WARNING, "passed": PASSING}
+
+
 def outcome_of(checks: Sequence[Check]) -> Outcome | None:
     """What they come to; None where nothing was checked."""
     return combine(checks) if checks else None
@@ -69,8 +72,7 @@ def outcome_of(checks: Sequence[Check]) -> Outcome | None:
 def count_cases(records: Sequence[CaseRecord]) -> dict[str, int]:
     """How many cases failed, warned or passed; one without a comparison was not checked."""
     found = [outcome_of(record.checks) for record in records]
-    kinds = {"failed": FAILING, "warned": WARNING, "passed": PASSING}
-    counted = {word: sum(each in members for each in found) for word, members in kinds.items()}
+    counted = {word: sum(each in members for each in found) for word, members in STATES.items()}
     return {**counted, "not checked": len(found) - sum(counted.values())}
 
 
@@ -359,31 +361,31 @@ def _values(check: Check) -> str:
 
 def _growth_lines(growth: Growth, width: int) -> list[str]:
     since = printable(growth.since)
-    lines = []
-    if growth.structure:
-        lines += ["", f"  Operators added (+) or removed (-) since {since}:"]
-        named = [f"    {clipped(line, width - 4)}" for line in growth.structure]
-        lines += few(named, MOST_LINES, "    ")
     least = NEGLIGIBLE * max(growth.end_to_end.before_ns, growth.end_to_end.after_ns)
-    told = False
-    for title, changes in (("Categories", growth.categories), ("Operators", growth.operators)):
-        grown = [change for change in changes if change.delta_ns > least]
-        grown.sort(key=lambda change: -change.delta_ns)
-        if grown:
-            told = True
-            lines += ["", f"  {title} that take longer since {since} (traced runs):"]
-            lines += few([_growth_line(change, width) for change in grown], MOST_LINES, "    ")
-    if not told:
+
+    def grown(changes: Sequence[Change]) -> list[str]:
+        ranked = sorted(changes, key=lambda change: -change.delta_ns)
+        return [_growth_text(change) for change in ranked if change.delta_ns > least]
+
+    categories, operators = grown(growth.categories), grown(growth.operators)
+    blocks = {
+        f"Operators added (+) or removed (-) since {since}:": growth.structure,
+        f"Categories that take longer since {since} (traced runs):": categories,
+        f"Operators that take longer since {since} (traced runs):": operators,
+    }
+    lines = []
+    for title, told in blocks.items():
+        named = [bullet(each, "    ", width, hang=2) for each in told]
+        lines += ["", f"  {title}", *few(named, MOST_LINES, "    ")] if named else []
+    if not categories and not operators:
         lines += ["", f"  No operator takes significantly longer since {since} (traced runs)."]
     return lines
 
 
-def _growth_line(change: Change, width: int) -> str:
+def _growth_text(change: Change) -> str:
     before, after, more = map(duration, (change.before_ns, change.after_ns, change.delta_ns))
     part = f"{change.delta_ns / change.before_ns * 100:+.1f} %" if change.before_ns else "new"
-    amounts = f"{before} -> {after}, +{more} ({part})"
-    name = clipped(change.name, max(20, width - 4 - 2 - len(amounts)))
-    return f"    {name}  {amounts}"
+    return f"{change.name}  {before} -> {after}, +{more} ({part})"
 
 
 MOST_KINDS = 8
