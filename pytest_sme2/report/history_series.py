@@ -243,11 +243,14 @@ def _noise(series: Floats) -> float:
 
 
 def _without_wild(series: Floats) -> Floats:
-    """Before anything is known: near the median of the runs around it."""
-    around = np.pad(series, 3, mode="reflect", reflect_type="odd")
-    usual = np.median(np.lib.stride_tricks.sliding_window_view(around, 7), axis=1)
-    wild = _WILD * max(_noise(series), _LEAST_SPREAD)
-    found: Floats = np.clip(series, usual - wild, usual + wild)
+    """Before anything is known: near the median of seven runs, or at the ends near their line."""
+    windows = np.lib.stride_tricks.sliding_window_view(series, 7)
+    centre = np.arange(series.size)
+    place = np.clip(centre - 3, 0, series.size - 7)
+    slope = np.abs(np.median(np.diff(windows, axis=1), axis=1))[place]
+    usual = np.median(windows, axis=1)[place]
+    around = _WILD * max(_noise(series), _LEAST_SPREAD) + np.abs(centre - 3 - place) * slope
+    found: Floats = np.clip(series, usual - around, usual + around)
     return found
 
 

@@ -435,7 +435,7 @@ def update_lines(
     for update in updates:
         # A kernel whose name the library does not keep: its place there says nothing to a reader.
         named = (each for each in update.changes if not update.new and "+0x" not in each.what)
-        shared.update({*map(_words, named)})
+        shared.update(dict.fromkeys(map(_words, named), 1))
     kinds = [f"{count(number, 'case')}: {words}" for words, number in shared.most_common()]
     lines += few(kinds, MOST_KINDS)
     doubts = [f"warning: {update.case}: {doubt}" for update in updates for doubt in update.doubts]
@@ -452,7 +452,8 @@ def update_lines(
     elif cases["new"] or cases["changed"]:
         lines.append("Commit the files.")
     head = bullet(f"baselines: {counted}, in {root}", "", width)
-    return [head, *(bullet(line, "  ", width) for line in lines)]
+    # With -v nothing is wrapped: paths are there to be copied.
+    return [head, *(f"  {line}" if verbosity > 0 else bullet(line, "  ", width) for line in lines)]
 
 
 def unaccepted(

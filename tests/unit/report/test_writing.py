@@ -103,7 +103,7 @@ def test_a_pipeline_summary_has_time_only_where_it_means_something(tmp_path: Pat
     assert real["speedup"]["value"] == 2.0
     emulated = pipeline_summary(read_record(toy_run(tmp_path / "b", emulated=True)[0]))
     assert not emulated["timed"]
-    assert not {"latency", "traced", "shares"} & set(emulated["arms"]["on"])
+    assert not {"latency", "end_to_end", "category_ns"} & set(emulated["arms"]["on"])
     json.dumps(emulated, allow_nan=False)
 
 
@@ -113,7 +113,7 @@ def test_a_pipeline_summary_tells_latency_only_of_an_arm_that_was_timed(tmp_path
     arms = pipeline_summary(read_record(folder))["arms"]
     assert arms["on"]["latency"]["median"] == pytest.approx(10e6)
     assert "latency" not in arms["off"]
-    assert arms["off"]["traced"]["median"] > 0
+    assert arms["off"]["end_to_end"]["median"] > 0
 
 
 def test_the_files_of_a_bare_program_carry_its_name_alone(tmp_path: Path) -> None:
