@@ -127,8 +127,8 @@ def test_the_failed_checks_of_a_test_are_told_together(run: Run, pytester: pytes
     result.stdout.fnmatch_lines(
         [
             "27x more instructions: `x.flip(-1)` at net.py:8; 1 more check failed",
-            "  cost (on): REGRESSED  4,000,000 -> 109,000,000, limit 4,000,000",
-            "  operators (on): REGRESSED  3 -> 8, limit 3",
+            "  cost (on): REGRESSED  4.000 Minst -> 109.000 Minst",
+            "  operators (on): REGRESSED  3 -> 8",
             "E * ValueError: of the test itself",
             "*sme2 checks*",
             "operators (on) 3 -> 8",
