@@ -131,7 +131,7 @@ def measured(model: str) -> dict[str, Any]:
         "unknown_macs": sum(entry.matrix and entry.macs is None for entry in costs),
         "macs_in_torch": known["macs"],
         "costs_most": "" if first is None else first.what,
-        "share": 0.0 if first is None else first.share,
+        "share": 0.0 if first is None else first.cost.share,
         "named": list(named),
         "savings": {
             name: None if trial.problem else round(trial.saving, 4)

@@ -271,9 +271,10 @@ def _merged(model: str, topic: Topic, members: Sequence[tuple[str, Finding]]) ->
     unit = f" of the {costliest.cost.of}"
     for label, head in dict.fromkeys(pairs):
         shared = topic is not Topic.COVERAGE and costs[label].of != "operators"
-        share = f"{percent(costs[label].share)}{unit} in " if shared else ""
-        heads.setdefault(head, []).append(share + label)
-        unit = "" if share else unit
+        heads.setdefault(head, []).append(
+            f"{percent(costs[label].share)}{unit} in {label}" if shared else label
+        )
+        unit = "" if shared else unit
     told = "; ".join(f"{head} ({', '.join(labels)})" for head, labels in heads.items())
     if topic is Topic.PORTABLE:
         place = f" ({costliest.place})" if costliest.place else ""

@@ -90,7 +90,8 @@ def step_summary(records: Sequence[CaseRecord]) -> str:
 
 def _overview(entries: Sequence[tuple[CaseRecord, str]]) -> list[str]:
     """What failed or warned, a row for each case with the name of its run, and what limits them."""
-    rows, told = [], []
+    told: list[str] = []
+    rows: list[list[str]] = []
     for record, run in entries:
         found = cells(record.measured, record.checks)
         rows = rows or [["case", "device", "run", *found]]

@@ -130,7 +130,7 @@ def test_advice_names_what_is_really_wrong(name: str) -> None:
     checked, found = CHECKED[name], advised(name)
     assert [entry.what for entry in found[: len(checked.wrong)]] == list(checked.wrong)
     for entry, share in zip(found, checked.wrong.values(), strict=False):
-        assert entry.share * 100 == pytest.approx(share, abs=0.05)
+        assert entry.cost.share * 100 == pytest.approx(share, abs=0.05)
         assert entry.remedy
         assert "express them with operators" not in entry.remedy, "a way out of its own is known"
     text = "\n".join(map(advice_text, found))
