@@ -1,8 +1,6 @@
 """``sme2 doctor``: what is installed, which devices are usable, and why not. This machine and a
-phone are also tried out, and with ``--minutes`` compared with themselves: is it quiet enough? What
-was found is written into one file.
-
-Whether a device does what will be asked of it: a small program, with SME2 on and off.
+phone are also tried out with a small program, SME2 on and off. What was found is written into one
+file.
 
 It is what to run first on a new machine or phone, and what to send in from one that we do not have.
 """
@@ -11,11 +9,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import functools
 import importlib.metadata
 import json
-import math
 import platform
 import shlex
 import statistics
@@ -23,21 +19,20 @@ import tempfile
 import uuid
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pytest_sme2 import __version__
 from pytest_sme2.cli.commands.init import SETTINGS, STRANGERS
-from pytest_sme2.cli.options import Arguments, chosen, progress, shared
-from pytest_sme2.errors import Sme2Error, TargetError, UsageError, install, plain
+from pytest_sme2.cli.options import Arguments, chosen, shared
+from pytest_sme2.errors import Sme2Error, UsageError, install, plain
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE
 from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.coverage import check_pair
-from pytest_sme2.results import PAIR, Arm, Outcome, Profile, Run, RunRequest
+from pytest_sme2.results import PAIR, Arm, Profile, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sdk import find_pip
-from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.device import HeldDevice, choose_target, sme_word
 from pytest_sme2.session.options import DEVICE
 from pytest_sme2.session.settings import Settings
@@ -45,103 +40,46 @@ from pytest_sme2.system import platforms
 from pytest_sme2.system.cache import find_cache
 from pytest_sme2.system.confine import is_isolated, run_confined
 from pytest_sme2.system.files import write_text
-from pytest_sme2.system.platforms import MACOS_ARM64
 from pytest_sme2.system.provision import provision
-from pytest_sme2.system.terminal import Say, say
-from pytest_sme2.targets.base import Job, Target
-from pytest_sme2.targets.local import LocalTarget, sme_vector_bits, this_machine
+from pytest_sme2.system.terminal import say
+from pytest_sme2.targets.base import Target
+from pytest_sme2.targets.local import LocalTarget, sme_vector_bits
 from pytest_sme2.targets.settings import DEVICES
-from pytest_sme2.timing.processes import starter_on
-from pytest_sme2.timing.selfcheck import SAME, SelfCheck, check_machine, selfcheck_artifact
+from pytest_sme2.timing.selfcheck import selfcheck_artifact
 from pytest_sme2.trace.etdump import read_etdump
-
-if TYPE_CHECKING:
-    from pytest_sme2.session.thorough import Step
 
 RUNS, WARMUP = 50, 5
 LEAST_PERFORMANCE_SHARE = 0.99
 
 
-@dataclass(frozen=True)
-class ArmCheck:
-    """What one arm did."""
-
-    median_us: float | None
-    """None where the times mean nothing."""
-    sme2_seen: bool | None
-    """What the process itself reports."""
-    matrix_operators: int
-    sme2_operators: int
-    performance_share: float | None
-    """The part of its CPU time on performance cores; None where the system does not tell."""
-    energy_nj: int | None
-    """Of one inference, as the system estimates it."""
-    cpu_features: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class MachineCheck:
-    """What was found; ``problems`` is empty where everything is as it should be."""
-
-    device: str
-    machine: Mapping[str, str]
-    executorch: str
-    runner_sha256: str
-    arms: Mapping[str, ArmCheck]
-    evidence: str
-    proven: bool | None
-    """Whether the pair shows what it claims; None where only one arm could be run."""
-    problems: tuple[str, ...]
-    steps: tuple[Step, ...] = ()
-    """What else was tried, where that was asked for."""
-
-
-def check_this_machine(target: LocalTarget, folder: Path, say: Say) -> MachineCheck:
-    """Build the runner, and run the program that comes with the package; files go to ``folder``."""
-    runner = wheel_runner(target.platform, progress=say)
-    try:
-        target.prepare()
-        found = _try_runs(target, runner, folder, say, lambda: describe(target))
-    finally:
-        target.restore()
-    if target.platform != MACOS_ARM64:
-        return found
-    warnings = (f"{text[0].upper()}{text[1:]}." for text in platforms.read_power().warnings)
-    return replace(found, problems=(*found.problems, *warnings))
-
-
-def check_phone(
-    bench: HeldDevice, folder: Path, say: Say, *, thorough: bool = False
-) -> MachineCheck:
-    """The same on a phone, with what it lets us read and set; ``thorough``: with all that somebody
-    would try by hand.
-    """
-    from pytest_sme2.session.thorough import Trial
+def _try_out(settings: Settings, folder: Path, *, thorough: bool) -> dict[str, Any]:
+    """A small program with SME2 on and off; ``thorough``: all that one would try by hand."""
     from pytest_sme2.targets.phone.target import AndroidTarget, phone_facts
 
+    bench = HeldDevice(settings, lambda: uuid.uuid4().hex, say)
     try:
         target = bench.target
-        if not isinstance(target, AndroidTarget):
-            raise TargetError(f"{target.name} is not a phone.")
-        found = _try_runs(target, bench.runner, folder, say, lambda: phone_facts(target))
-        if thorough:
-            artifact = selfcheck_artifact()
-            trial = Trial(bench, target, artifact, folder / "thorough", say, found.proven)
-            found = replace(found, steps=tuple(trial.run()))
-        told = (f"The phone {event}." for event in target.events)
-        return replace(found, problems=(*found.problems, *told))
+        found = _try_runs(target, bench.runner, folder)
+        if isinstance(target, AndroidTarget):
+            found["machine"] = phone_facts(target)
+            if thorough:
+                from pytest_sme2.session.thorough import Trial
+
+                artifact, place = selfcheck_artifact(), folder / "thorough"
+                trial = Trial(bench, target, artifact, place, say, found["proven"])
+                found["steps"] = [asdict(step) for step in trial.run()]
+            found["problems"] += [f"The phone {event}." for event in target.events]
+        elif isinstance(target, LocalTarget):
+            found["machine"] = describe(target)
+            warnings = platforms.read_power().warnings if target.name == "mac" else ()
+            found["problems"] += [f"{text[0].upper()}{text[1:]}." for text in warnings]
+        return found
     finally:
         bench.close()
 
 
-def _try_runs(
-    target: Target,
-    runner: Runner,
-    folder: Path,
-    say: Say,
-    facts: Callable[[], Mapping[str, str]],
-) -> MachineCheck:
-    """Both arms on a target that is prepared; one inference each where times mean nothing."""
+def _try_runs(target: Target, runner: Runner, folder: Path) -> dict[str, Any]:
+    """What both arms did; one inference each where times mean nothing."""
     able = target.capabilities()
     runs: dict[Arm, Run] = {}
     profiles: dict[Arm, Profile] = {}
@@ -166,36 +104,47 @@ def _try_runs(
         )
         evidence, proven = found.message, found.valid
         problems += [] if found.valid else [found.message]
-    checks = {str(arm): _of_arm(run, profiles[arm]) for arm, run in runs.items()}
-    for name, check in checks.items():
-        share = check.performance_share
+    arms = {str(arm): _of_arm(run, profiles[arm]) for arm, run in runs.items()}
+    for name, said in arms.items():
+        share = said["performance_share"]
         if share is not None and share < LEAST_PERFORMANCE_SHARE:
             problems.append(
                 f"With SME2 {name}, {1 - share:.0%} of the CPU time was on efficiency cores. Stop "
                 "what else runs on the machine."
             )
-    runtime = runner.executorch, runner.sha256
-    return MachineCheck(target.name, facts(), *runtime, checks, evidence, proven, tuple(problems))
+    return {
+        "device": target.name,
+        "machine": {},
+        "executorch": runner.executorch,
+        "runner_sha256": runner.sha256,
+        "arms": arms,
+        "evidence": evidence,
+        "proven": proven,
+        "problems": problems,
+        "steps": [],
+    }
 
 
-def _of_arm(run: Run, profile: Profile) -> ArmCheck:
+def _of_arm(run: Run, profile: Profile) -> dict[str, Any]:
+    """None where something is not known, or means nothing."""
     cores = run.cores
-    return ArmCheck(
-        None if run.emulated else statistics.median(run.wall_ns) / 1e3,
-        run.sme2_effective,
-        profile.coverage.matrix_operators,
-        profile.coverage.sme2_operators,
-        None if cores is None else 1 - cores.efficiency_share,
-        None if cores is None else cores.energy_nj // len(run.wall_ns),
-        run.cpu_features,
-    )
+    return {
+        "median_us": None if run.emulated else statistics.median(run.wall_ns) / 1e3,
+        "sme2_seen": run.sme2_effective,
+        "matrix_operators": profile.coverage.matrix_operators,
+        "sme2_operators": profile.coverage.sme2_operators,
+        "performance_share": None if cores is None else 1 - cores.efficiency_share,
+        "energy_nj": None if cores is None else cores.energy_nj // len(run.wall_ns),
+        "cpu_features": run.cpu_features,
+    }
 
 
 def describe(target: LocalTarget) -> dict[str, str]:
     """The chip, the system, and what may slow them down."""
-    bits = platforms.vector_bits() if target.platform == MACOS_ARM64 else sme_vector_bits()
+    mac = target.name == "mac"
+    bits = platforms.vector_bits() if mac else sme_vector_bits()
     facts = {**dict(target.fingerprint().facts), **target.conditions()}
-    if target.platform == MACOS_ARM64:
+    if mac:
         facts["os"] = f"macOS {platforms.macos_version()}"
         facts["virtual machine"] = "yes" if platforms.is_virtual_machine() else "no"
     facts["SME vector length"] = f"{bits} bits" if bits else "unknown"
@@ -216,12 +165,6 @@ ARGUMENTS: Arguments = {
         "with --device android: also try for an hour what somebody would try by hand, and pack all "
         "of it into one archive"
     ),
-    "--minutes": {
-        "type": float,
-        "metavar": "N",
-        "help": "also compare a program with itself for so long: how noisy is the device? Without "
-        "--device: this machine",
-    },
     **shared(*DEVICE),
 }
 
@@ -284,15 +227,8 @@ def _capabilities(settings: Settings) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    minutes: float | None = arguments.minutes
-    if minutes is not None and not (math.isfinite(minutes) and minutes > 0):
-        raise UsageError("--minutes takes a number above 0, as in --minutes 2.")
-    # `auto` would prefer an emulator with SME2, whose times are worth nothing.
-    settings = Settings(
-        **chosen(arguments, **({} if minutes is None else {"device": this_machine().name}))
-    )
-    device = settings.device
-    if arguments.thorough and device != "android":
+    settings = Settings(**chosen(arguments))
+    if arguments.thorough and settings.device != "android":
         raise UsageError("--thorough is for phones: sme2 doctor --device android --thorough.")
     from pytest_sme2.targets.phone.adb import stopping_started
 
@@ -305,8 +241,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _examine(arguments: argparse.Namespace, settings: Settings, folder: Path) -> int:
-    device, minutes = settings.device, arguments.minutes
-    found = _look(settings)
+    device, found = settings.device, _look(settings)
     usable = next(fact.ok for fact in found["devices"] if fact.what == f"--device={device}")
     report: dict[str, Any] = {
         heading: [fact._asdict() for fact in facts] for heading, facts in found.items()
@@ -321,22 +256,16 @@ def _examine(arguments: argparse.Namespace, settings: Settings, folder: Path) ->
         marks = (f"  {'ok' if fact.ok else 'no':2}  {fact.what}: {fact.detail}" for fact in facts)
         tell([heading, *marks])
     tell(["cache", f"      {find_cache()}"])
-    code = 0
     if usable and device in TRIED_OUT:
         # A machine on which it fails is the one whose file is wanted most.
         try:
             tried = _try_out(settings, folder, thorough=arguments.thorough)
-            report["machine"], usable = dataclasses.asdict(tried), tried.proven is not False
         except Sme2Error as error:
-            report["machine"], usable = {"problems": [str(error)]}, False
-        tell([f"--device={device}, tried out", *_section(report["machine"])])
-    if minutes is not None:
-        noise = _measure_noise(settings, minutes, folder)
-        code = noise_code(noise)
-        report["noise"] = noise_document(noise)
-        tell([f"--device={device}, compared with itself", *_section(report["noise"])])
+            tried = {"proven": False, "problems": [str(error)]}
+        report["machine"], usable = tried, tried["proven"] is not False
+        tell([f"--device={device}, tried out", *_section(tried)])
     report["usable"] = usable
-    if "machine" in report or "noise" in report:
+    if "machine" in report:
         out = arguments.out or Path(f"sme2-doctor-{device}.json")
         # The report is made to be sent, so it must not name the user.
         text = json.dumps(report, indent=2).replace(str(Path.home()), "~")
@@ -345,7 +274,7 @@ def _examine(arguments: argparse.Namespace, settings: Settings, folder: Path) ->
         tell(["", f"All of this is in {out}. Please send it in if anything looks wrong."])
     if arguments.json:
         print(json.dumps(report, indent=2))
-    return code if usable else 1
+    return 0 if usable else 1
 
 
 def _look(settings: Settings) -> dict[str, list[Fact]]:
@@ -373,7 +302,7 @@ def _look(settings: Settings) -> dict[str, list[Fact]]:
         "devices": [
             _fact(
                 f"--device={name}",
-                functools.partial(_capabilities, dataclasses.replace(settings, device=name)),
+                functools.partial(_capabilities, replace(settings, device=name)),
             )
             for name in DEVICES
         ],
@@ -392,69 +321,17 @@ def _packed(report: Path, folder: Path) -> Path:
     return out
 
 
-def _try_out(settings: Settings, folder: Path, *, thorough: bool) -> MachineCheck:
-    if settings.device == "android":
-        bench = HeldDevice(settings, lambda: uuid.uuid4().hex, say)
-        return check_phone(bench, folder, say, thorough=thorough)
-    return check_this_machine(this_machine(), folder, say)
-
-
-def _measure_noise(settings: Settings, minutes: float, folder: Path) -> SelfCheck:
-    """A/A: any difference that is found is a false alarm."""
-    target = choose_target(settings)
-    able = target.capabilities()
-    if not able.timing:
-        raise TargetError(
-            f"The device {target.name!r} cannot measure time: {able.reason} "
-            "Choose another with --device."
-        )
-    runner = wheel_runner(target.platform, progress=say)
-    with progress() as tell:
-        try:
-            target.prepare()
-            request = RunRequest(selfcheck_artifact(), Arm.ON if able.switches else Arm.OFF)
-            # Both labels stand for the very same thing, and only their files are apart.
-            jobs = {label: Job(runner, request, folder / label) for label in SAME}
-            starter = starter_on(target, jobs)
-            return check_machine(starter, target.name, seconds=60 * minutes, progress=tell)
-        finally:
-            target.restore()
-
-
-def noise_code(noise: SelfCheck) -> int:
-    """1 for a false alarm, 3 for a machine on which most verdicts stay open."""
-    if noise.false_alarms:
-        return 1
-    return 3 if 2 * noise.count(Outcome.INCONCLUSIVE) >= len(noise.measurements) else 0
-
-
-def noise_document(noise: SelfCheck) -> dict[str, Any]:
-    """Everything, raw process medians included."""
-    return {
-        **dataclasses.asdict(noise),
-        "verdicts": len(noise.measurements),
-        "pairs": noise.pairs,
-        "dropped_for_interference": noise.dropped,
-        "noise_floor": noise.noise_floor,
-        "smallest_detectable": list(noise.detectable),
-        "false_alarms": noise.false_alarms,
-        "false_improvements": noise.count(Outcome.IMPROVED),
-        "inconclusive": noise.count(Outcome.INCONCLUSIVE),
-        "problems": list(noise.advice),
-    }
-
-
 def _section(found: Mapping[str, Any]) -> Iterator[str]:
     yield from _values({name: value for name, value in found.items() if name not in _APART})
-    from pytest_sme2.session.thorough import Step
+    if found.get("steps"):
+        from pytest_sme2.session.thorough import Step
 
-    # As they were told while they were tried.
-    yield from (plain(str(Step(**step))) for step in found.get("steps", ()))
+        yield from (plain(str(Step(**step))) for step in found["steps"])
     problems = [f"  no  {plain(problem)}" for problem in found["problems"]]
     yield from problems or ["  ok  no problems found"]
 
 
-_APART = ("problems", "measurements", "steps")
+_APART = ("problems", "steps")
 
 
 def _values(found: Mapping[str, Any], indent: str = "      ") -> Iterator[str]:

@@ -7,43 +7,9 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.cli.commands import doctor
-from pytest_sme2.cli.commands.doctor import ArmCheck, MachineCheck
 from pytest_sme2.errors import BuildError
 from tests.support import Command
 from tests.support.pretended_mac import PretendedMac
-
-
-def test_everything_that_was_found_is_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sme2: Command
-) -> None:
-    arm = ArmCheck(61.5, True, 10, 10, None, 12_300, ("FEAT_SME2",))
-    runtime, problems = ("1.5.1", "0" * 64), ("It runs on battery.",)
-    evidence = "10 of 10 matrix operators ran on SME2 kernels."
-    facts = {"cpu": "Apple\x1b M4"}
-    found = MachineCheck("mac", facts, *runtime, {"on": arm}, evidence, True, problems)
-    PretendedMac(tmp_path, monkeypatch)
-    monkeypatch.setattr(doctor, "check_this_machine", lambda *_: found)
-    monkeypatch.chdir(tmp_path)
-    printed = sme2("doctor", "--device", "mac").out
-    section = printed.partition("--device=mac, tried out\n")[2].partition("\n\n")[0]
-    assert section.splitlines() == [
-        "      device: mac",
-        "      machine",
-        "        cpu: Apple\\u001b M4",
-        "      executorch: 1.5.1",
-        f"      runner sha256: {'0' * 64}",
-        "      arms",
-        "        on",
-        "          median us: 61.5",
-        "          sme2 seen: True",
-        "          matrix operators: 10",
-        "          sme2 operators: 10",
-        "          energy nj: 12300",
-        "          cpu features: FEAT_SME2",
-        f"      evidence: {evidence}",
-        "      proven: True",
-        "  no  It runs on battery.",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +48,7 @@ def test_a_machine_on_which_it_fails_leaves_its_file(
         raise BuildError("The runner could not be compiled.")
 
     PretendedMac(tmp_path, monkeypatch)
-    monkeypatch.setattr(doctor, "wheel_runner", fail)
+    monkeypatch.setattr("pytest_sme2.runners.sme2.wheel_runner", fail)
     monkeypatch.chdir(tmp_path)
     printed = sme2("doctor", "--device", "mac", code=1).out
     assert "  no  The runner could not be compiled." in printed

@@ -181,10 +181,3 @@ def test_the_exit_code_does_not_depend_on_who_reads(
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
     assert done.returncode == code
-
-
-def test_selfcheck_measures_no_emulated_machine(
-    monkeypatch: pytest.MonkeyPatch, sme2: Command
-) -> None:
-    monkeypatch.setattr("pytest_sme2.session.device.emulated_on", lambda: "x86_64")
-    assert "this machine is emulated on x86_64" in sme2("doctor", "--minutes", "1", code=3).err
