@@ -3,8 +3,8 @@
     python -m benchmarks.faults                       # the full count
     python -m benchmarks.faults --trials 3 --fault adbd
 
-Each trial sets a phone up (power mode boost; keep where its maker refuses that), measures a traced
-pair with a runner that sleeps, and puts the phone back, while one fault strikes at a random moment.
+Each trial sets a phone up, measures a traced pair with a runner that sleeps, and puts the phone
+back, while one fault strikes at a random moment.
 A trial is clean when it ends with a result or one error of ours, the phone's settings are as
 before, nothing of the run is left on the phone, no file on this side is half written, and the
 stored baseline is the old one or, after a result, the new one.
@@ -223,8 +223,7 @@ def trial(fault: str, phone: FakePhone, work: Work, moment: float) -> Ending:
     if fault == "interrupt":
         outcome = interrupted(phone, work, moment)
     else:
-        mode = "keep" if phone.phone.settings_refused else "boost"
-        target = fake_target(phone, power_mode=mode)
+        target = fake_target(phone)
         if fault == "push":
             cut_in_the_push(target, phone, moment)
         with struck(strike, phone, moment * 1.2) if strike else contextlib.nullcontext():
@@ -264,7 +263,7 @@ def run_session(arguments: list[str]) -> int:
     address, serial, folder, pte, out = arguments
     runner = Sme2Runner("sleep", AndroidTarget.platform, "none", Path(folder))
     device = AdbDevice(open_server(address), serial)
-    target = AndroidTarget(device, power_mode="boost", emulated=True)
+    target = AndroidTarget(device, emulated=True)
     try:
         print("ready", flush=True)
         Work(runner, make_artifact(Path(pte)), Path(out)).measure(target)

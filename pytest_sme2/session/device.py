@@ -448,7 +448,6 @@ def _phone(settings: Settings, run: str | None, **wishes: Any) -> Target:
     options: dict[str, Any] = {
         "progress": wishes.pop("progress"),
         "patience_seconds": min(15.0, settings.patience_seconds),
-        "power_mode": settings.power_mode,
         "fixed_performance": settings.fixed_performance,
         "cpus": settings.cpus,
         "max_celsius": settings.max_celsius,
@@ -532,5 +531,4 @@ def _phone_words(settings: Settings) -> str:
     if settings.lab is not None:
         tags = ", ".join(f"{name}={value}" for name, value in settings.lab_filter.items())
         return f"from the labgrid coordinator {settings.lab}; {tags or 'any place'}"
-    serials = ", ".join(settings.serials) or "the attached one"
-    return f"{serials}; power mode {settings.power_mode}"
+    return ", ".join(settings.serials) or "the attached one"

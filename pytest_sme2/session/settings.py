@@ -16,7 +16,6 @@ from pytest_sme2.targets.settings import (
     checked_adb_server,
     parse_celsius,
     parse_cpus,
-    parse_power_mode,
 )
 
 if TYPE_CHECKING:
@@ -98,7 +97,6 @@ class Settings:
     """HOST[:PORT] of the labgrid coordinator that hands out phones; None means there is none."""
     lab_filter: Mapping[str, str] = field(default_factory=dict)
     """Tags that a place of the lab must have, and maybe a priority."""
-    power_mode: str = "keep"
     fixed_performance: bool = False
     max_celsius: float | None = None
     """How warm a phone may be; None means that only Android's thermal status counts."""
@@ -223,7 +221,6 @@ def _switch(value: str) -> bool:
 
 
 PHONE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "power-mode": ("power_mode", parse_power_mode),
     "fixed-performance": ("fixed_performance", _switch),
     "max-celsius": ("max_celsius", parse_celsius),
     "cpus": ("cpus", parse_cpus),
@@ -235,7 +232,7 @@ PHONE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 
 
 def parse_phone(texts: Iterable[str]) -> dict[str, Any]:
-    """``power-mode=boost``, ``fixed-performance`` and so on, one in each text."""
+    """``cpus=big``, ``fixed-performance`` and so on, one in each text."""
     found = {}
     for text in texts:
         name, _, value = text.partition("=")

@@ -12,19 +12,12 @@ from pytest_sme2.system.wording import one_of, split_list
 DEVICES = ("auto", "mac", "linux", "emulated", "android")
 
 
-POWER_MODES = ("boost", "app", "keep")
-
-
 _WIRELESS = re.compile(r"adb-(?P<serial>.+)-[A-Za-z0-9]+(?: \(\d+\))?\._adb-tls-connect\._tcp\.?")
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 
 
 def parse_device(value: str) -> str:
     return one_of(value, DEVICES, "a device")
-
-
-def parse_power_mode(value: str) -> str:
-    return one_of(value, POWER_MODES, "a power mode")
 
 
 def parse_celsius(value: str) -> float:

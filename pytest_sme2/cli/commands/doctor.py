@@ -131,6 +131,7 @@ def _of_arm(run: Run, profile: Profile) -> dict[str, Any]:
     return {
         "median_us": None if run.emulated else statistics.median(run.wall_ns) / 1e3,
         "sme2_seen": run.sme2_effective,
+        "vector_bits": run.vector_bits,
         "matrix_operators": profile.coverage.matrix_operators,
         "sme2_operators": profile.coverage.sme2_operators,
         "performance_share": None if cores is None else 1 - cores.efficiency_share,

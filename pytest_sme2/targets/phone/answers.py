@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 import shlex
-import struct
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from pytest_sme2.errors import TargetError
-from pytest_sme2.targets.phone.silicon import Core, Silicon, VectorLength
+from pytest_sme2.targets.phone.silicon import Core, Silicon
 
 # android.os.Temperature: of what its temperatures are. Others are batteries, modems, percentages.
 _CPU, _SKIN = "0", "3"
@@ -111,18 +110,6 @@ def parse_core_parts(text: str) -> tuple[str, ...]:
     return tuple(f"{maker}:{part}" for maker, part in zip(makers, parts, strict=False))
 
 
-def parse_vector_length(written: bytes) -> VectorLength | None:
-    """From the program's output; None if it did not run, or if there is no SME."""
-    if len(written) != 16:
-        return None
-    # The length is in the low 16 bits; above are flags, and errors are negative.
-    numbers: tuple[int, int] = struct.unpack("<qq", written)
-    lengths = [number & 0xFFFF for number in numbers if number > 0]
-    if len(lengths) != 2 or not all(16 <= length <= 256 for length in lengths):
-        return None
-    return VectorLength(8 * lengths[0], 8 * lengths[1])
-
-
 def parse_cores(text: str) -> tuple[Core, ...]:
     """The cores that report their speed and that a shell may use, by number."""
     rows = r"/cpu([0-9]{1,4})/cpufreq/cpuinfo_max_freq:([0-9]{1,10})$"
@@ -193,14 +180,11 @@ def parse_zones(text: str) -> dict[str, float]:
     return zones
 
 
-def parse_settings(serial: str, text: str, names: Sequence[str]) -> dict[str, str | None]:
+def parse_settings(text: str, names: Sequence[str]) -> dict[str, str | None] | None:
+    """None where the phone does not tell them, one a line."""
     values = text.splitlines()
     if len(values) != len(names):
-        raise TargetError(
-            f"{serial} does not report its settings: {len(values)} lines came for {len(names)}, "
-            f"beginning with {text[:60]!r}. Is USB debugging allowed to change them? (Some phones "
-            "have 'USB debugging (Security settings)'.)"
-        )
+        return None
     known = (None if value == "null" else value for value in values)
     return dict(zip(names, known, strict=True))
 

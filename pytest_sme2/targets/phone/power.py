@@ -1,9 +1,9 @@
-"""A phone's heat, and its power settings. Every change is restored.
+"""A phone's heat, and what keeps it awake. Every change is restored.
 
-Before the first change, the old values are written to a note on the phone. The note is removed when
-the values are restored. A note that is found belongs to an interrupted run; its values are restored
-first. Some makers let a shell do only part of that. What such a phone does not take back is
-reported with its old value, and the note goes: it must not keep the phone from every later run.
+Before the first change, what was there is written to a note on the phone. The note is removed when
+that is restored. A note that is found belongs to an interrupted run, and is restored first. What a
+phone does not take back is reported with its old value, and the note goes: it must not keep the
+phone from every later run.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, Sme2Warning, TargetError
+from pytest_sme2.errors import Sme2Warning, TargetError
 from pytest_sme2.system.reading import json_value
-from pytest_sme2.targets.phone.adb import AdbDevice, quote
+from pytest_sme2.targets.phone.adb import AdbDevice
 from pytest_sme2.targets.phone.answers import (
     last_line,
     parse_battery,
     parse_governors,
-    parse_number,
     parse_parts,
     parse_screen,
     parse_settings,
@@ -115,30 +114,10 @@ class Thermometer:
 # Beside the folder that gets cleaned, so that cleaning does not remove it.
 NOTE = "/data/local/tmp/pytest-sme2-restore.json"
 
-_STAYS_ON = "stay_on_while_plugged_in"
-_SCALES = ("window_animation_scale", "transition_animation_scale", "animator_duration_scale")
-# svc writes stay_on_while_plugged_in, so these are all settings to restore.
-SETTINGS = ("low_power", _STAYS_ON, *_SCALES)
-_SET = ("settings", "put", "global")
-# With its full path, because a shell may have another command called svc.
+SETTINGS = (_STAYS_ON := "stay_on_while_plugged_in",)
+# svc writes that setting. With its full path, because a shell may have another command called svc.
 _STAY_ON = ("/system/bin/svc", "power", "stayon", "true")
-POWER_COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "boost": (
-        (*_SET, "low_power", "0"),
-        (*_SET, _STAYS_ON, "15"),
-        _STAY_ON,
-        *((*_SET, name, "0") for name in _SCALES),
-    ),
-    "app": (
-        (*_SET, _STAYS_ON, "1"),
-        *((*_SET, name, "1") for name in _SCALES),
-        (*_SET, "low_power", "0"),
-        _STAY_ON,
-    ),
-    # A phone whose screen goes off in the middle of a run becomes another phone.
-    "keep": (_STAY_ON,),
-}
-# Phones that refuse ``settings put`` may let svc change this one, which knows fewer values.
+# Phones that refuse ``settings put`` may let svc change it, which knows fewer values.
 _STAY_ON_WORDS = {"0": "false", "1": "ac", "2": "usb", "4": "wireless", "8": "dock"}
 _STAY_ON_WORDS |= {"7": "true", "15": "true"}
 # Android's numbers of two keys that do what they say, whatever the power key would do.
@@ -148,7 +127,7 @@ _FIXED = ("cmd", "power", "set-fixed-performance-mode-enabled")
 
 
 class PhonePower:
-    """The settings of one phone."""
+    """What keeps one phone awake, and its fixed-performance mode."""
 
     def __init__(self, device: AdbDevice, event: Callable[[str], None]) -> None:
         """``event`` gets what belongs into the report."""
@@ -156,22 +135,16 @@ class PhonePower:
         self.fixed_performance = False
         """Whether we switched fixed-performance mode on."""
 
-    def apply(self, mode: str, *, fixed_performance: bool = False) -> None:
-        """Switch to a mode, and the screen on: with it off, clocks are others. The note is complete
-        before the first change.
+    def apply(self, *, fixed_performance: bool = False) -> None:
+        """Switch the screen on, and keep it on: with it off, clocks are others. The note is
+        complete before the first change.
         """
         self.restore()
-        before = self._changing(mode)
+        before = self._settings_if_told() or {}
         note = {"fixed_performance": fixed_performance, "asleep": self.screen() == "off"}
-        if before or fixed_performance or note["asleep"]:
-            self._write_note({**note, "settings": before})
-        if mode != "keep":
-            for command in POWER_COMMANDS[mode]:
-                done = self.device.shell(list(command))
-                if done.code != 0:
-                    raise self._not_accepted(mode, f"{quote(command)} ({last_line(done.said)})")
-        elif not self._can_return(before) or self.device.shell(list(_STAY_ON)).code != 0:
-            # The user asked for no change, so measure a phone that forbids it as it is.
+        self._write_note({**note, "settings": before})
+        if not self._can_return(before) or self.device.shell(list(_STAY_ON)).code != 0:
+            # A phone that forbids it is measured as it is.
             self.event("could not be kept awake: its shell may not change settings")
             self._write_note({**note, "settings": {}})
         if note["asleep"]:
@@ -179,22 +152,13 @@ class PhonePower:
         if fixed_performance:
             # A phone without the mode does not change; the manifest says which it was.
             self.fixed_performance = self.device.shell([*_FIXED, "true"]).code == 0
-        self._check_applied(mode)
-
-    def _changing(self, mode: str) -> dict[str, str | None]:
-        """The settings that a mode changes, as they are now."""
-        if mode != "keep":
-            return self._read_settings()
-        found = self._settings_if_told()
-        return {_STAYS_ON: found[_STAYS_ON]} if found else {}
 
     def _can_return(self, before: Mapping[str, str | None]) -> bool:
         """Whether what keeps the phone awake can be undone: by svc, or by putting what is there."""
         if _STAYS_ON not in before:
             return False
         value = before[_STAYS_ON]
-        known = value is None or value in _STAY_ON_WORDS
-        return known or self.device.shell(_put_back(_STAYS_ON, value)).code == 0
+        return (value or "0") in _STAY_ON_WORDS or self.device.shell(_put_back(value)).code == 0
 
     def restore(self) -> bool:
         """Restore the values of a note, and remove the note. False if there was none."""
@@ -202,15 +166,8 @@ class PhonePower:
         if text.code != 0:
             return False
         before, fixed, asleep = parse_note(text.text, self.device.serial)
-        commands = {name: _put_back(name, value) for name, value in before.items()}
-        wrong = self._put_and_compare(before, commands)
-        word = _STAY_ON_WORDS.get(before.get(_STAYS_ON) or "0")
-        if _STAYS_ON in wrong and word:
-            stayed = {_STAYS_ON: before[_STAYS_ON]}
-            del wrong[_STAYS_ON]
-            wrong |= self._put_and_compare(stayed, {_STAYS_ON: [*_STAY_ON[:-1], word]})
-        for name, said in wrong.items():
-            self._tell(f"did not take back {name}: it was {before[name] or 'unset'}{said}")
+        for value in before.values():
+            self._restore_stays_on(value)
         if fixed:
             # Android cannot report this one; phones start with it off.
             done = self.device.shell([*_FIXED, "false"])
@@ -222,23 +179,17 @@ class PhonePower:
         self.device.check(["rm", "-f", NOTE])
         return True
 
-    def _put_and_compare(
-        self, before: Mapping[str, str | None], commands: Mapping[str, Sequence[str]]
-    ) -> dict[str, str]:
-        """Run the commands; the settings that are not as before, with what is known of why."""
-        refusals = {}
-        for name, command in commands.items():
-            done = self.device.shell(list(command))
-            refusals[name] = "" if done.code == 0 else f" ({last_line(done.said)})"
-        found = self._settings_if_told() if before else {}
-        if found is None:
-            # Where the phone does not tell, its exit codes decide.
-            return {name: said for name, said in refusals.items() if said}
-        return {
-            name: f", and is {found[name] or 'unset'}{refusals[name]}"
-            for name, value in before.items()
-            if not _same(name, found[name], value)
-        }
+    def _restore_stays_on(self, value: str | None) -> None:
+        """Put it back; by svc where the phone refuses that."""
+        word = _STAY_ON_WORDS.get(value or "0")
+        ways = [_put_back(value), *([[*_STAY_ON[:-1], word]] if word else [])]
+        for command in ways:
+            done = self.device.shell(command)
+            found = self._settings_if_told()
+            # Where the phone does not tell, its exit code decides. Unset is off.
+            if done.code == 0 if found is None else (found[_STAYS_ON] or "0") == (value or "0"):
+                return
+        self._tell(f"did not take back {_STAYS_ON}: it was {value or 'unset'}")
 
     def _tell(self, said: str) -> None:
         self.event(said)
@@ -246,37 +197,12 @@ class PhonePower:
         warnings.warn(Sme2Warning(text), stacklevel=3)
 
     def _settings_if_told(self) -> dict[str, str | None] | None:
-        try:
-            return self._read_settings()
-        except (ConnectionLostError, DeviceTimeoutError):
-            raise
-        except TargetError:
-            return None
-
-    def _read_settings(self) -> dict[str, str | None]:
-        command = "; ".join(quote(["settings", "get", "global", name]) for name in SETTINGS)
-        return parse_settings(self.device.serial, self.device.check(command), SETTINGS)
+        done = self.device.shell(["settings", "get", "global", _STAYS_ON])
+        return parse_settings(done.text, SETTINGS) if done.code == 0 else None
 
     def _write_note(self, note: dict[str, Any]) -> None:
         self.device.push(json.dumps({"version": 1, **note}).encode(), f"{NOTE}.new")
         self.device.check(["mv", f"{NOTE}.new", NOTE])
-
-    def _check_applied(self, mode: str) -> None:
-        wanted = {command[3]: command[4] for command in POWER_COMMANDS[mode] if command[:3] == _SET}
-        if _STAY_ON in POWER_COMMANDS[mode]:
-            # svc writes this one last, and sets different bits in different Android versions.
-            wanted.pop(_STAYS_ON, None)
-        found = self._read_settings() if wanted else {}
-        wrong = [name for name, value in wanted.items() if not _same(name, found[name], value)]
-        if wrong:
-            raise self._not_accepted(mode, ", ".join(wrong))
-
-    def _not_accepted(self, mode: str, what: str) -> TargetError:
-        return TargetError(
-            f"{self.device.serial} did not accept the settings of power mode {mode}: {what}. Use "
-            "--sme2-phone power-mode=keep, or switch on 'USB debugging (Security settings)' in the "
-            "developer options."
-        )
 
     def screen(self) -> str:
         """Whether the screen is on, as far as Android says."""
@@ -327,17 +253,7 @@ def parse_note(text: str, serial: str) -> tuple[dict[str, str | None], bool, boo
     return settings, bool(note.get("fixed_performance")), bool(note.get("asleep"))
 
 
-def _put_back(name: str, value: str | None) -> list[str]:
+def _put_back(value: str | None) -> list[str]:
     if value is None:
-        return ["settings", "delete", "global", name]
-    return [*_SET, name, value]
-
-
-def _same(name: str, found: str | None, wanted: str | None) -> bool:
-    if found == wanted:
-        return True
-    if name == _STAYS_ON:
-        # Without a value the phone falls asleep, too.
-        found, wanted = found or "0", wanted or "0"
-    number = None if found is None else parse_number(found)
-    return number is not None and wanted is not None and number == parse_number(wanted)
+        return ["settings", "delete", "global", _STAYS_ON]
+    return ["settings", "put", "global", _STAYS_ON, value]

@@ -1,4 +1,4 @@
-"""A phone's cores, what its CPU and kernel show of SME2, and how long its streaming vectors are.
+"""A phone's cores, and what its CPU and kernel show of SME2.
 
 A kernel that is built without SME hides it from every program. So what is missing from
 ``/proc/cpuinfo`` may still be in the chip.
@@ -6,7 +6,6 @@ A kernel that is built without SME hides it from every program. So what is missi
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -228,39 +227,3 @@ class Silicon:
                 f"show SME2. Ask for a newer system. {seen}."
             )
         return f"its kernel shows no SME2 on its SoC ({soc}). {seen}."
-
-
-# vector_length.s, assembled; a test compares them.
-_VECTOR_CODE = bytes.fromhex(
-    "000880d2 010080d2 020080d2 030080d2 040080d2 e81480d2 010000d4 f30300aa e00780d2 012080d2"
-    "010000d4 f303bfa9 200080d2 e1030091 020280d2 080880d2 010000d4 000080d2 a80b80d2 010000d4"
-)
-_ADDRESS = 0x400000
-_HEADERS = 64 + 2 * 56
-
-
-def vector_program() -> bytes:
-    """An ELF file that writes two numbers: bytes of a streaming vector, by default and at most."""
-    size = _HEADERS + len(_VECTOR_CODE)
-    header = struct.pack(
-        "<16sHHIQQQIHHHHHH",
-        b"\x7fELF\x02\x01\x01",
-        *(2, 183, 1, _ADDRESS + _HEADERS, 64, 0, 0, 64, 56, 2, 64, 0, 0),
-    )
-    # Aligned to the largest page that an Arm kernel has; the stack is not executable.
-    load = struct.pack("<IIQQQQQQ", 1, 5, 0, _ADDRESS, _ADDRESS, size, size, 0x10000)
-    stack = struct.pack("<IIQQQQQQ", 0x6474E551, 6, 0, 0, 0, 0, 0, 16)
-    return header + load + stack + _VECTOR_CODE
-
-
-@dataclass(frozen=True)
-class VectorLength:
-    """Of streaming vectors, in bits."""
-
-    bits: int
-    """What Linux gives to a new process."""
-    most: int
-    """What the chip can do."""
-
-    def __str__(self) -> str:
-        return f"{self.bits}" if self.bits == self.most else f"{self.bits} of {self.most}"

@@ -15,13 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_sme2.errors import (
-    ConnectionLostError,
-    DeviceTimeoutError,
-    RunError,
-    Sme2Warning,
-    TargetError,
-)
+from pytest_sme2.errors import ConnectionLostError, RunError, Sme2Warning, TargetError
 from pytest_sme2.results import SME1_ONLY, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.elf import AARCH64, is_elf, machine_name, read_needs, unmet_needs
@@ -35,25 +29,22 @@ from pytest_sme2.targets.phone.answers import (
     parse_page_size,
     parse_parts,
     parse_silicon,
-    parse_vector_length,
     parse_words,
     parse_zones,
 )
 from pytest_sme2.targets.phone.leases import Claim, Lease
 from pytest_sme2.targets.phone.power import CRITICAL, PhonePower, Thermometer
-from pytest_sme2.targets.phone.processes import ROOT, PhoneProcesses, PhoneStorage
+from pytest_sme2.targets.phone.processes import PhoneProcesses, PhoneStorage
 from pytest_sme2.targets.phone.silicon import (
     READ_CORES,
     READ_SILICON,
     Core,
     Silicon,
-    VectorLength,
     alike_cores,
     caps_text,
     kinds,
     pick_cores,
     read_cores_under_load,
-    vector_program,
 )
 
 FAKE_PROPERTY = "ro.pytest_sme2.fake"
@@ -80,7 +71,6 @@ class AndroidTarget(Target):
     """One phone during its measurements."""
 
     device: AdbDevice
-    power_mode: str = "keep"
     fixed_performance: bool = False
     cpus: str | Sequence[int] = ()
     emulated: bool | None = None
@@ -108,7 +98,6 @@ class AndroidTarget(Target):
         self.thermometer = Thermometer(self.device, self.progress, self.events.append)
         self.properties: dict[str, str] = {}
         self.silicon = Silicon()
-        self.vector: VectorLength | None = None
         self.screen = "unknown"
         self._hot = False
         self._checked: set[Path] = set()
@@ -138,12 +127,11 @@ class AndroidTarget(Target):
         # The settings are changed from here on, and restored however this process ends.
         atexit.register(self._restore_quietly)
         try:
-            self.power.apply(self.power_mode, fixed_performance=self.fixed_performance)
+            self.power.apply(fixed_performance=self.fixed_performance)
             if not self.cores:  # a later preparation keeps the caps that the session began with
                 seconds = 0.1 if self.emulated else LOAD_SECONDS
                 self.cores = parse_cores(self.device.shell(read_cores_under_load(seconds)).text)
             pick_cores(self.cpus, self.cores)  # refuses those that are not there
-            self.vector = self._read_vector_length()
             self.screen = self.power.screen()
             if self.power.charging() == "no":
                 self._tell("is not plugged in: its screen goes off after a while, and clocks drop")
@@ -205,21 +193,6 @@ class AndroidTarget(Target):
         """What comes before a program: a fake phone's emulator, else nothing."""
         return parse_words(self.serial, LAUNCHER_PROPERTY, self._known()[LAUNCHER_PROPERTY])
 
-    def _read_vector_length(self) -> VectorLength | None:
-        if not self.silicon.sme:
-            return None
-        program = f"{ROOT}/vector-length"
-        self.device.push(vector_program(), program, mode=0o755)
-        asked = self.device.shell([*self._launcher(), program])
-        self.device.shell(["rm", "-f", program])
-        found = parse_vector_length(asked.stdout) if asked.code == 0 else None
-        if found is not None and found.bits < found.most:
-            self._tell(
-                f"runs with streaming vectors of {found.bits} bits, and its chip can do "
-                f"{found.most}: Linux's default is in /proc/sys/abi/sme_default_vector_length"
-            )
-        return found
-
     def _note(self, said: str) -> bool:
         """For the report, once, however often it is said; whether it is new."""
         new = said not in self.events
@@ -244,15 +217,12 @@ class AndroidTarget(Target):
             "soc": self.soc,
             "build": known["ro.build.fingerprint"],
             "android": known["ro.build.version.release"],
-            "power_mode": self.power_mode,
             "fixed_performance": "on" if self.power.fixed_performance else "off",
             "cpus": pinned or ("fastest kind" if self.cores else "any"),
             "screen": self.screen,
         }
         if self.capabilities().sme1:
             facts["sme2"] = SME1_ONLY
-        if self.silicon.sme:
-            facts["sme_vector_bits"] = "unknown" if self.vector is None else str(self.vector.bits)
         return Fingerprint(self.name, tuple(sorted(facts.items())))
 
     def state(self) -> dict[str, str]:
@@ -263,7 +233,6 @@ class AndroidTarget(Target):
             "kernel": self.silicon.kernel,
             "cpu_parts": self.silicon.cores(),
             "cpu_features": " ".join(self.silicon.features),
-            "sme_vector_bits": "unknown" if self.vector is None else str(self.vector),
             **self.power.observe(),
             "heat": str(self.thermometer.read()),
             "thermal_zones": ", ".join(f"{name} {value:g}" for name, value in zones.items()),
@@ -412,7 +381,6 @@ def phone_facts(target: AndroidTarget) -> dict[str, str]:
         "Android": f"{known.get('ro.build.version.release') or '?'}, "
         f"{known.get('ro.build.fingerprint') or 'an unknown build'}",
         "SELinux": f"{selinux or 'unknown'}{f' ({domain})' if domain else ''}",
-        "SME vector length": "unknown" if target.vector is None else f"{target.vector} bits",
         "SoC": target.soc,
         "cores": _cores(target),
         "heat": str(heat) if heat.status is not None else "Android's thermal status cannot be read",
@@ -440,22 +408,12 @@ def _cores(target: AndroidTarget) -> str:
 
 
 def _power(target: AndroidTarget) -> dict[str, str]:
-    """What can be set, tried out: a mode is switched on and everything restored."""
     power = target.power
-    try:
-        power.apply("boost", fixed_performance=True)
-        fixed = power.fixed_performance
-        power.restore()
-        settings = "can be read, changed and restored"
-    except (ConnectionLostError, DeviceTimeoutError):
-        raise
-    except TargetError as error:
-        settings, fixed = str(error), False
-    # As it was prepared.
-    power.apply(target.power_mode, fixed_performance=target.fixed_performance)
+    power.apply(fixed_performance=True)
+    fixed = "can be set" if power.fixed_performance else "not on this phone"
+    power.apply(fixed_performance=target.fixed_performance)  # as it was prepared
     awake = target.device.shell("dumpsys power | grep -m1 mStayOn=").text.strip()
     return {
-        "power settings": settings,
-        "fixed-performance mode": "can be set" if fixed else "not on this phone",
+        "fixed-performance mode": fixed,
         "stays awake": awake.removeprefix("mStayOn=") or "unknown",
     }

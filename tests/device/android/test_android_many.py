@@ -66,7 +66,7 @@ def test_sme2_clean(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     before = settings_of(phone)
-    target = make_target(phone, power_mode="boost")
+    target = make_target(phone)
     target.storage.put({"file": artifact.pte})
     arguments = ["clean", "--device", "android", "--serial", phone.serial]
     assert main([*arguments, "--phone", f"adb-server={lab.address}"]) == 0

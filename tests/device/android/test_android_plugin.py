@@ -55,8 +55,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
 
 def options(lab: FakeLab, phones: list[FakePhone]) -> list[str]:
     named = [word for phone in phones for word in ("--sme2-serial", phone.serial)]
-    about = (f"adb-server={lab.address}", "power-mode=boost")
-    return ["--device=android", *named, *(f"--sme2-phone={setting}" for setting in about)]
+    return ["--device=android", *named, f"--sme2-phone=adb-server={lab.address}"]
 
 
 def run(
@@ -96,7 +95,6 @@ def test_three_phones_give_the_results_of_one(
     manifests = [
         json.loads(path.read_text("utf-8")) for path in project.path.glob("one/**/manifest.json")
     ]
-    assert {found["device"]["power_mode"] for found in manifests} == {"boost"}
     states = [found["device_state"] for found in manifests]
     assert {(state["serial"], state["screen"]) for state in states} == {(phones[0].serial, "on")}
     # A case is a worker's, and a worker has a phone of its own.

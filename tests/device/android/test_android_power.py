@@ -20,63 +20,32 @@ from tests.support.phones import MakeTarget, StartRun, leftovers, settings_of
 
 NOTE_FILE = NOTE.lstrip("/")
 
-# Word for word what the guides tell people to type; every mode keeps the screen on.
-BOOST = """\
-settings put global low_power 0
-settings put global stay_on_while_plugged_in 15
-svc power stayon true
-settings put global window_animation_scale 0
-settings put global transition_animation_scale 0
-settings put global animator_duration_scale 0
-"""
-APP = """\
-settings put global stay_on_while_plugged_in 1
-settings put global window_animation_scale 1
-settings put global transition_animation_scale 1
-settings put global animator_duration_scale 1
-settings put global low_power 0
-svc power stayon true
-"""
-# Nothing but what keeps the screen on: a phone that falls asleep becomes another phone.
-KEEP = "svc power stayon true\n"
+AWAKE = "stay_on_while_plugged_in"
 
 
-@pytest.mark.parametrize(("mode", "commands"), [("boost", BOOST), ("app", APP), ("keep", KEEP)])
-def test_power_mode_runs_exactly_these_commands(
-    phone: FakePhone, make_target: MakeTarget, mode: str, commands: str
+@pytest.mark.parametrize("value", ["0", None, "3"])
+def test_the_phone_is_kept_awake_and_nothing_else_is_changed(
+    lab: FakeLab, make_target: MakeTarget, value: str | None
 ) -> None:
-    before = settings_of(phone)
-    target = make_target(phone, power_mode=mode)
-    assert phone.state("journal").splitlines() == commands.splitlines()
-    changed = {name for name, value in settings_of(phone).items() if value != before[name]}
-    assert "stay_on_while_plugged_in" in changed
-    assert dict(target.fingerprint().facts)["power_mode"] == mode
-    assert mode != "keep" or len(changed) == 1
+    phone = lab.add(settings={AWAKE: value})
+    target = make_target(phone)
+    commands = phone.state("journal").splitlines()
+    assert commands[-1] == "svc power stayon true"
+    # What svc could not undo is put, to see whether that can be.
+    assert commands[:-1] == (["settings put global stay_on_while_plugged_in 3"] * (value == "3"))
+    assert phone.setting(AWAKE) == "15"
     target.restore()
-    assert settings_of(phone) == before
+    assert phone.setting(AWAKE) == value
     assert leftovers(phone) == []
-
-
-def test_a_setting_the_phone_did_not_have_is_removed_again(
-    lab: FakeLab, make_target: MakeTarget
-) -> None:
-    phone = lab.add(settings={"window_animation_scale": None, "low_power": "odd value; $(id)"})
-    before = settings_of(phone)
-    assert before["window_animation_scale"] is None
-    target = make_target(phone, power_mode="boost")
-    assert phone.setting("window_animation_scale") == "0"
-    target.restore()
-    assert settings_of(phone) == before
 
 
 def test_the_note_is_there_before_the_first_change(
     phone: FakePhone, make_target: MakeTarget
 ) -> None:
     before = settings_of(phone)
-    text = phone.read("system/bin/settings")
-    phone.write("system/bin/settings", text.replace("put)", f"put) cp {NOTE} {NOTE}.seen; exit 1;"))
-    with pytest.raises(TargetError, match="settings put global low_power 0"):
-        make_target(phone, power_mode="boost")
+    text = phone.read("system/bin/svc")
+    phone.write("system/bin/svc", text.replace("case", f"cp {NOTE} {NOTE}.seen; case", 1))
+    make_target(phone)
     assert json.loads(phone.read(f"{NOTE_FILE}.seen"))["settings"] == before
 
 
@@ -85,7 +54,7 @@ def test_restoring_twice_or_without_preparing_is_fine(
 ) -> None:
     before = settings_of(phone)
     make_target(phone, prepare=False).restore()
-    target = make_target(phone, power_mode="boost")
+    target = make_target(phone)
     target.restore()
     target.restore()
     assert settings_of(phone) == before
@@ -99,7 +68,7 @@ from pytest_sme2.targets.phone.adb import AdbDevice
 from pytest_sme2.targets.phone.pool import open_server
 from pytest_sme2.targets.phone.target import AndroidTarget
 address, serial, ending = sys.argv[1:]
-target = AndroidTarget(AdbDevice(open_server(address), serial), power_mode="boost")
+target = AndroidTarget(AdbDevice(open_server(address), serial))
 target.prepare()
 print("prepared", flush=True)
 if ending == "forgets":
@@ -156,7 +125,7 @@ def test_after_a_lost_connection_the_next_connect_puts_them_back(
     phone: FakePhone, make_target: MakeTarget
 ) -> None:
     before = settings_of(phone)
-    target = make_target(phone, power_mode="boost")
+    target = make_target(phone)
     target.patience_seconds = 0.2
     phone.kill_adbd()
     with pytest.raises(TargetError):
@@ -172,22 +141,9 @@ def test_a_note_that_cannot_be_read_is_not_thrown_away(
 ) -> None:
     phone.write(NOTE_FILE, "{half a no")
     with pytest.raises(TargetError, match=r"cannot be read.*restore them by hand, and remove it"):
-        make_target(phone, power_mode="boost")
+        make_target(phone)
     assert phone.read(NOTE_FILE) == "{half a no"
     assert phone.state("journal") == ""
-
-
-def test_a_phone_that_does_not_take_settings_is_named(
-    phone: FakePhone, make_target: MakeTarget
-) -> None:
-    text = phone.read("system/bin/settings")
-    phone.write("system/bin/settings", text.replace("put) echo", "put) exit 0; echo"))
-    with pytest.raises(
-        TargetError, match=r"did not accept the settings of.*window_animation_scale.*keep"
-    ):
-        make_target(phone, power_mode="boost")
-    assert phone.setting("stay_on_while_plugged_in") == "0"
-    assert leftovers(phone) == []
 
 
 @pytest.mark.parametrize(("has_it", "said"), [(True, "on"), (False, "off")])
@@ -207,7 +163,7 @@ def test_fixed_performance_mode_where_the_phone_has_it(
 def test_manifest_has_battery_screen_governor_and_heat(
     phone: FakePhone, make_target: MakeTarget
 ) -> None:
-    manifest = make_target(phone, power_mode="boost").state()
+    manifest = make_target(phone).state()
     assert manifest["battery_percent"] == "85"
     assert manifest["charging"] == "USB"
     assert manifest["battery_celsius"] == "27.1"
@@ -216,7 +172,7 @@ def test_manifest_has_battery_screen_governor_and_heat(
     assert manifest["heat"] == "thermal status 0, 30.0 °C"
     zones = "cpu-0-0 30, cpu-1-0 30, battery 30, skin 30, soc 62"
     assert manifest["thermal_zones"] == zones
-    assert manifest["low_power"] == "0"
+    assert manifest[AWAKE] == "15"
     assert manifest["serial"] == phone.serial
 
 
@@ -234,7 +190,7 @@ def reports_no_settings(lab: FakeLab) -> FakePhone:
 
 
 def has_what_only_settings_could_put_back(lab: FakeLab) -> FakePhone:
-    return lab.add(settings={"stay_on_while_plugged_in": "3"}, settings_refused=True)
+    return lab.add(settings={AWAKE: "3"}, settings_refused=True)
 
 
 @pytest.mark.parametrize(
@@ -257,45 +213,28 @@ def test_a_phone_that_cannot_be_kept_awake_is_measured_as_it_is(
 def test_a_phone_that_refuses_settings_is_restored_by_what_changed_it(
     lab: FakeLab, make_target: MakeTarget, value: str | None
 ) -> None:
-    phone = lab.add(settings={"stay_on_while_plugged_in": value}, settings_refused=True)
-    before = settings_of(phone)
+    phone = lab.add(settings={AWAKE: value}, settings_refused=True)
     for _ in range(2):  # The first run must not keep the second from the phone.
         target = make_target(phone)
-        assert phone.setting("stay_on_while_plugged_in") == "15"
+        assert phone.setting(AWAKE) == "15"
         target.restore()
         assert target.events == []
         # What it had not is off now.
-        assert settings_of(phone) == {**before, "stay_on_while_plugged_in": value or "0"}
+        assert phone.setting(AWAKE) == (value or "0")
         assert leftovers(phone) == []
 
 
-@pytest.mark.parametrize("mode", ["boost", "app"])
-def test_a_mode_that_is_refused_says_what_to_do_and_leaves_nothing(
-    lab: FakeLab, make_target: MakeTarget, mode: str
-) -> None:
-    phone = lab.add(settings_refused=True)
-    before = settings_of(phone)
-    wanted = rf"power mode {mode}: settings put global .*WRITE_SECURE_SETTINGS.*power-mode=keep"
-    with pytest.raises(TargetError, match=wanted):
-        make_target(phone, power_mode=mode)
-    assert settings_of(phone) == before
-    assert leftovers(phone) == []
-
-
 def test_a_phone_that_begins_to_refuse_is_told_and_not_locked_out(
-    phone: FakePhone, make_target: MakeTarget
+    lab: FakeLab, make_target: MakeTarget
 ) -> None:
-    target = make_target(phone, power_mode="boost", fixed_performance=True)
+    phone = lab.add(settings={AWAKE: "3"})
+    target = make_target(phone, fixed_performance=True)
     phone.write("data/system/fake/settings_refused", "")
     phone.remove("data/system/fake/fixed_performance")
-    with pytest.warns(Sme2Warning) as told:
+    with pytest.warns(Sme2Warning, match="Set it on the phone by hand"):
         target.restore()
-    assert len(told) == len(target.events)
-    scales = ("window_animation_scale", "transition_animation_scale", "animator_duration_scale")
-    refusal = "java.lang.SecurityException: Permission denial: writing to settings requires:"
-    refusal += "android.permission.WRITE_SECURE_SETTINGS"
     assert target.events == [
-        *(f"did not take back {name}: it was 1.0, and is 0 ({refusal})" for name in scales),
+        "did not take back stay_on_while_plugged_in: it was 3",
         "did not leave fixed-performance mode (This is likely because Power HAL AIDL is not "
         "implemented on this device)",
     ]
@@ -306,12 +245,12 @@ def test_a_phone_that_begins_to_refuse_is_told_and_not_locked_out(
 def test_a_note_on_a_phone_that_refuses_is_cleaned(
     lab: FakeLab, phone: FakePhone, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    note = {"version": 1, "settings": {"low_power": "1"}, "fixed_performance": False}
+    note = {"version": 1, "settings": {AWAKE: "3"}, "fixed_performance": False}
     phone.write(NOTE_FILE, json.dumps(note))
     phone.write("data/system/fake/settings_refused", "")
     where = ["--serial", phone.serial, "--phone", f"adb-server={lab.address}"]
     assert main(["clean", "--device", "android", *where]) == 0
-    assert "it did not take back low_power: it was 1, and is 0" in capsys.readouterr().out
+    assert "it did not take back stay_on_while_plugged_in: it was 3" in capsys.readouterr().out
     assert leftovers(phone) == []
 
 
@@ -330,13 +269,12 @@ def test_a_screen_that_goes_off_spoils_the_run_and_is_switched_on_again(
     assert start(target).spoiled == ""
 
 
-@pytest.mark.parametrize("mode", ["keep", "boost"])
 def test_a_screen_that_was_off_is_on_while_it_is_measured(
-    lab: FakeLab, make_target: MakeTarget, mode: str
+    lab: FakeLab, make_target: MakeTarget
 ) -> None:
     phone = lab.add(asleep=True)
     before = settings_of(phone)
-    target = make_target(phone, power_mode=mode)
+    target = make_target(phone)
     assert phone.state("wakefulness") == "Awake"
     assert dict(target.fingerprint().facts)["screen"] == "on"
     target.restore()

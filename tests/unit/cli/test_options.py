@@ -19,7 +19,6 @@ WORDS = [
     "--serial=a,b",
     "--serial=c",
     "--phone=adb-server=lab:5037",
-    "--phone=power-mode=boost",
     "--phone=fixed-performance",
     "--phone=max-celsius=40C",
     "--phone=cpus=4-5",
@@ -35,7 +34,6 @@ def test_a_phone_can_be_described(command: tuple[str, ...]) -> None:
         "device": "android",
         "serials": ("a", "b", "c"),
         "adb_server": "lab:5037",
-        "power_mode": "boost",
         "fixed_performance": True,
         "max_celsius": 40.0,
         "cpus": (4, 5),
@@ -79,7 +77,7 @@ def test_the_kind_of_a_report_is_said_or_seen() -> None:
 
 
 def test_a_wrong_setting_of_a_phone_names_the_right_ones() -> None:
-    with pytest.raises(UsageError, match=r"'colour' is not a setting.*Choose one of: power-mode, "):
+    with pytest.raises(UsageError, match=r"'colour' is not a setting.*Choose one of: fixed-p"):
         parse_phone(["colour=red"])
     assert parse_phone(["fixed-performance=False", "patience=2m"]) == {
         "fixed_performance": False,

@@ -33,7 +33,6 @@ def test_what_was_chosen_is_said_again() -> None:
         model_folders=(Path("/my nets"),),
         weights=Path("w.pt"),
         serials=("a", "b:5"),
-        power_mode="boost",
         cpus=(4, 5),
         fixed_performance=True,
         max_celsius=41.5,
@@ -44,7 +43,6 @@ def test_what_was_chosen_is_said_again() -> None:
     assert command == (
         "sme2 run net --variant fp16@64 --device android --threads 2 --models-folder '/my nets' "
         "--weights w.pt --cpu arm-c1 --arms on,off,sme1 --serial a --serial b:5 "
-        "--phone power-mode=boost "
         "--phone fixed-performance --phone max-celsius=41.5 --phone cpus=4,5"
     )
 

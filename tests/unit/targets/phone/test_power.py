@@ -1,22 +1,11 @@
-"""The settings of every power mode."""
+"""How warm a phone is."""
 
 from __future__ import annotations
 
 import pytest
 
 from pytest_sme2.targets.phone.answers import parse_temperature, parse_thermal_status, parse_zones
-from pytest_sme2.targets.phone.power import POWER_COMMANDS, SETTINGS, Heat
-from pytest_sme2.targets.settings import POWER_MODES
-
-
-def test_every_power_mode_has_its_commands() -> None:
-    assert set(POWER_COMMANDS) == set(POWER_MODES)
-    changed = {
-        command[3] for commands in POWER_COMMANDS.values() for command in commands
-        if command[0] == "settings"
-    }  # fmt: skip
-    assert changed == set(SETTINGS)
-
+from pytest_sme2.targets.phone.power import Heat
 
 THERMAL = """\
 IsStatusOverride: false

@@ -20,7 +20,6 @@ from pytest_sme2.targets.settings import (
     parse_cpus,
     parse_device,
     parse_lab,
-    parse_power_mode,
     parse_serials,
 )
 
@@ -35,7 +34,6 @@ def test_serials_are_collected_once_each() -> None:
     ("parse", "value", "expected"),
     [
         (parse_device, "android", "android"),
-        *((parse_power_mode, mode, mode) for mode in ("boost", "app", "keep")),
         (parse_adb_server, "lab:5037", ("lab", 5037)),
         (parse_adb_server, "127.0.0.1:1", ("127.0.0.1", 1)),
         (parse_adb_server, "tcp:lab.example:65535", ("lab.example", 65535)),
@@ -57,7 +55,6 @@ def test_what_is_taken(parse: Callable[[str], object], value: str, expected: obj
 
 
 WRONG: dict[Callable[[str], object], tuple[str, list[str]]] = {
-    parse_power_mode: (r"'turbo' is not a power mode.*boost, app, keep", ["turbo"]),
     parse_adb_server: (
         "is not the address of an adb server",
         ["", "lab", "lab:", ":5037", "lab:0", "lab:65536", "a b:1", "l;x:1", "localfilesystem:run"],

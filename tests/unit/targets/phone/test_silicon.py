@@ -1,27 +1,18 @@
-"""What a phone shows of SME2, read; and the program that asks for the vector length."""
+"""What a phone shows of SME2, and its cores."""
 
 from __future__ import annotations
-
-import shutil
-import struct
-import subprocess
-from pathlib import Path
 
 import pytest
 
 from pytest_sme2.errors import TargetError, UsageError
-from pytest_sme2.system.elf import read_needs
-from pytest_sme2.targets.phone import silicon
-from pytest_sme2.targets.phone.answers import parse_cores, parse_silicon, parse_vector_length
+from pytest_sme2.targets.phone.answers import parse_cores, parse_silicon
 from pytest_sme2.targets.phone.silicon import (
     Core,
     Silicon,
-    VectorLength,
     check_threads,
     cores_text,
     kinds,
     pick_cores,
-    vector_program,
 )
 
 
@@ -74,51 +65,6 @@ def test_why_there_is_no_sme2(core: tuple[str, str], config: str, expected: str)
 def test_a_silent_phone_is_reported_as_unknown() -> None:
     said = "its kernel shows no SME2 on its SoC (X). Kernel unknown; cores unknown; no flags."
     assert Silicon().missing_sme2("X") == said
-
-
-def test_the_program_is_its_source_assembled(tmp_path: Path) -> None:
-    assembler = shutil.which("aarch64-linux-gnu-as") or shutil.which("as")
-    copy = shutil.which("aarch64-linux-gnu-objcopy") or shutil.which("objcopy")
-    if assembler is None or copy is None:
-        pytest.skip("no assembler for 64-bit Arm")
-    source = Path(silicon.__file__).with_name("vector_length.s")
-    made, code = tmp_path / "a.o", tmp_path / "a.bin"
-    done = subprocess.run([assembler, source, "-o", made], capture_output=True, check=False)
-    if done.returncode != 0:
-        pytest.skip("the assembler is for another CPU")
-    subprocess.run([copy, "-O", "binary", "-j", ".text", made, code], check=True)
-    assert vector_program().endswith(code.read_bytes())
-    assert len(vector_program()) == 176 + len(code.read_bytes())
-
-
-def test_the_program_is_an_elf_file_for_every_page_size(tmp_path: Path) -> None:
-    program = tmp_path / "program"
-    program.write_bytes(vector_program())
-    needs = read_needs(program)
-    assert (needs.machine, needs.interpreter) == (183, None)
-    assert struct.unpack_from("<Q", vector_program(), 64 + 48) == (0x10000,)
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ((64, 64), VectorLength(512, 512)),
-        ((32 | 1 << 17, 64), VectorLength(256, 512)),
-        ((-22, -22), None),
-        ((64, -1), None),
-        ((8, 64), None),
-        ((64, 512), None),
-    ],
-)
-def test_vector_lengths(values: tuple[int, int], expected: VectorLength | None) -> None:
-    assert parse_vector_length(struct.pack("<qq", *values)) == expected
-
-
-def test_a_program_that_did_not_run_tells_nothing() -> None:
-    assert parse_vector_length(b"") is None
-    assert parse_vector_length(bytes(17)) is None
-    assert str(VectorLength(256, 512)) == "256 of 512"
-    assert str(VectorLength(512, 512)) == "512"
 
 
 WHERE = "/sys/devices/system/cpu/cpu"
