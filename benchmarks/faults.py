@@ -36,9 +36,8 @@ from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
 from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner
 from pytest_sme2.system.files import write_text
-from pytest_sme2.targets.phone.adb import AdbDevice
+from pytest_sme2.targets.phone.adb import AdbDevice, open_server
 from pytest_sme2.targets.phone.leases import redo_when_lost
-from pytest_sme2.targets.phone.pool import open_server
 from pytest_sme2.targets.phone.power import NOTE
 from pytest_sme2.targets.phone.target import AndroidTarget
 from pytest_sme2.verdict import baselines

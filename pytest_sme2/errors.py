@@ -95,15 +95,6 @@ class DeviceGoneError(TargetError):
     """The device did not come back after its connection was lost; only another one can help."""
 
 
-class NoDeviceLeftError(TargetError):
-    """None of a run's devices can be leased any more."""
-
-    def __init__(self, message: str, *, retired: bool) -> None:
-        super().__init__(message)
-        self.retired = retired
-        """Whether one of them was lost; otherwise all are of another kind."""
-
-
 class DeviceTimeoutError(TargetError):
     """A command on the device did not finish in its time."""
 

@@ -13,10 +13,10 @@ import os
 import re
 import shutil
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.profile.beside import SHAPES, beside, keep_shapes
@@ -374,7 +374,6 @@ class _Fields:
 
 
 PAIRS = "pairs"
-_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -424,10 +423,6 @@ class ExperimentSession(Session):
     def folder(self, case: Case) -> Path:
         """The first case has the run directory itself."""
         return self.out / PAIRS / case.label if case.label else self.out
-
-    def retry_on_one_device(self, measure: Callable[[], _Value]) -> _Value:
-        """What ran is not run again elsewhere."""
-        return measure()
 
 
 def run_plan(

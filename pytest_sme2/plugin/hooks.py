@@ -252,9 +252,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int,
             from pytest_sme2.targets.labgrid import Lab
 
             return Lab(settings.lab, settings.lab_filter, print).size()
-        from pytest_sme2.targets.phone.pool import open_pool, open_server
+        from pytest_sme2.targets.phone.adb import choose_serials, open_server
 
-        return len(open_pool(open_server(settings.adb_server), settings.serials).serials)
+        return len(choose_serials(open_server(settings.adb_server), settings.serials))
     except Sme2Error as error:
         raise pytest.UsageError(str(error)) from None
 

@@ -16,21 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from pytest_sme2.errors import (
-    ConnectionLostError,
-    DeviceGoneError,
-    NoDeviceLeftError,
-    NotMeasurableError,
-    Sme2Error,
-    TargetError,
-)
+from pytest_sme2.errors import ConnectionLostError, NotMeasurableError, Sme2Error, TargetError
 from pytest_sme2.results import (
     PAIR,
     Arm,
     Artifact,
     Capabilities,
     FarmDevice,
-    Fingerprint,
     KernelCensus,
     PairedTiming,
     Run,
@@ -53,7 +45,6 @@ from pytest_sme2.timing.processes import BLOCK_PAIRS, SamplingPlan, Starter, sta
 if TYPE_CHECKING:
     from pytest_sme2.runners.base import Runner
     from pytest_sme2.targets.base import Job
-    from pytest_sme2.targets.phone.leases import Leased
 
 _Value = TypeVar("_Value")
 
@@ -80,20 +71,17 @@ class HeldDevice:
     blocks_due = BLOCK_PAIRS
     """How many pairs in long blocks the run still owes; its first pairs in turns pay them."""
 
-    def __init__(
-        self, settings: Settings, run: Callable[[], str], say: Say, farm: Farm | None = None
-    ) -> None:
-        """``run`` names the run, so that its workers share their phones."""
+    def __init__(self, settings: Settings, say: Say, farm: Farm | None = None) -> None:
         self.settings = settings
         self.farm = farm
         self._handed: FarmDevice | None = None
         self.soc: str | None = None
         """What the running test asks for; None: any device will do."""
-        self._run = run
         self.say = say
         self._target: Target | None = None
         self._prepared = False
-        self._gone: list[Leased] = []
+        self._lost: list[Target] = []
+        """Those that died: they stay leased, and are restored if they are back at the end."""
         self.notes: list[str] = []
         """What was done to have the device: an emulator that was fetched, for example."""
         self.missing: TargetError | None = None
@@ -112,16 +100,16 @@ class HeldDevice:
 
     @property
     def prepared(self) -> Target:
-        """The target, ready to run. One of several phones that cannot be reached is passed over."""
-        while not self._prepared:
-            target = self.chosen
+        """The target, ready to run."""
+        target = self.chosen
+        if not self._prepared:
             try:
                 target.prepare()
-            except ConnectionLostError as error:
-                self._retire(error)
-            else:
-                self._prepared = True
-        return self.chosen
+            except ConnectionLostError:
+                self.give_up()
+                raise
+            self._prepared = True
+        return target
 
     def ask_for(self, soc: str | None) -> bool:
         """From now on a device whose chip's name holds ``soc``; whether that is a change."""
@@ -132,33 +120,31 @@ class HeldDevice:
             # Given back first: two workers that wait for each other's phone would wait for ever.
             try:
                 self._target.restore()
-            except ConnectionLostError as error:
-                self._retire(error)
+            except ConnectionLostError:
+                self.give_up()
             self._hand_back(lost=False)
             self._target, self._prepared = None, False
         return True
 
-    def replace(self, error: DeviceGoneError) -> None:
-        """Another device of the same kind in place of one that died, or the error."""
-        like = self.chosen.fingerprint()
-        self._retire(error)
-        self.say(f"{error} Its work goes to another device of its kind.")
-        try:
-            self._target = self._choose(like)
-        except TargetError as none:
-            raise TargetError(f"{error} No other of its kind could take over. {none}") from error
+    def give_up(self) -> None:
+        """The device died: whatever comes next gets another one, if there is any."""
+        if self._target is not None:
+            self._lost.append(self._target)
+            self._hand_back(lost=True)
+            self._target, self._prepared = None, False
 
     def close(self) -> None:
         """Leave every device as it was found, also those that were given up, if they are back."""
         held, self._target, self._prepared = self._target, None, False
-        gone, self._gone = self._gone, []
+        lost, self._lost = self._lost, []
         try:
             if held is not None:
                 held.restore()
         finally:
             self._hand_back(lost=False)
-            for target in gone:
-                target.patience_seconds = 1.0
+            for target in lost:
+                if hasattr(target, "patience_seconds"):
+                    target.patience_seconds = 1.0
                 with contextlib.suppress(TargetError):
                     target.restore()
 
@@ -178,49 +164,25 @@ class HeldDevice:
         if self.farm is not None and handed is not None:
             self.farm.release(handed, lost=lost)
 
-    def _choose(self, like: Fingerprint | None = None) -> Target:
-        settings = self._hand_out()
+    def _choose(self) -> Target:
+        settings, self.notes = self._hand_out(), []
         try:
-            return self._choose_from(settings, like)
-        except BaseException as error:
-            # A phone of another kind, or a wait that somebody ended, says nothing against it.
-            unfit = isinstance(error, NotMeasurableError) or not getattr(error, "retired", True)
-            self._hand_back(lost=isinstance(error, TargetError) and not unfit)
-            raise
-
-    def _choose_from(self, settings: Settings, like: Fingerprint | None) -> Target:
-        self.notes = []
-        try:
-            target = choose_target(
-                settings, run=self._run(), soc=self.soc, like=like, progress=self._note
-            )
-        except NoDeviceLeftError as error:
-            if self.soc is None or like is not None or error.retired:
-                raise
-            raise NotMeasurableError(
-                f"no device has a chip named like {self.soc!r}. {error}"
-            ) from None
-        if self.soc is not None and not _has_chip(target, self.soc):
+            target = choose_target(settings, soc=self.soc, progress=self._note)
+            if self.soc is None or _has_chip(target, self.soc):
+                return target
             target.restore()
             raise NotMeasurableError(
                 f"it asks for a chip named like {self.soc!r}, and {target.name} is another"
             )
-        return target
+        except BaseException as error:
+            # A phone of another kind, or a wait that somebody ended, says nothing against it.
+            lost = isinstance(error, TargetError) and not isinstance(error, NotMeasurableError)
+            self._hand_back(lost=lost)
+            raise
 
     def _note(self, line: str) -> None:
         self.notes.append(line)
         self.say(line)
-
-    def _retire(self, error: TargetError) -> None:
-        target = self._target
-        from pytest_sme2.targets.phone.leases import Leased
-
-        if not isinstance(target, Leased) or target.lease is None:
-            raise error
-        target.lease.retire(str(error))
-        self._hand_back(lost=True)
-        self._gone.append(target)
-        self._target, self._prepared = None, False
 
     @property
     def target(self) -> Target:
@@ -376,15 +338,11 @@ def _has_chip(target: Target, soc: str) -> bool:
 def choose_target(
     settings: Settings,
     *,
-    run: str | None = None,
     soc: str | None = None,
-    like: Fingerprint | None = None,
     wait_seconds: float = 3600.0,
     progress: Say | None = None,
 ) -> Target:
-    """The target the settings ask for; ``run`` names a run whose workers share their phones.
-
-    Of several phones, ``soc`` and ``like`` ask for one of a kind (``targets.phone.pool``); where
+    """The target the settings ask for. Of several phones, ``soc`` asks for one by its chip; where
     all are in use, one is waited for.
 
     ``auto`` is this machine if it has SME2, else the emulator if there is one, else this machine
@@ -393,7 +351,7 @@ def choose_target(
     """
     device = parse_device(settings.device)
     if device == "android":
-        return _phone(settings, run, soc=soc, like=like, timeout=wait_seconds, progress=progress)
+        return _phone(settings, soc=soc, timeout=wait_seconds, progress=progress)
     if device == "emulated":
         return _emulator(settings, progress)
     if device == "auto":
@@ -443,7 +401,7 @@ def _qemu(what: str, progress: Say | None) -> Qemu:
         return find_qemu()
 
 
-def _phone(settings: Settings, run: str | None, **wishes: Any) -> Target:
+def _phone(settings: Settings, **wishes: Any) -> Target:
     """A phone that is this process's own from here on, until it is restored."""
     options: dict[str, Any] = {
         "progress": wishes.pop("progress"),
@@ -458,11 +416,12 @@ def _phone(settings: Settings, run: str | None, **wishes: Any) -> Target:
 
         emulator = _qemu("--sme2-phone=fake", options["progress"])
         return open_fake_phone(emulator.path, **options)
-    from pytest_sme2.targets.phone.pool import lease_phone, open_pool, open_server
+    from pytest_sme2.targets.phone.adb import choose_serials, open_server
+    from pytest_sme2.targets.phone.leases import lease_phone
 
     server = open_server(settings.adb_server, find=lambda: _adb(options["progress"]))
-    pool = open_pool(server, settings.serials, run=run)
-    return lease_phone(server, pool, **wishes, **options)
+    serials = choose_serials(server, settings.serials)
+    return lease_phone(server, serials, **wishes, **options)
 
 
 def _adb(progress: Say | None) -> Path | None:

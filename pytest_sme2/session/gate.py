@@ -282,7 +282,7 @@ class Gate:
 
     def _compared(self, against: AgainstReference, arm: Arm | None) -> list[Check]:
         """All of it on one device, so that only the versions differ; the latency comes last."""
-        return self.session.retry_on_one_device(lambda: self._compare(against, arm))
+        return self.session.on_one_device(lambda: self._compare(against, arm))
 
     def _compare(self, against: AgainstReference, arm: Arm | None) -> list[Check]:
         checks = [against.check_operators(arm)]

@@ -166,14 +166,14 @@ DEVICE_TRACE = {"warmup": 3, "runs": 10}
 
 
 def _stage(method: _Method) -> _Method:
-    """Made once for each case, and on one device: from the start again where that died."""
+    """Made once for each case, and on one device."""
 
     @functools.wraps(method)
     def stage(self: Session, *key: object) -> Any:
         def once() -> object:
             return self._once(lambda: method(self, *key), method.__name__, *key)
 
-        return self.retry_on_one_device(once)
+        return self.on_one_device(once)
 
     return cast(_Method, stage)
 
@@ -191,9 +191,8 @@ class Session:
         self.settings = settings
         self.say = say
         self._identity = identity
-        self.bench = HeldDevice(settings, lambda: self.origin[0], say, farm)
+        self.bench = HeldDevice(settings, say, farm)
         self._made: dict[tuple[object, ...], object] = {}
-        self._steady = False
         self.refused: Sme2Error | None = None
         """Why this run cannot have its run directory."""
 
@@ -251,23 +250,16 @@ class Session:
         if self.bench.ask_for(soc):
             self._forget_measured()
 
-    def retry_on_one_device(self, measure: Callable[[], _Value]) -> _Value:
-        """``measure()``, again from its start on another phone of its kind where one died.
-
-        So only measurements of one device are compared.
+    def on_one_device(self, measure: Callable[[], _Value]) -> _Value:
+        """``measure()``; only measurements of one device are compared, so those of one that died
+        are forgotten.
         """
-        if self._steady:
-            return measure()
-        self._steady = True
         try:
-            while True:
-                try:
-                    return measure()
-                except DeviceGoneError as error:
-                    self._forget_measured()
-                    self.bench.replace(error)
-        finally:
-            self._steady = False
+            return measure()
+        except DeviceGoneError:
+            self._forget_measured()
+            self.bench.give_up()
+            raise
 
     def _forget_measured(self) -> None:
         self._made = {key: made for key, made in self._made.items() if key[0] == "artifact"}
@@ -455,7 +447,7 @@ class Session:
         """Everything about the case; without ``timed`` its structure and outputs, and its times
         only if they are known already.
         """
-        return self.retry_on_one_device(lambda: self._measured(case, timed))
+        return self.on_one_device(lambda: self._measured(case, timed))
 
     def _measured(self, case: Case, timed: bool) -> CaseResult:
         if timed:

@@ -21,7 +21,6 @@ from pytest_sme2.session.session import Session
 from pytest_sme2.session.sustained import measure_sustained
 from pytest_sme2.targets.base import Job
 from pytest_sme2.targets.phone.answers import parse_cores
-from pytest_sme2.targets.phone.leases import CLAIM
 from pytest_sme2.targets.phone.power import NOTE
 from pytest_sme2.targets.phone.processes import ROOT
 from pytest_sme2.targets.phone.silicon import caps_text, kinds, read_cores_under_load
@@ -213,6 +212,6 @@ class Trial:
         """The phone is released here: nothing comes after it."""
         self.target.storage.clean()
         self.bench.close()
-        find = ["find", ROOT, NOTE, CLAIM, "!", "-path", ROOT]
+        find = ["find", ROOT, NOTE, "!", "-path", ROOT]
         names = self.target.device.shell(find).text.split()
         return ", ".join(names) or "nothing is left", not names

@@ -1,8 +1,8 @@
 """Phones of a lab: reserved and taken at a labgrid coordinator, used, and given back.
 
 labgrid keeps a place for a client that was killed. So each client has a name of its own there, and
-holds a lock of that name on its machine. Whoever waits for a place and finds that lock free frees
-the place. What keeps measurements apart is our own lease of the phone, not labgrid.
+holds a lock of that name on its machine. Whoever waits for a place on the same machine and finds
+that lock free frees the place.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import secrets
 import socket
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,8 +37,8 @@ from pytest_sme2.system.locks import (
     user_name,
 )
 from pytest_sme2.system.terminal import Say
-from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
-from pytest_sme2.targets.phone.leases import is_abandoned, is_leased
+from pytest_sme2.targets.phone.adb import AdbServer
+from pytest_sme2.targets.phone.leases import is_leased
 from pytest_sme2.targets.settings import PRIORITY, parse_adb_server
 
 _PORT = 20408
@@ -46,12 +46,7 @@ _POLL_SECONDS = 1.0
 _WAIT_SECONDS = 3600.0
 # Coordinators and exporters are restarted now and then.
 _PATIENCE_SECONDS = 60.0
-# To ask a phone disturbs what is measured there.
-_ASK_SECONDS = 300.0
 _CALL_SECONDS = 60.0
-# The tag of a place whose phone was lost, and since which hour. It counts for a day.
-MARK = "sme2"
-_LOST, _LOST_HOURS = "lost_", 24
 _ALLOCATED = (1, 2)
 _CHANNEL = (
     # A client is known by its connection, so that must not be shared.
@@ -75,8 +70,8 @@ class Lab:
         self._say = say
         self._held: dict[str, tuple[str, contextlib.ExitStack]] = {}
         """By place: this process's name there, and the lock of that name."""
-        self._kind: str | None = None
-        """The tag soc of a phone that was lost: what takes over must be of its kind."""
+        self._lost: set[str] = set()
+        """Places whose phones died: they stay leased by this process."""
 
     def size(self) -> int:
         """How many places fit, for one worker each."""
@@ -85,15 +80,15 @@ class Lab:
     def acquire(self, soc: str | None) -> FarmDevice:
         """Wait for a place, and take it; ``soc`` is part of its tag ``soc``."""
         name, lock = _name_of_this_process()
-        kind, self._kind = self._kind, None
         deadline = time.monotonic() + _WAIT_SECONDS
 
         def take(lab: _Coordinator) -> FarmDevice:
             # It may have come to be ours without our being told.
             for place in [each for each in lab.places.values() if each.acquired == name]:
                 lab.give_back(place.name, name)
-            wanted = self._wanted(lab, soc, kind)
-            return _Taking(lab, wanted, self._priority, self._say).take(deadline)
+            return _Taking(lab, self._wanted(lab, soc), self._priority, self._say, self._lost).take(
+                deadline
+            )
 
         try:
             device = self._patiently(name, take)
@@ -103,9 +98,9 @@ class Lab:
         self._held[device.name] = name, lock
         return device
 
-    def _wanted(self, lab: _Coordinator, soc: str | None, kind: str | None) -> dict[str, str]:
+    def _wanted(self, lab: _Coordinator, soc: str | None) -> dict[str, str]:
         if soc is None:
-            return self._filter if kind is None else {**self._filter, "soc": kind}
+            return self._filter
         free: dict[str, int] = {}
         for place in lab.fitting(self._filter):
             chip = place.tags.get("soc", "")
@@ -113,20 +108,15 @@ class Lab:
                 free[chip] = free.get(chip, 0) + (not place.acquired)
         if not free:
             raise NotMeasurableError(f"no place of the lab has a tag soc like {soc!r}")
-        return {**self._filter, "soc": kind if kind in free else max(free, key=lambda c: free[c])}
+        return {**self._filter, "soc": max(free, key=lambda chip: free[chip])}
 
     def release(self, device: FarmDevice, *, lost: bool) -> None:
-        """Give a place back, and mark it if its phone was lost; a good use unmarks it."""
+        """Give a place back. One whose phone was ``lost`` is not taken again by this process."""
         name, lock = self._held.pop(device.name)
-
-        def give_back(lab: _Coordinator) -> None:
-            if lost and device.name in lab.places:
-                self._kind = lab.places[device.name].tags.get("soc")
-            lab.mark(device.name, lost=lost)
-            lab.give_back(device.name, name)
-
+        if lost:
+            self._lost.add(device.name)
         try:
-            self._patiently(name, give_back)
+            self._patiently(name, lambda lab: lab.give_back(device.name, name))
         except TargetError as error:
             text = f"The place {device.name} could not be given back. {error}"
             warnings.warn(Sme2Warning(plain(text)), stacklevel=2)
@@ -266,22 +256,6 @@ class _Coordinator:
         with contextlib.suppress(_RefusedError):
             self.call("ReleasePlace", placename=place, fromuser=owner)
 
-    def mark(self, place: str, *, lost: bool) -> None:
-        found = self.places.get(place)
-        if lost or (found is not None and MARK in found.tags):
-            with contextlib.suppress(_RefusedError):
-                tags = {MARK: f"{_LOST}{_hour()}" if lost else ""}
-                self.call("SetPlaceTags", placename=place, tags=tags)
-
-
-def _hour() -> int:
-    return int(time.time()) // 3600
-
-
-def _is_lost(place: Any) -> bool:
-    since = place.tags.get(MARK, "").removeprefix(_LOST)
-    return since.isdecimal() and abs(_hour() - int(since)) < _LOST_HOURS
-
 
 def _path(path: Any) -> tuple[str, ...]:
     return path.exporter_name, path.group_name, path.resource_name
@@ -291,14 +265,19 @@ class _Taking:
     """One wait for a place. Places that cannot be used stay reserved, so that another is given."""
 
     def __init__(
-        self, lab: _Coordinator, wanted: Mapping[str, str], priority: float, say: Say
+        self,
+        lab: _Coordinator,
+        wanted: Mapping[str, str],
+        priority: float,
+        say: Say,
+        lost: Collection[str],
     ) -> None:
         self._lab, self._wanted, self._priority, self._say = lab, wanted, priority, say
+        self._lost = lost
         self._token = ""
         """Of the reservation that waits."""
         self._aside: list[str] = []
         """Those of places that could not be used."""
-        self._asked = time.monotonic()
 
     def take(self, deadline: float) -> FarmDevice:
         said, with_phones = "", time.monotonic()
@@ -359,7 +338,7 @@ class _Taking:
                 self._lab.call("CancelReservation", token=tokens.pop())
 
     def _fitting(self) -> list[Any]:
-        fitting = self._lab.fitting(self._wanted)
+        fitting = [p for p in self._lab.fitting(self._wanted) if p.name not in self._lost]
         if not fitting:
             wanted = ",".join(f"{name}={value}" for name, value in self._wanted.items())
             known = {
@@ -372,12 +351,9 @@ class _Taking:
         return fitting
 
     def _try(self, place: Any) -> FarmDevice | None:
-        others = (other.name for other in self._fitting() if not _is_lost(other))
         phone = None if place is None else self._lab.phone_of(place.name)
-        if phone is None or (_is_lost(place) and any(map(self._lab.phone_of, others))):
-            return None
         # A coordinator that was started again does not know who uses what.
-        if is_leased(_server(phone), phone.serial):
+        if phone is None or is_leased(_server(phone), phone.serial):
             return None
         try:
             self._lab.call("AcquirePlace", placename=place.name)
@@ -386,12 +362,8 @@ class _Taking:
         return phone
 
     def _free_stale(self, fitting: list[Any]) -> None:
-        ask = time.monotonic() - self._asked > _ASK_SECONDS
-        if ask:
-            self._asked = time.monotonic()
         for place in fitting:
-            phone = self._lab.phone_of(place.name)
-            if place.acquired and _is_dead(place.acquired, phone if ask else None):
+            if place.acquired and _is_dead(place.acquired):
                 self._say(f"freeing the place {place.name}: its holder {place.acquired} has ended")
                 self._lab.give_back(place.name, place.acquired)
 
@@ -409,26 +381,19 @@ def _name_of_this_process() -> tuple[str, contextlib.ExitStack]:
     return f"{host}/{user_name()}.{_machine()}.{token}", lock
 
 
-def _is_dead(owner: str, phone: FarmDevice | None) -> bool:
-    """Whether a process that has a place is gone for certain; what is not ours never is."""
+def _is_dead(owner: str) -> bool:
+    """Whether a process of ours that has a place is gone for certain."""
     known = re.fullmatch(r"[^/]+/.+\.([0-9a-f]{12})\.([0-9a-f]{16})", owner)
-    if known is None:
+    if known is None or known[1] != _machine():
         return False
-    if known[1] == _machine():
-        try:
-            lock = shared_lock(_lock_file(known[2]), "using a place of the lab")
-            # The file of another user stays.
-            with lock, contextlib.suppress(OSError):
-                _lock_file(known[2]).unlink()
-        except BusyError:
-            return False
-        return True
-    # On another machine: the lease on the phone tells.
-    if phone is None:
+    try:
+        lock = shared_lock(_lock_file(known[2]), "using a place of the lab")
+        # The file of another user stays.
+        with lock, contextlib.suppress(OSError):
+            _lock_file(known[2]).unlink()
+    except BusyError:
         return False
-    with contextlib.suppress(TargetError):
-        return is_abandoned(AdbDevice(_server(phone), phone.serial))
-    return False
+    return True
 
 
 def _lock_file(token: str) -> Path:

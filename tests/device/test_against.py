@@ -89,7 +89,7 @@ def test_on_the_emulator_instructions_are_compared(
 ) -> None:
     made = make_artifact(tmp_path / "now", "toy", "fp32", programs[now].read_bytes())
     candidate = dataclasses.replace(made, input_files=())
-    bench = HeldDevice(Settings(device="emulated"), lambda: "run", lambda line: None)
+    bench = HeldDevice(Settings(device="emulated"), lambda line: None)
     before = OpenReference(Reference("programs", "before"), None, {("toy", "fp32"): program})
     request = bench.request(candidate, Arm.ON, 1)
     against = AgainstReference(bench, "toy", tmp_path / "out", request, before)

@@ -76,7 +76,7 @@ def test_a_process_that_gets_less_of_its_core_is_found(
         if "under load" in line:
             said.append(time.monotonic())
 
-    bench = HeldDevice(settings, lambda: "now", say)
+    bench = HeldDevice(settings, say)
     request = RunRequest(make_artifact(programs["toy_fp32"]), Arm.OFF)
     with stopped_and_continued(share):
         found = measure_sustained(bench, "toy", request, tmp_path)

@@ -17,14 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import DeviceGoneError, NotMeasurableError, TargetError
+from pytest_sme2.errors import NotMeasurableError, TargetError
 from pytest_sme2.results import FarmDevice
 from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.targets import labgrid
 from pytest_sme2.targets.labgrid import Lab, _Coordinator
-from pytest_sme2.targets.phone.adb import AdbDevice
-from pytest_sme2.targets.phone.leases import CLAIM
 from pytest_sme2.targets.phone.target import AndroidTarget
 from tests.support.labgrid_lab import LabgridLab, labgrid_lab, wait_until
 
@@ -32,8 +30,6 @@ PLACES = {"a1", "a2", "b1", "b2"}
 HOLDER = """
 import sys
 from pytest_sme2.targets import labgrid
-if len(sys.argv) > 3:
-    labgrid._machine = lambda: sys.argv[3]
 lab = labgrid.Lab(sys.argv[1], {"name": sys.argv[2]}, lambda line: None)
 print(lab.acquire(None).name, flush=True)
 sys.stdin.read()
@@ -72,10 +68,10 @@ def farm(lab: LabgridLab, lines: list[str] | None = None, **wishes: str) -> Lab:
     return Lab(lab.address, wishes, (lines if lines is not None else []).append)
 
 
-def hold(lab: LabgridLab, place: str, *machine: str) -> subprocess.Popen[str]:
+def hold(lab: LabgridLab, place: str) -> subprocess.Popen[str]:
     """Another process that has the place."""
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, lab.address, place, *machine],
+        [sys.executable, "-c", HOLDER, lab.address, place],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -111,11 +107,6 @@ def end(holder: subprocess.Popen[str]) -> None:
     holder.wait()
     holder.stdin.close()
     holder.stdout.close()
-
-
-def tags(lab: LabgridLab, place: str) -> dict[str, str]:
-    with contextlib.closing(_Coordinator(lab.address, "somebody/else")) as connected:
-        return dict(connected.places[place].tags)
 
 
 def take_all(lab: LabgridLab) -> None:
@@ -163,21 +154,6 @@ def test_the_place_of_a_killed_process_is_freed_by_the_next_one(lab: LabgridLab)
     assert waiting.lines[1].startswith("freeing the place a1: its holder")
 
 
-def test_a_holder_on_another_machine_is_dead_when_the_lease_on_its_phone_is_old(
-    lab: LabgridLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(labgrid, "_ASK_SECONDS", 0.0)
-    end(hold(lab, "a2", "ab" * 6))
-    phone = lab.phones[1]
-    phone.lab.server.connect(phone.serial)
-    device = AdbDevice(phone.lab.server, phone.serial)
-    device.shell(f"echo '{{}}' > {CLAIM}")
-    waiting = Waiting(lab, "a2")
-    device.shell(f"touch -d 2020-01-01T00:00:00 {CLAIM}")
-    waiting.end()
-    device.shell(f"rm {CLAIM}")
-
-
 def test_the_place_of_a_person_is_left_alone(lab: LabgridLab) -> None:
     with contextlib.closing(_Coordinator(lab.address, "desk/anna")) as person:
         person.call("AcquirePlace", placename="b1")
@@ -187,43 +163,21 @@ def test_the_place_of_a_person_is_left_alone(lab: LabgridLab) -> None:
         waiting.end()
 
 
-def test_a_place_whose_phone_was_lost_is_marked_and_another_taken(lab: LabgridLab) -> None:
+def test_a_phone_that_dies_is_given_back_and_another_taken(lab: LabgridLab) -> None:
     mine = farm(lab, soc="sm8850")
-    lost = mine.acquire(None)
-    mine.release(lost, lost=True)
-    assert tags(lab, lost.name)["sme2"].startswith("lost_")
-    other = mine.acquire(None)
-    assert other.name != lost.name
-    # Where there is no other, it gets its chance.
-    again = farm(lab, name=lost.name)
-    back = again.acquire(None)
-    again.release(back, lost=False)
-    assert "sme2" not in tags(lab, lost.name)
-    mine.release(other, lost=False)
-
-
-def test_the_work_of_a_phone_that_dies_goes_to_another_of_its_kind(lab: LabgridLab) -> None:
-    settings = Settings(device="android", patience_seconds=1.0)
-    mine = farm(lab, name="b1")
-    held = HeldDevice(settings, lambda: "run", lambda line: None, mine)
-    first = held.prepared
+    held = HeldDevice(Settings(device="android"), lambda line: None, mine)
+    first, phone = held.prepared, {phone.serial: phone for phone in lab.phones}
     assert isinstance(first, AndroidTarget)
-    phone = lab.phones[2]
-    assert phone.serial == first.serial
-    phone.kill_adbd()
-    mine._filter = {}
+    phone[first.serial].kill_adbd()
     try:
-        held.replace(DeviceGoneError("It is gone."))
-        assert tags(lab, "b1")["sme2"].startswith("lost_")
-        assert mine._held.keys() == {"b2"}
+        held.give_up()
         second = held.prepared
         assert isinstance(second, AndroidTarget)
         assert second.device.shell("echo there").text == "there\n"
+        assert second.serial != first.serial
     finally:
-        phone.start_adbd()
+        phone[first.serial].start_adbd()
         held.close()
-    again = farm(lab, name="b1")
-    again.release(again.acquire(None), lost=False)
     take_all(lab)
 
 

@@ -18,7 +18,6 @@ from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.results import Artifact, Run
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.targets.phone.adb import AdbServer
-from pytest_sme2.targets.phone.leases import CLAIM
 from pytest_sme2.targets.phone.power import NOTE, SETTINGS
 from pytest_sme2.targets.phone.target import AndroidTarget
 
@@ -82,7 +81,7 @@ def leftovers(phone: FakePhone, *, prepared: bool = False) -> list[str]:
 
 def _leftovers(phone: FakePhone, prepared: bool) -> list[str]:
     files = [name for name in phone.files() if not prepared or name != Path(NOTE).name]
-    found = [name for name in files if name.startswith((Path(NOTE).name, Path(CLAIM).name))]
+    found = [name for name in files if name.startswith(Path(NOTE).name)]
     found += [
         name for name in files if name.startswith(("pytest-sme2/runs/", "pytest-sme2/partial/"))
     ]

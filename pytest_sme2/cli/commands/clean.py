@@ -14,8 +14,8 @@ from pytest_sme2.cli.options import Arguments, chosen, shared, show
 from pytest_sme2.errors import Sme2Warning, StorageError, UsageError
 from pytest_sme2.system import cache
 from pytest_sme2.system.wording import one_of
-from pytest_sme2.targets.phone.adb import AdbServer
-from pytest_sme2.targets.phone.pool import lease_phone, open_pool, open_server
+from pytest_sme2.targets.phone.adb import AdbServer, choose_serials, open_server
+from pytest_sme2.targets.phone.leases import lease_phone
 
 EXAMPLE = "sme2 clean --older-than 30d"
 ARGUMENTS: Arguments = {
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     one_of(given.get("device", "android"), ("android",), "a device that can be cleaned")
     server = open_server(given.get("adb_server"))
-    serials = open_pool(server, given.get("serials", ())).serials
+    serials = choose_serials(server, given.get("serials", ()))
     done = [_clean(server, serial) for serial in serials]
     lines = []
     for entry in done:
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _clean(server: AdbServer, serial: str) -> dict[str, Any]:
     # Not under somebody who is measuring on it.
-    target = lease_phone(server, open_pool(server, [serial]), timeout=1)
+    target = lease_phone(server, [serial], timeout=1)
     try:
         with warnings.catch_warnings():
             # Printed below.

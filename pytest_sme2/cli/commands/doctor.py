@@ -16,7 +16,6 @@ import platform
 import shlex
 import statistics
 import tempfile
-import uuid
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
@@ -56,7 +55,7 @@ def _try_out(settings: Settings, folder: Path, *, thorough: bool) -> dict[str, A
     """A small program with SME2 on and off; ``thorough``: all that one would try by hand."""
     from pytest_sme2.targets.phone.target import AndroidTarget, phone_facts
 
-    bench = HeldDevice(settings, lambda: uuid.uuid4().hex, say)
+    bench = HeldDevice(settings, say)
     try:
         target = bench.target
         found = _try_runs(target, bench.runner, folder)

@@ -26,7 +26,12 @@ from adbutils.errors import AdbError, AdbTimeout
 from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetError, UsageError
 from pytest_sme2.system.files import new_file
 from pytest_sme2.targets.phone.answers import ShellResult, parse_devices, parse_lines, parse_list
-from pytest_sme2.targets.settings import is_network_serial, wireless_name
+from pytest_sme2.targets.settings import (
+    adb_server_from,
+    is_network_serial,
+    parse_adb_server,
+    wireless_name,
+)
 
 DEFAULT_PORT = 5037
 _started: list[AdbServer] = []
@@ -279,6 +284,23 @@ class AdbServer:
     def disconnect(self, address: str) -> None:
         with contextlib.suppress(TargetError), self.client(10.0, "disconnecting") as client:
             client.disconnect(address)
+
+
+def open_server(
+    address: str | None = None, *, find: Callable[[], Path | None] = find_adb
+) -> AdbServer:
+    """The named adb server, else the default one, which is started if needed.
+
+    ``find`` finds the program that starts it.
+    """
+    if address is not None:
+        server = AdbServer(*parse_adb_server(address))
+    else:
+        host, port = adb_server_from(os.environ)
+        local = host in ("127.0.0.1", "localhost", "::1")
+        server = AdbServer(host, port, ours_to_start=local)
+    server.ensure_running(find=find)
+    return server
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.targets.phone.silicon import Core, Silicon
@@ -222,23 +221,6 @@ def parse_names(serial: str, text: str) -> list[str]:
     if any(name in ("", ".", "..") or "/" in name or "\0" in name for name in names):
         raise odd(serial, "ls -1", text, "a list of file names")
     return names
-
-
-class OtherClaim(NamedTuple):
-    """A claim that was there before."""
-
-    text: str
-    sha256: str
-    idle_seconds: int
-
-
-def parse_claim(text: str) -> OtherClaim | None:
-    """The time now, that of the file, its hash, and what is in it; None if that did not come."""
-    first, _, rest = text.partition("\n")
-    found = re.fullmatch(r"([0-9]{1,12}) ([0-9]{1,12}) ([0-9a-f]{64})\s.*", first)
-    if found is None:
-        return None
-    return OtherClaim(rest, found[3], max(int(found[1]) - int(found[2]), 0))
 
 
 @dataclass(frozen=True)

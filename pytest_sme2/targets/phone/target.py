@@ -32,7 +32,6 @@ from pytest_sme2.targets.phone.answers import (
     parse_words,
     parse_zones,
 )
-from pytest_sme2.targets.phone.leases import Claim, Lease
 from pytest_sme2.targets.phone.power import CRITICAL, PhonePower, Thermometer
 from pytest_sme2.targets.phone.processes import PhoneProcesses, PhoneStorage
 from pytest_sme2.targets.phone.silicon import (
@@ -80,8 +79,7 @@ class AndroidTarget(Target):
     cool_seconds: float = 300.0
     patience_seconds: float = 15.0
     """How long to wait for a phone after its connection was lost."""
-    lease: Lease | None = None
-    claim: Claim | None = None
+    lease: contextlib.ExitStack | None = None
     progress: Callable[[str], None] | None = None
     cores: tuple[Core, ...] = field(default=(), init=False)
     """As they were at the start."""
@@ -279,8 +277,6 @@ class AndroidTarget(Target):
             self._check_runner(job)
             if not job.request.cpus:
                 self.pinned(job.request.threads)  # refuses before any push
-        if self.claim is not None:
-            self.claim.renew()
         if self._hot and self.pauses:
             self.cool_down()
         processes = PhoneProcesses(
@@ -346,7 +342,7 @@ class AndroidTarget(Target):
     def release(self) -> None:
         """Let others use the phone."""
         if self.lease is not None:
-            self.lease.release()
+            self.lease.close()
 
     def _restore(self) -> None:
         self.device.server.ensure_running()

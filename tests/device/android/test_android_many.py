@@ -1,9 +1,8 @@
-"""Several phones: leased one a process, equal in their results, retired when they die."""
+"""Several phones: leased one a process."""
 
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import time
@@ -16,9 +15,7 @@ from pytest_sme2.cli.main import main
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.results import Artifact
-from pytest_sme2.targets.phone.adb import AdbServer
-from pytest_sme2.targets.phone.leases import DevicePool
-from pytest_sme2.targets.phone.pool import lease_phone
+from pytest_sme2.targets.phone.leases import lease_phone
 from tests.support.phones import MakeTarget, StartRun, leftovers, settings_of
 
 
@@ -38,24 +35,25 @@ def test_restoring_a_phone_does_not_end_other_runs(
         assert len(running.result().wall_ns) > 0
 
 
-def test_lease_belongs_to_one_process_and_ends_with_it(tmp_path: Path) -> None:
-    pool = DevicePool(str(tmp_path), ["one"], run="r")
+def test_lease_belongs_to_one_process_and_ends_with_it(lab: FakeLab, phone: FakePhone) -> None:
     program = (
-        "import sys\nfrom pytest_sme2.targets.phone.leases import DevicePool\n"
-        "pool = DevicePool(sys.argv[1], ['one'], run='r')\n"
-        "lease = pool.lease()\nprint(lease.serial, flush=True)\nsys.stdin.read()\n"
+        "import sys\nfrom pytest_sme2.targets.phone.adb import open_server\n"
+        "from pytest_sme2.targets.phone.leases import take_lease\n"
+        "lease = take_lease(open_server(sys.argv[1]), sys.argv[2])\n"
+        "print(lease is not None, flush=True)\nsys.stdin.read()\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path)],
+        [sys.executable, "-c", program, lab.address, phone.serial],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as other:
-        assert other.stdout.readline() == "one\n"
+        assert other.stdout.readline() == "True\n"
         with pytest.raises(TargetError, match=r"All devices are in use.*run fewer workers"):
-            pool.lease(timeout=0.2)
+            lease_phone(lab.server, [phone.serial], timeout=0.2)
         other.kill()
-    pool.lease(timeout=5).release()
+    lease_phone(lab.server, [phone.serial], timeout=5).restore()
+    assert leftovers(phone) == []
 
 
 def test_sme2_clean(
@@ -92,14 +90,3 @@ def test_sme2_run_leaves_the_phone_to_others(
 def test_sme2_clean_of_something_else(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["clean", "--device", "linux"]) == 2
     assert "'linux' is not a device that can be cleaned" in capsys.readouterr().err
-
-
-def test_two_machines_do_not_share_a_phone(phone: FakePhone, server: AdbServer) -> None:
-    # On one machine the server would have one name.
-    pools = [DevicePool(f"{server} {name}", [phone.serial], run="run") for name in ("one", "two")]
-    first = lease_phone(server, pools[0])
-    with pytest.raises(TargetError, match=rf"{re.escape(phone.serial)} is used by \S+ on "):
-        lease_phone(server, pools[1], timeout=0)
-    first.restore()
-    lease_phone(server, pools[1], timeout=0).restore()
-    assert leftovers(phone) == []

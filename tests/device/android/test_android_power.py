@@ -65,7 +65,7 @@ import signal, sys, time
 # A test run in the background may have had it ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from pytest_sme2.targets.phone.adb import AdbDevice
-from pytest_sme2.targets.phone.pool import open_server
+from pytest_sme2.targets.phone.adb import open_server
 from pytest_sme2.targets.phone.target import AndroidTarget
 address, serial, ending = sys.argv[1:]
 target = AndroidTarget(AdbDevice(open_server(address), serial))

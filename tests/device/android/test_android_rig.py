@@ -17,9 +17,8 @@ import pytest
 
 from pytest_sme2.errors import ConnectionLostError, TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, find_parts
-from pytest_sme2.targets.phone.adb import AdbDevice, make_ready
+from pytest_sme2.targets.phone.adb import AdbDevice, make_ready, open_server
 from pytest_sme2.targets.phone.answers import ShellResult, parse_temperature
-from pytest_sme2.targets.phone.pool import open_server
 from tests.support.phones import processes_below
 
 

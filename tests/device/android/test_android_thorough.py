@@ -52,7 +52,7 @@ def test_every_step_comes_and_nothing_stays(
     for arm in PAIR:
         shutil.copy(ETDUMPS / f"cpp_toy_fp32_{arm}.etdump", runner.folder / f"{arm}.etdump")
     settings = Settings(device="android", budget_seconds=1.0)
-    bench = HeldDevice(settings, lambda: "thorough", told.append)
+    bench = HeldDevice(settings, told.append)
     # Of a version whose kernels' names are known; its times are said to be a phone's.
     bench.__dict__["runner"] = replace(runner, executorch="1.5.1")
     bench._target = target = fake_target(phone, emulated=False)

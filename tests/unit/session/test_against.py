@@ -45,7 +45,7 @@ def sides(tmp_path: Path) -> Sides:
 
 
 def bench() -> HeldDevice:
-    return HeldDevice(Settings(device="linux"), lambda: "run", lambda line: None)
+    return HeldDevice(Settings(device="linux"), lambda line: None)
 
 
 def against(sides: Sides, root: Path, family: int = 1) -> AgainstReference:

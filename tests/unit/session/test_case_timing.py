@@ -23,7 +23,7 @@ from tests.unit.session.test_session import PROGRAM
 def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Timing]:
     def measure(target: PretendedTarget, arms: Sequence[Arm] = PAIR, **choices: float) -> Timing:
         use(target, monkeypatch)
-        bench = HeldDevice(Settings(device="linux", **choices), lambda: "run", lambda line: None)  # type: ignore[arg-type]
+        bench = HeldDevice(Settings(device="linux", **choices), lambda line: None)  # type: ignore[arg-type]
         artifact = program_case(PROGRAM).program
         assert artifact is not None
         requests = {arm: bench.request(artifact, arm, 1) for arm in arms}
@@ -121,7 +121,7 @@ def test_a_macs_power_and_heat_are_shown_and_warned_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     PretendedMac(tmp_path, monkeypatch).power("Battery Power")
-    bench = HeldDevice(Settings(device="mac"), lambda: "run", lambda _: None)
+    bench = HeldDevice(Settings(device="mac"), lambda _: None)
     first, second, third = header_lines(bench)
     assert first.startswith("sme2: device mac (SME2, timing)")
     assert second == (

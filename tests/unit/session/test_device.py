@@ -11,7 +11,6 @@ import pytest
 from pytest_sme2.errors import (
     ConnectionLostError,
     DeviceGoneError,
-    NoDeviceLeftError,
     NotMeasurableError,
     TargetError,
 )
@@ -21,7 +20,6 @@ from pytest_sme2.session import device
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.provision import Provided
-from pytest_sme2.targets.phone.leases import DevicePool, Lease
 
 
 class Phone:
@@ -30,57 +28,47 @@ class Phone:
     name = "android"
     patience_seconds = 15.0
 
-    def __init__(self, lab: Lab, lease: Lease | None, soc: str) -> None:
-        self.lab, self.lease, self.soc = lab, lease, soc
-
-    @property
-    def serial(self) -> str:
-        return self.lease.serial if self.lease else "own"
+    def __init__(self, lab: Lab, serial: str) -> None:
+        self.lab, self.serial = lab, serial
 
     def prepare(self) -> None:
-        self.lab.events.append(f"prepare {self.serial}")
-        if self.serial in self.lab.dead:
-            raise ConnectionLostError(f"{self.serial} is not there.")
+        self.lab.happens("prepare", self.serial)
 
     def restore(self) -> None:
-        self.lab.events.append(f"restore {self.serial}")
-        if self.lease is not None:
-            self.lease.release()
-        if self.serial in self.lab.dead:
-            raise ConnectionLostError(f"{self.serial} is not there.")
+        self.lab.leased.discard(self.serial)
+        self.lab.happens("restore", self.serial)
 
     def fingerprint(self) -> Fingerprint:
-        return Fingerprint("android", (("soc", self.soc),))
+        return Fingerprint("android", (("soc", self.lab.socs[self.serial]),))
 
 
 class Lab:
     """Phones by serial, with the SoC of each, and which of them are dead."""
 
-    def __init__(self, folder: Path, socs: dict[str, str], *, leased: bool = True) -> None:
-        self.folder, self.socs, self.leased = folder, socs, leased
+    def __init__(self, socs: dict[str, str]) -> None:
+        self.socs = socs
         self.dead: set[str] = set()
+        self.leased: set[str] = set()
         self.events: list[str] = []
 
-    def choose(
-        self, settings: Settings, *, run: str, soc: str | None, like: Any, progress: Any
-    ) -> Phone:
-        if not self.leased:
-            return Phone(self, None, "own SoC")
-        pool = DevicePool(str(self.folder), list(self.socs), run=run)
+    def happens(self, what: str, serial: str) -> None:
+        self.events.append(f"{what} {serial}")
+        if serial in self.dead:
+            raise ConnectionLostError(f"{serial} is not there.")
 
-        def accept(lease: Lease) -> bool:
-            found = self.socs[lease.serial]
-            fits = soc is None or soc.lower() in found.lower()
-            return fits and (like is None or dict(like.facts)["soc"] == found)
-
-        lease = pool.lease(timeout=0, accept=accept)
-        return Phone(self, lease, self.socs[lease.serial])
+    def choose(self, settings: Settings, *, soc: str | None, progress: Any) -> Phone:
+        fitting = [name for name in self.socs if soc is None or soc in self.socs[name].lower()]
+        free = [name for name in settings.serials or fitting if name not in self.leased]
+        if not free:
+            raise TargetError("No device is left.")
+        self.leased.add(free[0])
+        return Phone(self, free[0])
 
 
 @pytest.fixture
-def make_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def make_lab(monkeypatch: pytest.MonkeyPatch) -> Any:
     def make(**socs: str) -> Lab:
-        lab = Lab(tmp_path, socs, leased=bool(socs))
+        lab = Lab(socs)
         monkeypatch.setattr(device, "choose_target", lab.choose)
         return lab
 
@@ -88,7 +76,7 @@ def make_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def hold(farm: device.Farm | None = None) -> device.HeldDevice:
-    return device.HeldDevice(Settings(device="android"), lambda: "run", lambda line: None, farm)
+    return device.HeldDevice(Settings(device="android"), lambda line: None, farm)
 
 
 def serial(held: device.HeldDevice) -> str:
@@ -104,31 +92,20 @@ def test_nothing_is_chosen_before_it_is_needed(make_lab: Any) -> None:
     assert lab.events == ["prepare a"]
 
 
-def test_one_that_cannot_be_reached_is_passed_over_unless_it_is_the_only_one(make_lab: Any) -> None:
-    lab = make_lab(a="X", b="Y")
+def test_one_that_died_is_left_for_another_and_restored_at_the_end(make_lab: Any) -> None:
+    lab = make_lab(a="X", b="X")
     lab.dead = {"a"}
     held = hold()
+    with pytest.raises(ConnectionLostError, match="a is not there"):
+        _ = held.prepared
     assert serial(held) == "b"
-    # It is put back if it returns.
+    held.give_up()
+    with pytest.raises(TargetError, match="No device is left") as none:
+        _ = held.prepared
+    assert held.missing is none.value
     lab.dead = set()
     held.close()
-    assert lab.events == ["prepare a", "prepare b", "restore b", "restore a"]
-    lab = make_lab()
-    lab.dead = {"own"}
-    with pytest.raises(ConnectionLostError, match="own is not there"):
-        _ = hold().prepared
-
-
-def test_one_that_died_is_replaced_by_one_of_its_kind(make_lab: Any) -> None:
-    make_lab(a="X", b="Y", c="X")
-    held = hold()
-    assert serial(held) == "a"
-    held.replace(DeviceGoneError("a is gone."))
-    assert serial(held) == "c"
-    with pytest.raises(TargetError, match=r"c is gone\. No other of its kind could take over\."):
-        held.replace(DeviceGoneError("c is gone."))
-    # Whoever comes next has no such wish.
-    assert serial(held) == "b"
+    assert lab.events == ["prepare a", "prepare b", "restore a", "restore b"]
 
 
 def test_a_chip_is_asked_for(make_lab: Any) -> None:
@@ -144,23 +121,11 @@ def test_a_chip_is_asked_for(make_lab: Any) -> None:
     assert lab.events == ["prepare a", "restore a", "prepare b"]
 
 
-def test_a_chip_that_nobody_has_skips(make_lab: Any) -> None:
-    lab = make_lab(a="X", b="Y")
-    held = hold()
-    held.ask_for("Z")
-    with pytest.raises(NotMeasurableError, match="no device has a chip named like 'Z'"):
-        _ = held.prepared
-    # One that died may have been the one: that is an error, not a skip.
-    lab.dead = {"a"}
-    held.ask_for(None)
-    assert serial(held) == "b"
-    held.ask_for("Z")
-    with pytest.raises(NoDeviceLeftError):
-        _ = held.prepared
-
-
-def test_a_device_that_is_not_a_choice_is_asked_for_its_chip_too(make_lab: Any) -> None:
-    make_lab()
+def test_a_device_that_is_not_a_choice_is_asked_for_its_chip_too(
+    make_lab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = make_lab(own="own SoC")
+    monkeypatch.setattr(device, "choose_target", lambda *_, **__: Phone(lab, "own"))
     held = hold()
     held.ask_for("OWN")
     assert held.prepared.name == "android"
@@ -170,7 +135,7 @@ def test_a_device_that_is_not_a_choice_is_asked_for_its_chip_too(make_lab: Any) 
         _ = held.prepared
 
 
-def test_a_stage_is_done_again_from_its_start_on_another_phone(make_lab: Any) -> None:
+def test_what_was_measured_on_a_phone_that_died_is_forgotten(make_lab: Any) -> None:
     make_lab(a="X", b="X")
     session = Session(Settings(device="android"), identity="run")
     used: list[str] = []
@@ -185,9 +150,14 @@ def test_a_stage_is_done_again_from_its_start_on_another_phone(make_lab: Any) ->
                 raise DeviceGoneError("a is gone.")
             return str(phone)
 
-        return session.retry_on_one_device(lambda: session._once(make, "traced", name))
+        return session.on_one_device(lambda: session._once(make, "traced", name))
 
-    assert session.retry_on_one_device(lambda: (arm("on"), arm("off"))) == ("b", "b")
+    def pair() -> tuple[str, str]:
+        return session.on_one_device(lambda: (arm("on"), arm("off")))
+
+    with pytest.raises(DeviceGoneError):
+        pair()
+    assert pair() == ("b", "b")
     assert used == ["on on a", "off on a", "on on b", "off on b"]
 
 
@@ -208,32 +178,19 @@ class PretendedFarm:
         self.events.append(f"{farm_device.serial} {'lost' if lost else 'back'}")
 
 
-def test_a_farm_hands_phones_out_and_gets_all_of_them_back(
-    make_lab: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lab = make_lab(a="X", b="X", c="Y")
-    asked: list[tuple[tuple[str, ...], str | None]] = []
-
-    def choose(settings: Settings, **wishes: Any) -> Phone:
-        asked.append((settings.serials, settings.adb_server))
-        lab.socs = {serial: lab.socs[serial] for serial in settings.serials or ("c",)}
-        return lab.choose(settings, **wishes)  # type: ignore[no-any-return]
-
-    monkeypatch.setattr(device, "choose_target", choose)
+def test_a_farm_hands_phones_out_and_gets_all_of_them_back(make_lab: Any) -> None:
+    lab = make_lab(a="X", b="X", c="chip y")
     farm = PretendedFarm("a", "b")
     held = hold(farm)
-    kinds = dict(lab.socs)
     assert serial(held) == "a"
-    lab.socs = kinds
-    held.replace(DeviceGoneError("a is gone."))
+    held.give_up()
     assert serial(held) == "b"
-    lab.socs = kinds
-    held.ask_for("Y")
+    held.ask_for("y")
     # A farm that has nothing leaves it to what is attached.
     assert serial(held) == "c"
     held.close()
     assert farm.events == ["a for None", "a lost", "b for None", "b back"]
-    assert asked == [(("a",), "farm:5037"), (("b",), "farm:5037"), ((), None)]
+    assert lab.leased == set()
 
 
 def test_a_farms_phone_that_cannot_be_used_goes_back_as_lost(

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_sme2.errors import ConnectionLostError, MissingExtraError, UsageError
 from pytest_sme2.targets.labgrid import Lab
-from pytest_sme2.targets.phone.pool import open_server
+from pytest_sme2.targets.phone.adb import open_server
 from pytest_sme2.targets.settings import (
     adb_server_from,
     is_network_serial,
