@@ -37,7 +37,7 @@ from pytest_sme2.plugin.state import (
     case_of,
     session_of,
 )
-from pytest_sme2.plugin.watch import RunWatch, every_case, is_red, marked
+from pytest_sme2.plugin.watch import RunWatch, every_case, is_red
 
 if TYPE_CHECKING:
     from pytest_sme2.session.run_directory import RunLock
@@ -78,9 +78,9 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "sme2(models=None, variants=None, soc=None, custom=False): run a test that asks for a "
-        "model only for these models and variants (a name or a list of names each), only on a "
-        "device whose chip's name holds soc, and only if a conftest.py has pytest_sme2_checks.",
+        "sme2(models=None, variants=None, custom=False): run a test that asks for a model only for "
+        "these models and variants (a name or a list of names each), and only if a conftest.py has "
+        "pytest_sme2_checks.",
     )
     for name, text in (
         ("structure", "about what a program is made of: exact, on any device."),
@@ -263,7 +263,6 @@ def _translate_errors(item: pytest.Item, *, setup: bool = False) -> Generator[No
     """Our errors say all there is to say: a skip with its reason, or a plain failure."""
     try:
         if setup:
-            _ask_for_device(item)
             state.skip_without_device(item)
         return (yield)
     except Sme2Error as error:
@@ -285,15 +284,6 @@ def _keep_failed(item: pytest.Item, error: Sme2Error) -> None:
     with contextlib.suppress(Sme2Error):
         folder, check = session_of(item.config).keep_failed(case, error)
         item.stash[CHECKS] = (case.id, str(folder), [check])
-
-
-def _ask_for_device(item: pytest.Item) -> None:
-    """The device that the test's marker asks for, or any again after a test that asked."""
-    soc = marked(item, "soc")
-    if soc is not None and not isinstance(soc, str):
-        raise UsageError(f"{soc!r} in @pytest.mark.sme2 is not the name of a chip.")
-    if soc is not None or SESSION in item.config.stash:
-        session_of(item.config).ask_for(soc)
 
 
 @pytest.hookimpl(wrapper=True)

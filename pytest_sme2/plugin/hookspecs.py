@@ -45,17 +45,17 @@ def pytest_sme2_checks(
 
 
 @pytest.hookspec(firstresult=True)
-def pytest_sme2_acquire_device(config: pytest.Config, soc: str | None) -> FarmDevice | None:
+def pytest_sme2_acquire_device(config: pytest.Config) -> FarmDevice | None:
     """Hand out a phone of a device farm, for ``--device=android``; None: use the attached ones.
 
     It is called when a phone is first needed, once per worker, and again for each phone that is
-    lost or that a test exchanges. ``soc`` is what the test asks for. Wait here until a phone is
-    free; raise ``pytest_sme2.Sme2Error`` if there is none. For example, with a farm's own client::
+    lost. Wait here until a phone is free; raise ``pytest_sme2.Sme2Error`` if there is none. For
+    example, with a farm's own client::
 
         from pytest_sme2 import FarmDevice
 
-        def pytest_sme2_acquire_device(config, soc):
-            lease = farm.lease(chip=soc, minutes=60)
+        def pytest_sme2_acquire_device(config):
+            lease = farm.lease(minutes=60)
             return FarmDevice(serial=lease.address, name=lease.id)
     """
 

@@ -52,10 +52,9 @@ class _HookFarm:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
 
-    def acquire(self, soc: str | None) -> FarmDevice | None:
-        found: FarmDevice | None = self._config.hook.pytest_sme2_acquire_device(
-            config=self._config, soc=soc
-        )
+    def acquire(self) -> FarmDevice | None:
+        hook = self._config.hook.pytest_sme2_acquire_device
+        found: FarmDevice | None = hook(config=self._config)
         return found
 
     def release(self, device: FarmDevice, *, lost: bool) -> None:
@@ -100,7 +99,7 @@ def skip_without_device(item: pytest.Item) -> None:
     names = getattr(item, "fixturenames", ())
     if session is None or not any(name.startswith("sme2_") for name in names):
         return
-    first = item.config.stash.get(FIRST, {}).get((session.bench.soc, _NO_DEVICE))
+    first = item.config.stash.get(FIRST, {}).get((None, _NO_DEVICE))
     _skip(item, first, _NO_DEVICE)
 
 
@@ -111,7 +110,7 @@ def skip_same(item: pytest.Item, error: Sme2Error) -> None:
     """
     session, case = item.config.stash.get(SESSION, None), case_of(item)
     if session is not None and session.bench.missing is error:
-        key, why = (session.bench.soc, _NO_DEVICE), _NO_DEVICE
+        key, why = (None, _NO_DEVICE), _NO_DEVICE
     elif session is not None and session.refused is error:
         key, why = (None, _NO_FOLDER), _NO_FOLDER
     elif case is not None and isinstance(error, LASTING):

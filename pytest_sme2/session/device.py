@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.metadata
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -50,15 +49,13 @@ _Value = TypeVar("_Value")
 
 # An emulator is some hundred times slower than a device, and slower still on a busy machine.
 EMULATED_SECONDS = 3600.0
-# What of a fingerprint may name the chip.
-_CHIP = ("soc", "cpu", "model")
 _SYSTEMS = {"mac": "macOS", "linux": "Linux"}
 
 
 class Farm(Protocol):
     """Who hands out phones and takes them back."""
 
-    def acquire(self, soc: str | None) -> FarmDevice | None: ...
+    def acquire(self) -> FarmDevice | None: ...
 
     def release(self, device: FarmDevice, *, lost: bool) -> None: ...
 
@@ -75,8 +72,6 @@ class HeldDevice:
         self.settings = settings
         self.farm = farm
         self._handed: FarmDevice | None = None
-        self.soc: str | None = None
-        """What the running test asks for; None: any device will do."""
         self.say = say
         self._target: Target | None = None
         self._prepared = False
@@ -111,21 +106,6 @@ class HeldDevice:
             self._prepared = True
         return target
 
-    def ask_for(self, soc: str | None) -> bool:
-        """From now on a device whose chip's name holds ``soc``; whether that is a change."""
-        if soc == self.soc:
-            return False
-        self.soc = soc
-        if soc is not None and self._target is not None and not _has_chip(self._target, soc):
-            # Given back first: two workers that wait for each other's phone would wait for ever.
-            try:
-                self._target.restore()
-            except ConnectionLostError:
-                self.give_up()
-            self._hand_back(lost=False)
-            self._target, self._prepared = None, False
-        return True
-
     def give_up(self) -> None:
         """The device died: whatever comes next gets another one, if there is any."""
         if self._target is not None:
@@ -153,7 +133,7 @@ class HeldDevice:
         settings = self.settings
         if self.farm is None or settings.device != "android" or settings.fake_phone:
             return settings
-        self._handed = self.farm.acquire(self.soc)
+        self._handed = self.farm.acquire()
         if self._handed is None:
             return settings
         server = self._handed.adb_server or settings.adb_server
@@ -167,17 +147,10 @@ class HeldDevice:
     def _choose(self) -> Target:
         settings, self.notes = self._hand_out(), []
         try:
-            target = choose_target(settings, soc=self.soc, progress=self._note)
-            if self.soc is None or _has_chip(target, self.soc):
-                return target
-            target.restore()
-            raise NotMeasurableError(
-                f"it asks for a chip named like {self.soc!r}, and {target.name} is another"
-            )
+            return choose_target(settings, progress=self._note)
         except BaseException as error:
-            # A phone of another kind, or a wait that somebody ended, says nothing against it.
-            lost = isinstance(error, TargetError) and not isinstance(error, NotMeasurableError)
-            self._hand_back(lost=lost)
+            # A wait that somebody ended says nothing against the phone.
+            self._hand_back(lost=isinstance(error, TargetError))
             raise
 
     def _note(self, line: str) -> None:
@@ -330,20 +303,13 @@ class HeldDevice:
         return measure_pairs(starter, reference, candidate, plan, progress, still_open)
 
 
-def _has_chip(target: Target, soc: str) -> bool:
-    facts = dict(target.fingerprint().facts)
-    return any(soc.lower() in facts.get(name, "").lower() for name in _CHIP)
-
-
 def choose_target(
     settings: Settings,
     *,
-    soc: str | None = None,
     wait_seconds: float = 3600.0,
     progress: Say | None = None,
 ) -> Target:
-    """The target the settings ask for. Of several phones, ``soc`` asks for one by its chip; where
-    all are in use, one is waited for.
+    """The target the settings ask for; where all phones are in use, one is waited for.
 
     ``auto`` is this machine if it has SME2, else the emulator if there is one, else this machine
     without SME2, whose capabilities then say why; never this machine if that is emulated itself.
@@ -351,7 +317,7 @@ def choose_target(
     """
     device = parse_device(settings.device)
     if device == "android":
-        return _phone(settings, soc=soc, timeout=wait_seconds, progress=progress)
+        return _phone(settings, wait_seconds, progress)
     if device == "emulated":
         return _emulator(settings, progress)
     if device == "auto":
@@ -401,43 +367,26 @@ def _qemu(what: str, progress: Say | None) -> Qemu:
         return find_qemu()
 
 
-def _phone(settings: Settings, **wishes: Any) -> Target:
+def _phone(settings: Settings, timeout: float, progress: Say | None) -> Target:
     """A phone that is this process's own from here on, until it is restored."""
     options: dict[str, Any] = {
-        "progress": wishes.pop("progress"),
+        "progress": progress,
         "patience_seconds": min(15.0, settings.patience_seconds),
         "fixed_performance": settings.fixed_performance,
         "cpus": settings.cpus,
-        "max_celsius": settings.max_celsius,
     }
     # What only phones need is imported only for them.
     if settings.fake_phone:
         from pytest_sme2.fake_phone.lab import open_fake_phone
 
-        emulator = _qemu("--sme2-phone=fake", options["progress"])
+        emulator = _qemu("--sme2-phone=fake", progress)
         return open_fake_phone(emulator.path, **options)
     from pytest_sme2.targets.phone.adb import choose_serials, open_server
     from pytest_sme2.targets.phone.leases import lease_phone
 
-    server = open_server(settings.adb_server, find=lambda: _adb(options["progress"]))
+    server = open_server(settings.adb_server)
     serials = choose_serials(server, settings.serials)
-    return lease_phone(server, serials, **wishes, **options)
-
-
-def _adb(progress: Say | None) -> Path | None:
-    """The machine's adb, else that of the fake phone: some Linux machines have no other."""
-    from pytest_sme2.targets.phone.adb import find_adb
-
-    found = find_adb()
-    if found is not None or progress is None or sys.platform != "linux":
-        return found
-    from pytest_sme2.fake_phone.lab import find_parts
-
-    try:
-        return find_parts(progress=progress).adb
-    except TargetError as error:
-        progress(f"no adb was found, and none could be fetched: {error}")
-        return None
+    return lease_phone(server, serials, timeout=timeout, **options)
 
 
 def _automatic(settings: Settings) -> Target:

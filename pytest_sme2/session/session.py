@@ -245,11 +245,6 @@ class Session:
         """Whether the device is an emulator. Asked while tests are collected, so it is cheap."""
         return is_emulated(self.settings)
 
-    def ask_for(self, soc: str | None) -> None:
-        """From now on the target is one whose chip's name holds ``soc``; None: any."""
-        if self.bench.ask_for(soc):
-            self._forget_measured()
-
     def on_one_device(self, measure: Callable[[], _Value]) -> _Value:
         """``measure()``; only measurements of one device are compared, so those of one that died
         are forgotten.
@@ -257,12 +252,9 @@ class Session:
         try:
             return measure()
         except DeviceGoneError:
-            self._forget_measured()
+            self._made = {key: made for key, made in self._made.items() if key[0] == "artifact"}
             self.bench.give_up()
             raise
-
-    def _forget_measured(self) -> None:
-        self._made = {key: made for key, made in self._made.items() if key[0] == "artifact"}
 
     @functools.cached_property
     def reference(self) -> OpenReference:
@@ -311,9 +303,7 @@ class Session:
     def folder(self, case: Case) -> Path:
         """The case's part of the run directory."""
         self._begin()
-        asked, target = self.bench.soc, self.bench.target.name
-        name = target if asked is None else f"{target}-{safe_name(asked)}"
-        return self.out / safe_name(case.id) / "runs" / name
+        return self.out / safe_name(case.id) / "runs" / self.bench.target.name
 
     def arms(self, case: Case) -> tuple[Arm, ...]:
         """Those that the case is run with."""

@@ -14,7 +14,6 @@ from pytest_sme2.results import PAIR, Arm
 from pytest_sme2.system.wording import one_of, split_list, split_patterns
 from pytest_sme2.targets.settings import (
     checked_adb_server,
-    parse_celsius,
     parse_cpus,
 )
 
@@ -96,10 +95,8 @@ class Settings:
     lab: str | None = None
     """HOST[:PORT] of the labgrid coordinator that hands out phones; None means there is none."""
     lab_filter: Mapping[str, str] = field(default_factory=dict)
-    """Tags that a place of the lab must have, and maybe a priority."""
+    """Tags that a place of the lab must have."""
     fixed_performance: bool = False
-    max_celsius: float | None = None
-    """How warm a phone may be; None means that only Android's thermal status counts."""
     patience_seconds: float = 60.0
     """How long a phone may take to be there again after its connection was lost."""
     cpus: str | tuple[int, ...] = ()
@@ -222,7 +219,6 @@ def _switch(value: str) -> bool:
 
 PHONE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "fixed-performance": ("fixed_performance", _switch),
-    "max-celsius": ("max_celsius", parse_celsius),
     "cpus": ("cpus", parse_cpus),
     "patience": ("patience_seconds", lambda value: parse_seconds(value, "a time to wait")),
     "adb-server": ("adb_server", checked_adb_server),

@@ -21,14 +21,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pytest_sme2.errors import (
-    BusyError,
-    MissingExtraError,
-    NotMeasurableError,
-    Sme2Warning,
-    TargetError,
-    plain,
-)
+from pytest_sme2.errors import BusyError, MissingExtraError, Sme2Warning, TargetError, plain
 from pytest_sme2.results import FarmDevice
 from pytest_sme2.system.locks import (
     machine_lock,
@@ -39,7 +32,7 @@ from pytest_sme2.system.locks import (
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.targets.phone.adb import AdbServer
 from pytest_sme2.targets.phone.leases import is_leased
-from pytest_sme2.targets.settings import PRIORITY, parse_adb_server
+from pytest_sme2.targets.settings import parse_adb_server
 
 _PORT = 20408
 _POLL_SECONDS = 1.0
@@ -63,11 +56,9 @@ class Lab:
     """Who hands out phones: the farm of a run with ``--sme2-lab``."""
 
     def __init__(self, address: str, wishes: Mapping[str, str], say: Say) -> None:
-        """``wishes`` are the tags that a place must have, and maybe a priority."""
+        """``wishes`` are the tags that a place must have."""
         self.address = address if re.search(r":\d+$", address) else f"{address}:{_PORT}"
-        self._filter = {name: value for name, value in wishes.items() if name != PRIORITY}
-        self._priority = float(wishes.get(PRIORITY, 0))
-        self._say = say
+        self._wishes, self._say = wishes, say
         self._held: dict[str, tuple[str, contextlib.ExitStack]] = {}
         """By place: this process's name there, and the lock of that name."""
         self._lost: set[str] = set()
@@ -75,10 +66,10 @@ class Lab:
 
     def size(self) -> int:
         """How many places fit, for one worker each."""
-        return self._patiently("counting", lambda lab: len(lab.fitting(self._filter)))
+        return self._patiently("counting", lambda lab: len(lab.fitting(self._wishes)))
 
-    def acquire(self, soc: str | None) -> FarmDevice:
-        """Wait for a place, and take it; ``soc`` is part of its tag ``soc``."""
+    def acquire(self) -> FarmDevice:
+        """Wait for a place, and take it."""
         name, lock = _name_of_this_process()
         deadline = time.monotonic() + _WAIT_SECONDS
 
@@ -86,9 +77,7 @@ class Lab:
             # It may have come to be ours without our being told.
             for place in [each for each in lab.places.values() if each.acquired == name]:
                 lab.give_back(place.name, name)
-            return _Taking(lab, self._wanted(lab, soc), self._priority, self._say, self._lost).take(
-                deadline
-            )
+            return _Taking(lab, self._wishes, self._say, self._lost).take(deadline)
 
         try:
             device = self._patiently(name, take)
@@ -97,18 +86,6 @@ class Lab:
             raise
         self._held[device.name] = name, lock
         return device
-
-    def _wanted(self, lab: _Coordinator, soc: str | None) -> dict[str, str]:
-        if soc is None:
-            return self._filter
-        free: dict[str, int] = {}
-        for place in lab.fitting(self._filter):
-            chip = place.tags.get("soc", "")
-            if soc.lower() in chip.lower():
-                free[chip] = free.get(chip, 0) + (not place.acquired)
-        if not free:
-            raise NotMeasurableError(f"no place of the lab has a tag soc like {soc!r}")
-        return {**self._filter, "soc": max(free, key=lambda chip: free[chip])}
 
     def release(self, device: FarmDevice, *, lost: bool) -> None:
         """Give a place back. One whose phone was ``lost`` is not taken again by this process."""
@@ -268,12 +245,10 @@ class _Taking:
         self,
         lab: _Coordinator,
         wanted: Mapping[str, str],
-        priority: float,
         say: Say,
         lost: Collection[str],
     ) -> None:
-        self._lab, self._wanted, self._priority, self._say = lab, wanted, priority, say
-        self._lost = lost
+        self._lab, self._wanted, self._say, self._lost = lab, wanted, say, lost
         self._token = ""
         """Of the reservation that waits."""
         self._aside: list[str] = []
@@ -303,8 +278,7 @@ class _Taking:
                 # What could not be used may be usable now.
                 self._cancel(self._aside)
             raise TargetError(
-                f"For {_WAIT_SECONDS:g} s none became free of {said}. "
-                "Run fewer workers, or give this run a priority: --sme2-lab HOST,priority=1"
+                f"For {_WAIT_SECONDS:g} s none became free of {said}. Run fewer workers."
             )
         finally:
             with contextlib.suppress(_UnavailableError):
@@ -315,7 +289,7 @@ class _Taking:
         for _ in range(most):
             if not self._token:
                 filters = {"main": {"filter": self._wanted}}
-                made = self._lab.call("CreateReservation", filters=filters, prio=self._priority)
+                made = self._lab.call("CreateReservation", filters=filters, prio=0.0)
                 self._token = made.reservation.token
             try:
                 found = self._lab.call("PollReservation", token=self._token).reservation

@@ -20,14 +20,6 @@ def parse_device(value: str) -> str:
     return one_of(value, DEVICES, "a device")
 
 
-def parse_celsius(value: str) -> float:
-    """A temperature that a phone may have, as in ``40`` or ``40C``."""
-    match = re.fullmatch(r"([0-9]{1,3}(?:\.[0-9]+)?)\s*(?:°?C)?", value.strip())
-    if match is None or not 10 <= float(match[1]) <= 120:
-        raise UsageError(f"{value!r} is not a temperature. Give degrees from 10 to 120, as in 40.")
-    return float(match[1])
-
-
 def parse_serials(values: Iterable[str]) -> tuple[str, ...]:
     """The given serials; each may be a comma-separated list."""
     return tuple(dict.fromkeys(word for value in values for word in split_list(value)))
@@ -54,28 +46,17 @@ def checked_adb_server(value: str) -> str:
     return value
 
 
-PRIORITY = "priority"
-
-
 def parse_lab(text: str) -> dict[str, Any]:
-    """``HOST`` or ``HOST:PORT`` of a labgrid coordinator, then tags of places, and the one word
-    that is not a tag: ``lab.example.org,soc=dimensity-9500,priority=2``.
-    """
+    """``HOST`` or ``HOST:PORT`` of a labgrid coordinator, then tags of places."""
     address, *words = text.split(",")
     if not re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d{1,5})?", address):
         raise UsageError(f"{address!r} is not a coordinator. Give HOST or HOST:PORT.")
     wishes = {}
     for word in words:
         name, _, value = (part.strip() for part in word.partition("="))
-        number = re.fullmatch(r"-?\d+(\.\d+)?", value)
-        if (
-            not re.fullmatch("[a-z][a-z0-9_]*", name)
-            or not value
-            or not (number or name != PRIORITY)
-        ):
+        if not re.fullmatch("[a-z][a-z0-9_]*", name) or not value:
             raise UsageError(
-                f"{word!r} is not a tag of a place. Write NAME=VALUE, as in soc=dimensity-9500, "
-                f"or {PRIORITY}=NUMBER."
+                f"{word!r} is not a tag of a place. Write NAME=VALUE, as in soc=dimensity-9500."
             )
         wishes[name] = value
     return {"lab": address, "lab_filter": wishes}
@@ -106,18 +87,14 @@ def wireless_name(serial: str) -> str | None:
 
 
 def parse_cpus(value: str) -> str | tuple[int, ...]:
-    """``big``, ``little``, a list as in ``4-7`` or ``0,2``, or a mask as in ``0xf0``."""
+    """``big``, ``little``, or a list as in ``4-7`` or ``0,2``."""
     word = value.strip().lower()
     if word in ("big", "little"):
         return word
-    if re.fullmatch(r"0x[0-9a-f]{1,64}", word) and int(word, 16):
-        mask = int(word, 16)
-        return tuple(core for core in range(mask.bit_length()) if mask >> core & 1)
     parts = [re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part) for part in split_list(word)]
     ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) if part else () for part in parts]
     if not ranges or not all(ranges):
         raise UsageError(
-            f"{value!r} does not name cores. Choose one of: big, little, a list as in 4-7 or 0,2, "
-            "a mask as in 0xf0."
+            f"{value!r} does not name cores. Choose one of: big, little, a list as in 4-7 or 0,2."
         )
     return tuple(sorted(set[int]().union(*ranges)))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import NotMeasurableError, TargetError
+from pytest_sme2.errors import TargetError
 from pytest_sme2.results import FarmDevice
 from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.settings import Settings
@@ -31,7 +31,7 @@ HOLDER = """
 import sys
 from pytest_sme2.targets import labgrid
 lab = labgrid.Lab(sys.argv[1], {"name": sys.argv[2]}, lambda line: None)
-print(lab.acquire(None).name, flush=True)
+print(lab.acquire().name, flush=True)
 sys.stdin.read()
 """
 # A measurement is one that no other disturbs: the second holder of the lock fails.
@@ -94,7 +94,7 @@ class Waiting:
         assert self.taken == [], "it is in use"
 
     def _take(self) -> None:
-        self.taken.append(self._farm.acquire(None))
+        self.taken.append(self._farm.acquire())
 
     def end(self) -> None:
         """It gets the place, and gives it back."""
@@ -112,20 +112,20 @@ def end(holder: subprocess.Popen[str]) -> None:
 def take_all(lab: LabgridLab) -> None:
     """Every place can be had, whatever happened before."""
     mine = farm(lab)
-    taken = [mine.acquire(None) for _ in PLACES]
+    taken = [mine.acquire() for _ in PLACES]
     assert {device.name for device in taken} == PLACES
     for device in taken:
         mine.release(device, lost=False)
 
 
-def test_phones_are_taken_by_soc_and_given_back(lab: LabgridLab) -> None:
+def test_phones_are_taken_by_tag_and_given_back(lab: LabgridLab) -> None:
     mine = farm(lab, soc="sm8850")
     assert mine.size() == 2
-    first, second = mine.acquire(None), mine.acquire("SM88")
+    first, second = mine.acquire(), mine.acquire()
     assert {first.name, second.name} == {"b1", "b2"}
     assert first.serial in {phone.serial for phone in lab.phones[2:]}
     others = farm(lab)
-    third = others.acquire("dimensity")
+    third = others.acquire()
     assert third.name in {"a1", "a2"}
     others.release(third, lost=False)
     for device in (first, second):
@@ -137,12 +137,10 @@ def test_what_the_lab_does_not_have_is_said(
     lab: LabgridLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(TargetError, match=r"no place with soc=x.*soc=dimensity-9500, soc=sm8850"):
-        farm(lab, soc="x").acquire(None)
-    with pytest.raises(NotMeasurableError, match="no place of the lab has a tag soc like 'Exynos'"):
-        farm(lab).acquire("Exynos")
+        farm(lab, soc="x").acquire()
     monkeypatch.setattr(labgrid, "_PATIENCE_SECONDS", 0.0)
     with pytest.raises(TargetError, match=r"127.0.0.1:9 does not work: no answer.*--sme2-lab"):
-        Lab("127.0.0.1:9", {}, lambda line: None).acquire(None)
+        Lab("127.0.0.1:9", {}, lambda line: None).acquire()
 
 
 def test_the_place_of_a_killed_process_is_freed_by_the_next_one(lab: LabgridLab) -> None:
@@ -179,29 +177,6 @@ def test_a_phone_that_dies_is_given_back_and_another_taken(lab: LabgridLab) -> N
         phone[first.serial].start_adbd()
         held.close()
     take_all(lab)
-
-
-def test_the_higher_priority_comes_first(lab: LabgridLab) -> None:
-    holder = farm(lab, name="a1")
-    held = holder.acquire(None)
-    order: list[str] = []
-    threads = []
-    for priority in ("-1", "5"):
-        lines: list[str] = []
-        mine = farm(lab, lines, name="a1", priority=priority)
-
-        def wait(mine: Lab = mine, priority: str = priority) -> None:
-            device = mine.acquire(None)
-            order.append(priority)
-            mine.release(device, lost=False)
-
-        threads.append(threading.Thread(target=wait))
-        threads[-1].start()
-        wait_until(lambda lines=lines: lines)
-    holder.release(held, lost=False)
-    for thread in threads:
-        thread.join()
-    assert order == ["5", "-1"]
 
 
 def measure(lab: LabgridLab, folder: Path, *words: str) -> subprocess.Popen[str]:

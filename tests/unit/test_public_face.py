@@ -105,8 +105,8 @@ def pytest_sme2_checks(config: pytest.Config, measured: CaseResult) -> Sequence[
     return [Check("portable", Outcome.PASS if portable <= 2 else Outcome.REGRESSED, "few")]
 
 
-def pytest_sme2_acquire_device(soc: str | None) -> FarmDevice:
-    return FarmDevice(serial="1", name=soc or pytest_sme2.__version__)
+def pytest_sme2_acquire_device() -> FarmDevice:
+    return FarmDevice(serial="1", name=pytest_sme2.__version__)
 
 
 def test_model(sme2_gate: Gate) -> None:

@@ -286,20 +286,15 @@ class AdbServer:
             client.disconnect(address)
 
 
-def open_server(
-    address: str | None = None, *, find: Callable[[], Path | None] = find_adb
-) -> AdbServer:
-    """The named adb server, else the default one, which is started if needed.
-
-    ``find`` finds the program that starts it.
-    """
+def open_server(address: str | None = None) -> AdbServer:
+    """The named adb server, else the default one, which is started if needed."""
     if address is not None:
         server = AdbServer(*parse_adb_server(address))
     else:
         host, port = adb_server_from(os.environ)
         local = host in ("127.0.0.1", "localhost", "::1")
         server = AdbServer(host, port, ours_to_start=local)
-    server.ensure_running(find=find)
+    server.ensure_running()
     return server
 
 

@@ -162,23 +162,6 @@ def parse_temperature(text: str) -> float | None:
     return max((value for value in degrees if 0 < value < 150), default=None)
 
 
-def parse_zones(text: str) -> dict[str, float]:
-    """Zones by name, from lines of ``…/thermal_zone7/temp:41200``; two of a name get numbers."""
-    read: dict[int, dict[str, str]] = {}
-    for line in text.splitlines():
-        match = re.fullmatch(r".*/thermal_zone([0-9]{1,5})/(type|temp):(.*)", line)
-        if match:
-            read.setdefault(int(match[1]), {})[match[2]] = match[3].strip()
-    zones: dict[str, float] = {}
-    for number, said in sorted(read.items()):
-        kind, value = said.get("type"), parse_number(said.get("temp", ""))
-        if kind and value is not None:
-            name = kind if kind not in zones else f"{kind} ({number})"
-            # Most kernels report thousandths of a degree, some report degrees.
-            zones[name] = value / 1000 if abs(value) >= 1000 else value
-    return zones
-
-
 def parse_settings(text: str, names: Sequence[str]) -> dict[str, str | None] | None:
     """None where the phone does not tell them, one a line."""
     values = text.splitlines()

@@ -9,17 +9,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from pytest_sme2.errors import (
-    BusyError,
-    ConnectionLostError,
-    DeviceGoneError,
-    NotMeasurableError,
-    TargetError,
-)
+from pytest_sme2.errors import BusyError, ConnectionLostError, DeviceGoneError, TargetError
 from pytest_sme2.system.locks import holder_of, machine_lock, shared_lock
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, make_ready
 from pytest_sme2.targets.phone.target import AndroidTarget
@@ -58,17 +52,15 @@ def lease_phone(
     server: AdbServer,
     serials: Sequence[str],
     *,
-    soc: str | None = None,
     timeout: float = 3600.0,
     progress: Callable[[str], None] | None = None,
     **options: Any,
 ) -> AndroidTarget:
     """The first free phone, as a target that keeps its lease until ``restore``.
 
-    ``soc`` asks for one with this text in the name of its SoC. One that does not work is passed
-    over. ``options`` go to AndroidTarget.
+    One that does not work is passed over. ``options`` go to AndroidTarget.
     """
-    deadline, told = time.monotonic() + timeout, False
+    deadline, said = time.monotonic() + timeout, False
     refused: dict[str, TargetError] = {
         serial: TargetError(f"{serial} was lost before.")
         for serial in serials
@@ -79,19 +71,16 @@ def lease_phone(
             lease = take_lease(server, serial)
             if lease is None:
                 continue
-            target = AndroidTarget(
-                AdbDevice(server, serial), lease=lease, progress=progress, **options
-            )
-            with contextlib.ExitStack() as unfit:
-                unfit.enter_context(lease)
-                try:
-                    make_ready(server, serial, seconds=target.patience_seconds, progress=progress)
-                    if soc is None or soc.lower() in target.soc.lower():
-                        unfit.pop_all()
-                        return target
-                    refused[serial] = NotMeasurableError(f"{serial} has another: {target.soc}.")
-                except TargetError as error:
-                    refused[serial] = error
+            device = AdbDevice(server, serial)
+            target = AndroidTarget(device, lease=lease, progress=progress, **options)
+            try:
+                make_ready(server, serial, seconds=target.patience_seconds, progress=progress)
+                return target
+            except BaseException as error:
+                lease.close()
+                if not isinstance(error, TargetError):
+                    raise
+                refused[serial] = error
         busy = [serial for serial in usable if serial not in refused]
         held = ", ".join(f"{serial}{holder_of(_lock_file(server, serial))}" for serial in busy)
         if busy and time.monotonic() > deadline:
@@ -99,20 +88,14 @@ def lease_phone(
                 f"All devices are in use by other processes for {timeout:g} s: {held}. Attach "
                 "more, or run fewer workers."
             )
-        if busy and progress is not None and not told:
+        if busy and progress is not None and not said:
             progress(f"waiting for one of {len(busy)} devices to become free: {held}")
-            told = True
+            said = True
         time.sleep(_PAUSE_SECONDS if busy else 0)
-    raise _none_left(soc, refused)
-
-
-def _none_left(soc: str | None, refused: Mapping[str, TargetError]) -> TargetError:
     errors = list(refused.values())
     told = " ".join(map(str, errors)) or "None was given."
-    if errors and all(isinstance(error, NotMeasurableError) for error in errors):
-        return NotMeasurableError(f"no device has a chip named like {soc!r}. {told}")
     # With a single phone, its own error is enough.
-    return errors[0] if len(errors) == 1 else TargetError(f"No device is left. {told}")
+    raise errors[0] if len(errors) == 1 else TargetError(f"No device is left. {told}")
 
 
 Result = TypeVar("Result")

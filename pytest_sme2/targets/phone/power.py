@@ -44,10 +44,10 @@ class Heat:
     celsius: float | None = None
     """The hottest CPU or skin temperature that Android names; None if it names none."""
 
-    def cool(self, limit: float | None) -> bool:
-        """Whether to measure; a ``limit`` in degrees is one that the user asked for."""
-        fits = limit is None or self.celsius is None or self.celsius <= limit
-        return fits and (self.status or 0) < THROTTLES
+    @property
+    def cool(self) -> bool:
+        """Whether to measure."""
+        return (self.status or 0) < THROTTLES
 
     def __str__(self) -> str:
         status = "unknown" if self.status is None else str(self.status)
@@ -78,19 +78,19 @@ class Thermometer:
             self.event("does not tell its thermal status: only its clock caps show that it is slow")
         return Heat(status, parse_temperature(service))
 
-    def wait_until_cool(self, *, celsius: float | None, seconds: float) -> None:
+    def wait_until_cool(self, seconds: float) -> None:
         """Wait for the phone to cool down, and warn if it does not.
 
         A phone that stayed warm is not waited for again until it was cool once.
         """
         begun = time.monotonic()
         try:
-            self._wait(celsius, seconds, begun + seconds)
+            self._wait(seconds, begun + seconds)
         finally:
             self.waited_seconds += time.monotonic() - begun
 
-    def _wait(self, celsius: float | None, seconds: float, deadline: float) -> None:
-        while not (heat := self.read()).cool(celsius):
+    def _wait(self, seconds: float, deadline: float) -> None:
+        while not (heat := self.read()).cool:
             left = deadline - time.monotonic()
             if self._given_up:
                 return

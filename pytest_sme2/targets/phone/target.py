@@ -30,7 +30,6 @@ from pytest_sme2.targets.phone.answers import (
     parse_parts,
     parse_silicon,
     parse_words,
-    parse_zones,
 )
 from pytest_sme2.targets.phone.power import CRITICAL, PhonePower, Thermometer
 from pytest_sme2.targets.phone.processes import PhoneProcesses, PhoneStorage
@@ -51,9 +50,6 @@ FAKE_PROPERTY = "ro.pytest_sme2.fake"
 LAUNCHER_PROPERTY = "ro.pytest_sme2.launcher"
 """A fake phone's emulator: the start of a runner's command."""
 
-# One process for all zones; phones have more than a hundred.
-_ZONE = "/sys/class/thermal/thermal_zone*"
-READ_ZONES = f"grep -Hs . {_ZONE}/type {_ZONE}/temp; true"
 _ATTEMPTS = 3
 LOAD_SECONDS = 2.0
 """For so long a core is busy before its cap is read."""
@@ -74,8 +70,6 @@ class AndroidTarget(Target):
     cpus: str | Sequence[int] = ()
     emulated: bool | None = None
     """Whether its times are never latency; None: the phone itself says so."""
-    max_celsius: float | None = None
-    """Lower temperatures are waited for, where the phone tells them."""
     cool_seconds: float = 300.0
     patience_seconds: float = 15.0
     """How long to wait for a phone after its connection was lost."""
@@ -225,7 +219,6 @@ class AndroidTarget(Target):
 
     def state(self) -> dict[str, str]:
         """What is not in the fingerprint: the serial and the state of the phone."""
-        zones = parse_zones(self.device.shell(READ_ZONES).text)
         return {
             "serial": self.serial,
             "kernel": self.silicon.kernel,
@@ -233,7 +226,6 @@ class AndroidTarget(Target):
             "cpu_features": " ".join(self.silicon.features),
             **self.power.observe(),
             "heat": str(self.thermometer.read()),
-            "thermal_zones": ", ".join(f"{name} {value:g}" for name, value in zones.items()),
             **({"events": "; ".join(self.events)} if self.events else {}),
         }
 
@@ -249,7 +241,7 @@ class AndroidTarget(Target):
 
     def cool_down(self) -> None:
         """Wait until the phone says that it is cool, but not for ever."""
-        self.thermometer.wait_until_cool(celsius=self.max_celsius, seconds=self.cool_seconds)
+        self.thermometer.wait_until_cool(self.cool_seconds)
 
     def thermal(self) -> Thermal:
         heat, used = self.thermometer.read(), self.pinned(1)

@@ -131,13 +131,12 @@ def lost_while_working(phones: list[FakePhone]) -> Iterator[list[FakePhone]]:
 
 
 def test_a_lost_phone_fails_only_its_test(sme2_lab: FakeLab, project: pytest.Pytester) -> None:
-    lonely = sme2_lab.add(properties={"ro.soc.model": "Lonely"})
-    other = sme2_lab.add()
+    lonely, other = sme2_lab.add(), sme2_lab.add()
     project.makepyfile(
         test_models="""
         import pytest
 
-        @pytest.mark.sme2(models="alpha", soc="lonely")
+        @pytest.mark.sme2(models="alpha")
         def test_first(sme2_session, sme2_model, sme2_target):
             print("SERIAL", sme2_target.serial)
             sme2_session.profile(sme2_model, sme2_session.bench.arms[0])
@@ -156,39 +155,6 @@ def test_a_lost_phone_fails_only_its_test(sme2_lab: FakeLab, project: pytest.Pyt
     assert "It did not come back within 2 s" in text
     assert "INTERNALERROR" not in text
     assert leftovers(other) == []
-
-
-def test_a_test_asks_for_a_phone_by_its_soc(sme2_lab: FakeLab, project: pytest.Pytester) -> None:
-    phones = [sme2_lab.add(properties={"ro.soc.model": name}) for name in ("SM1", "MT9")]
-    project.makepyfile(
-        test_models="""
-        import pytest
-
-        @pytest.mark.sme2(soc="mt9")
-        def test_one(sme2_target):
-            assert sme2_target.soc == "Fake MT9"
-
-        @pytest.mark.sme2(soc="SM1")
-        def test_other(sme2_target):
-            assert sme2_target.soc == "Fake SM1"
-
-        def test_any(sme2_target):
-            assert sme2_target.soc.startswith("Fake ")
-
-        @pytest.mark.sme2(soc="Exynos")
-        def test_none(sme2_target):
-            raise AssertionError
-
-        @pytest.mark.sme2(soc=7)
-        def test_nonsense(sme2_target):
-            raise AssertionError
-        """
-    )
-    result = run(project, sme2_lab, phones, "-rs")
-    result.assert_outcomes(passed=3, skipped=1, errors=1)
-    result.stdout.fnmatch_lines(["*no device has a chip named like 'Exynos'*"])
-    result.stdout.fnmatch_lines(["*7 in @pytest.mark.sme2 is not the name of a chip*"])
-    assert [leftovers(phone) for phone in phones] == [[], []]
 
 
 def test_one_of_several_that_cannot_be_reached_does_not_stop_the_others(
@@ -270,9 +236,9 @@ HOOKS = """
 from dataclasses import replace
 from pytest_sme2 import Check, FarmDevice, Outcome
 
-def pytest_sme2_acquire_device(config, soc):
+def pytest_sme2_acquire_device(config):
     with open("farm.log", "a") as log:
-        print("out", soc, file=log)
+        print("out", file=log)
     return FarmDevice(serial={serial!r}, adb_server={server!r}, name="lease 7")
 
 def pytest_sme2_release_device(device, lost):
@@ -303,5 +269,5 @@ def test_every_hook_works_in_the_shipped_suite(sme2_lab: FakeLab, suite: pytest.
         ["*program size: REGRESSED*", "*fans: REGRESSED*", "*too few know toy_cnn*"]
     )
     assert set(serials(suite.path / "sme2-out").values()) == {phone.serial}
-    assert (suite.path / "farm.log").read_text("utf-8") == "out None\nback lease 7 False\n"
+    assert (suite.path / "farm.log").read_text("utf-8") == "out\nback lease 7 False\n"
     assert leftovers(phone) == []

@@ -170,8 +170,6 @@ def test_manifest_has_battery_screen_governor_and_heat(
     assert manifest["screen"] == "on"
     assert manifest["governor"] == "schedutil"
     assert manifest["heat"] == "thermal status 0, 30.0 °C"
-    zones = "cpu-0-0 30, cpu-1-0 30, battery 30, skin 30, soc 62"
-    assert manifest["thermal_zones"] == zones
     assert manifest[AWAKE] == "15"
     assert manifest["serial"] == phone.serial
 
@@ -290,21 +288,6 @@ def test_a_phone_on_its_battery_is_told(lab: FakeLab, make_target: MakeTarget) -
 
 
 STATUS = "data/system/fake/thermal_status"
-
-
-def test_a_limit_of_ones_own_counts_cpu_and_skin(lab: FakeLab, make_target: MakeTarget) -> None:
-    warm = lab.add(temperature_millidegrees=71_500)
-    told: list[str] = []
-
-    def cool_down(line: str) -> None:
-        told.append(line)
-        for zone in range(4):
-            warm.write(f"sys/class/thermal/thermal_zone{zone}/temp", "31000\n")
-
-    # The zone called soc says 62 all the time: it is the battery's charge.
-    make_target(warm, progress=cool_down, max_celsius=45)
-    (line,) = told
-    assert "waiting to cool down (thermal status 0, 71.5 °C)" in line
 
 
 def test_a_phone_that_stays_warm_is_measured_with_a_warning(

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_sme2.errors import (
-    ConnectionLostError,
-    DeviceGoneError,
-    NotMeasurableError,
-    TargetError,
-)
-from pytest_sme2.fake_phone.lab import Parts
-from pytest_sme2.results import FarmDevice, Fingerprint
+from pytest_sme2.errors import ConnectionLostError, DeviceGoneError, TargetError
+from pytest_sme2.results import FarmDevice
 from pytest_sme2.session import device
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
@@ -38,15 +31,12 @@ class Phone:
         self.lab.leased.discard(self.serial)
         self.lab.happens("restore", self.serial)
 
-    def fingerprint(self) -> Fingerprint:
-        return Fingerprint("android", (("soc", self.lab.socs[self.serial]),))
-
 
 class Lab:
-    """Phones by serial, with the SoC of each, and which of them are dead."""
+    """Phones by serial, and which of them are dead."""
 
-    def __init__(self, socs: dict[str, str]) -> None:
-        self.socs = socs
+    def __init__(self, serials: tuple[str, ...]) -> None:
+        self.serials = serials
         self.dead: set[str] = set()
         self.leased: set[str] = set()
         self.events: list[str] = []
@@ -56,9 +46,8 @@ class Lab:
         if serial in self.dead:
             raise ConnectionLostError(f"{serial} is not there.")
 
-    def choose(self, settings: Settings, *, soc: str | None, progress: Any) -> Phone:
-        fitting = [name for name in self.socs if soc is None or soc in self.socs[name].lower()]
-        free = [name for name in settings.serials or fitting if name not in self.leased]
+    def choose(self, settings: Settings, *, progress: Any) -> Phone:
+        free = [name for name in settings.serials or self.serials if name not in self.leased]
         if not free:
             raise TargetError("No device is left.")
         self.leased.add(free[0])
@@ -67,8 +56,8 @@ class Lab:
 
 @pytest.fixture
 def make_lab(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def make(**socs: str) -> Lab:
-        lab = Lab(socs)
+    def make(*serials: str) -> Lab:
+        lab = Lab(serials)
         monkeypatch.setattr(device, "choose_target", lab.choose)
         return lab
 
@@ -84,7 +73,7 @@ def serial(held: device.HeldDevice) -> str:
 
 
 def test_nothing_is_chosen_before_it_is_needed(make_lab: Any) -> None:
-    lab = make_lab(a="X")
+    lab = make_lab("a")
     held = hold()
     held.close()
     assert lab.events == []
@@ -93,7 +82,7 @@ def test_nothing_is_chosen_before_it_is_needed(make_lab: Any) -> None:
 
 
 def test_one_that_died_is_left_for_another_and_restored_at_the_end(make_lab: Any) -> None:
-    lab = make_lab(a="X", b="X")
+    lab = make_lab("a", "b")
     lab.dead = {"a"}
     held = hold()
     with pytest.raises(ConnectionLostError, match="a is not there"):
@@ -108,35 +97,8 @@ def test_one_that_died_is_left_for_another_and_restored_at_the_end(make_lab: Any
     assert lab.events == ["prepare a", "prepare b", "restore a", "restore b"]
 
 
-def test_a_chip_is_asked_for(make_lab: Any) -> None:
-    lab = make_lab(a="Maker One", b="Maker Two")
-    held = hold()
-    assert serial(held) == "a"
-    assert held.ask_for("two")
-    assert serial(held) == "b"
-    assert not held.ask_for("two")
-    # The one that is held will do for a test that asks for nothing.
-    assert held.ask_for(None)
-    assert serial(held) == "b"
-    assert lab.events == ["prepare a", "restore a", "prepare b"]
-
-
-def test_a_device_that_is_not_a_choice_is_asked_for_its_chip_too(
-    make_lab: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lab = make_lab(own="own SoC")
-    monkeypatch.setattr(device, "choose_target", lambda *_, **__: Phone(lab, "own"))
-    held = hold()
-    held.ask_for("OWN")
-    assert held.prepared.name == "android"
-    held.ask_for("other")
-    words = "a chip named like 'other', and android is another"
-    with pytest.raises(NotMeasurableError, match=words):
-        _ = held.prepared
-
-
 def test_what_was_measured_on_a_phone_that_died_is_forgotten(make_lab: Any) -> None:
-    make_lab(a="X", b="X")
+    make_lab("a", "b")
     session = Session(Settings(device="android"), identity="run")
     used: list[str] = []
 
@@ -168,10 +130,10 @@ class PretendedFarm:
         self.free = list(serials)
         self.events: list[str] = []
 
-    def acquire(self, soc: str | None) -> FarmDevice | None:
+    def acquire(self) -> FarmDevice | None:
         if not self.free:
             return None
-        self.events.append(f"{self.free[0]} for {soc}")
+        self.events.append(f"{self.free[0]} out")
         return FarmDevice(self.free.pop(0), "farm:5037")
 
     def release(self, farm_device: FarmDevice, *, lost: bool) -> None:
@@ -179,18 +141,24 @@ class PretendedFarm:
 
 
 def test_a_farm_hands_phones_out_and_gets_all_of_them_back(make_lab: Any) -> None:
-    lab = make_lab(a="X", b="X", c="chip y")
+    lab = make_lab("c")
     farm = PretendedFarm("a", "b")
     held = hold(farm)
     assert serial(held) == "a"
     held.give_up()
     assert serial(held) == "b"
-    held.ask_for("y")
+    held.give_up()
     # A farm that has nothing leaves it to what is attached.
     assert serial(held) == "c"
     held.close()
-    assert farm.events == ["a for None", "a lost", "b for None", "b back"]
+    assert farm.events == ["a out", "a lost", "b out", "b lost"]
     assert lab.leased == set()
+    farm.events.clear()
+    farm.free = ["a"]
+    again = hold(farm)
+    assert serial(again) == "a"
+    again.close()
+    assert farm.events == ["a out", "a back"]
 
 
 def test_a_farms_phone_that_cannot_be_used_goes_back_as_lost(
@@ -204,7 +172,7 @@ def test_a_farms_phone_that_cannot_be_used_goes_back_as_lost(
     held = hold(farm)
     with pytest.raises(TargetError, match="does not answer"):
         _ = held.prepared
-    assert farm.events == ["a for None", "a lost"]
+    assert farm.events == ["a out", "a lost"]
 
 
 @pytest.mark.parametrize("name", ["android", "emulated"])
@@ -233,23 +201,3 @@ def test_what_needs_an_emulator_fetches_one_or_fails(
     with pytest.raises(TargetError, match="There is no emulator"):
         device.choose_target(settings)
     assert asked == [False]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the fake phone's adb is a Linux program")
-def test_a_machine_without_adb_takes_the_fake_phones(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    told: list[str] = []
-    monkeypatch.setattr("pytest_sme2.targets.phone.adb.find_adb", lambda: None)
-    parts = Parts(*(tmp_path / name for name in ("adb", "d", "sh", "t", "p")), libraries=())
-    monkeypatch.setattr("pytest_sme2.fake_phone.lab.find_parts", lambda progress: parts)
-    assert device._adb(told.append) == tmp_path / "adb"
-    # Where nobody can be told, nothing is fetched.
-    assert device._adb(None) is None
-
-    def fail(progress: object) -> Parts:
-        raise TargetError("The network is down.")
-
-    monkeypatch.setattr("pytest_sme2.fake_phone.lab.find_parts", fail)
-    assert device._adb(told.append) is None
-    assert told == ["no adb was found, and none could be fetched: The network is down."]

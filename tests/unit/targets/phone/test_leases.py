@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.errors import ConnectionLostError, NotMeasurableError, RunError, TargetError
+from pytest_sme2.errors import ConnectionLostError, RunError, TargetError
 from pytest_sme2.system import locks
 from pytest_sme2.targets.phone import leases
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
@@ -20,7 +20,7 @@ SERVER = AdbServer("server", 1)
 
 @dataclass
 class Leased:
-    """As much of a phone as is leased; its chip is called as its serial is."""
+    """As much of a phone as is leased."""
 
     device: AdbDevice
     lease: Any
@@ -30,10 +30,6 @@ class Leased:
     @property
     def serial(self) -> str:
         return self.device.serial
-
-    @property
-    def soc(self) -> str:
-        return f"Chip {self.serial.upper()}"
 
 
 @pytest.fixture(autouse=True)
@@ -67,20 +63,12 @@ def test_each_lease_is_another_device_and_ours_are_not_waited_for() -> None:
     assert elsewhere is not None
 
 
-def test_one_that_does_not_work_or_has_another_chip_is_passed_over() -> None:
-    assert lease("dead", "a", "b", soc="chip B").serial == "b"
-    # A phone that was not taken is left to others.
-    assert lease("a").serial == "a"
+def test_one_that_does_not_work_is_passed_over() -> None:
+    assert lease("dead", "a").serial == "a"
     with pytest.raises(ConnectionLostError, match="dead does not answer"):
         lease("dead")
-    with pytest.raises(
-        TargetError, match=r"No device is left\. dead does not .* has another: Chip"
-    ):
-        lease("dead", "c", soc="X")
-    with pytest.raises(
-        NotMeasurableError, match=r"no device has a chip named like 'X'\. c has ano"
-    ):
-        lease("c", soc="X")
+    with pytest.raises(TargetError, match=r"No device is left\. dead does not .* deader does not"):
+        lease("dead", "deader")
     with pytest.raises(TargetError, match=r"No device is left\. None was given\."):
         lease()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_sme2.targets.phone.answers import parse_temperature, parse_thermal_status, parse_zones
+from pytest_sme2.targets.phone.answers import parse_temperature, parse_thermal_status
 from pytest_sme2.targets.phone.power import Heat
 
 THERMAL = """\
@@ -48,37 +48,13 @@ def test_the_temperature_is_that_of_a_cpu_or_the_skin_at_this_moment() -> None:
     assert parse_temperature("Can't find service: thermalservice") is None
 
 
-def test_all_zones_are_recorded_as_they_are() -> None:
-    known = (
-        *("0/type:cpu-0-0", "1/type:soc", "10/type:cpu-0-0", "11/type:broken", "12/type:silent"),
-        *("0/temp:41200", "1/temp:62", "10/temp:-500", "11/temp:n/a"),
-    )
-    lines = [f"/sys/class/thermal/thermal_zone{line}" for line in known]
-    assert parse_zones("\n".join([*lines, "something else"])) == {
-        "cpu-0-0": 41.2,
-        "soc": 62.0,
-        "cpu-0-0 (10)": -500.0,
-    }
-    assert parse_zones("") == {}
-
-
 @pytest.mark.parametrize(
-    ("heat", "limit", "cool"),
-    [
-        (Heat(0, 99.0), None, True),
-        (Heat(None), None, True),
-        (Heat(None), 40.0, True),
-        (Heat(0, 45.1), 45.0, False),
-        (Heat(0, 45.0), 45.0, True),
-        # A skin that is warm is not waited for.
-        (Heat(1, 20.0), None, True),
-        (Heat(2, 20.0), None, False),
-    ],
+    ("heat", "cool"),
+    # A skin that is warm is not waited for.
+    [(Heat(0, 99.0), True), (Heat(None), True), (Heat(1, 20.0), True), (Heat(2, 20.0), False)],
 )
-def test_only_the_thermal_status_counts_unless_a_limit_is_given(
-    heat: Heat, limit: float | None, cool: bool
-) -> None:
-    assert heat.cool(limit) is cool
+def test_only_the_thermal_status_counts(heat: Heat, cool: bool) -> None:
+    assert heat.cool is cool
 
 
 def test_in_words() -> None:
