@@ -28,7 +28,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from benchmarks.harness import clean_claims, finish, parser_of
 from pytest_sme2.errors import Sme2Error
@@ -167,34 +166,14 @@ def signal_runner(number: signal.Signals, phone: FakePhone, over: threading.Even
         time.sleep(0.01)
 
 
-def cut_in_the_push(target: AndroidTarget, phone: FakePhone, moment: float) -> None:
-    """Arrange for adbd to be killed when this share of the model has been sent."""
-    push = target.device.push
-    struck_already = False
-
-    def strike() -> None:
-        nonlocal struck_already
-        if not struck_already:
-            struck_already = True
-            phone.kill_adbd()
-            threading.Timer(OUTAGE_SECONDS, phone.start_adbd).start()
-
-    def cut(source: Path | bytes, remote: str, **choices: Any) -> None:
-        sent = 0
-
-        def sent_more(count: int) -> None:
-            nonlocal sent
-            sent += count
-            if sent >= moment * MODEL_BYTES:
-                strike()
-
-        big = isinstance(source, Path) and source.stat().st_size >= MODEL_BYTES
-        push(source, remote, **{**choices, **({"progress": sent_more} if big else {})})
-
-    target.device.push = cut  # type: ignore[method-assign]
+def push_cut(phone: FakePhone, over: threading.Event) -> None:
+    while not over.is_set():
+        if any(name.startswith("pytest-sme2/partial/") for name in phone.files()):
+            adbd_killed(phone, over)
+            return
 
 
-# A push that is cut, and Ctrl-C, are not things that a phone can be struck with.
+# Ctrl-C is not a thing that a phone can be struck with.
 FAULTS: dict[str, tuple[str, Fault | None]] = {
     "adbd": ("the phone's adbd is killed and comes back", adbd_killed),
     "server": ("the adb server is killed and comes back", server_killed),
@@ -210,22 +189,25 @@ FAULTS: dict[str, tuple[str, Fault | None]] = {
         "adbd is killed on a phone that refuses settings, and whose thermal service hangs",
         adbd_killed,
     ),
-    "push": ("the connection is cut while a model is pushed", None),
+    "push": ("the connection is cut while a model is pushed", push_cut),
     "interrupt": ("Ctrl-C", None),
 }  # fmt: skip
 
 
 def trial(fault: str, phone: FakePhone, work: Work, moment: float) -> Ending:
-    """``moment`` is a share of what a whole, undisturbed trial takes; for a push, of the push."""
+    """``moment`` is a share of what a whole, undisturbed trial takes."""
     before = settings_of(phone)
     strike = FAULTS[fault][1]
     if fault == "interrupt":
         outcome = interrupted(phone, work, moment)
     else:
         target = fake_target(phone)
-        if fault == "push":
-            cut_in_the_push(target, phone, moment)
-        with struck(strike, phone, moment * 1.2) if strike else contextlib.nullcontext():
+        # A push is waited for, and cut then.
+        with (
+            struck(strike, phone, 0 if fault == "push" else moment * 1.2)
+            if strike
+            else contextlib.nullcontext()
+        ):
             try:
                 work.measure(target)
                 outcome = "result"

@@ -357,7 +357,6 @@ def run_here(
     environment: Mapping[str, str] | None = None,
 ) -> Run:
     """Run one process of the runner on this machine, behind ``launcher`` if there is one."""
-    check_cpus(job.request.cpus)
     place = make_place(job, target, emulated=emulated)
     finished = run_logged(
         [*launcher, *command_here(job)],
@@ -368,21 +367,6 @@ def run_here(
         cpus=job.request.cpus,
     )
     return _read_run(job, place, finished)
-
-
-def check_cpus(cpus: Sequence[int]) -> None:
-    """Refuse to pin to missing cores, or on a system that cannot pin."""
-    if not cpus:
-        return
-    if not hasattr(os, "sched_getaffinity"):
-        raise TargetError("This system cannot pin a process to cores. Do not choose cores.")
-    available = os.sched_getaffinity(0)
-    missing = sorted(set(cpus) - available)
-    if missing:
-        raise TargetError(
-            f"This process may not use core {missing[0]}. "
-            f"Choose from: {', '.join(map(str, sorted(available)))}."
-        )
 
 
 def _read_run(job: Job, place: LeftFiles, finished: Finished) -> Run:
@@ -414,8 +398,6 @@ def count_turns(jobs: Sequence[Job]) -> int:
 def run_here_in_turns(target: str, jobs: Sequence[Job], *, cpus: Sequence[int] = ()) -> list[Run]:
     """One process per job on this machine, in turns, on these cores or those of its request."""
     turns = count_turns(jobs)
-    for job in jobs:
-        check_cpus(job.request.cpus)
     places = [make_place(job, target, emulated=False) for job in jobs]
     try:
         with contextlib.ExitStack() as stack:

@@ -230,13 +230,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = Settings(**chosen(arguments))
     if arguments.thorough and settings.device != "android":
         raise UsageError("--thorough is for phones: sme2 doctor --device android --thorough.")
-    from pytest_sme2.targets.phone.adb import stopping_started
-
-    with (
-        # A look at the devices leaves nothing behind.
-        stopping_started(),
-        tempfile.TemporaryDirectory(prefix="sme2-doctor-") as folder,
-    ):
+    with tempfile.TemporaryDirectory(prefix="sme2-doctor-") as folder:
         return _examine(arguments, settings, Path(folder))
 
 

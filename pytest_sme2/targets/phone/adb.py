@@ -34,8 +34,6 @@ from pytest_sme2.targets.settings import (
 )
 
 DEFAULT_PORT = 5037
-_started: list[AdbServer] = []
-"""Those that this process has started."""
 # All servers since platform-tools 29 have it; nothing here was tried with an older one.
 _LEAST_SERVER = 41
 _CHUNK = 64 * 1024
@@ -252,7 +250,6 @@ class AdbServer:
             raise TargetError(f"{adb} could not start a server: {error}.") from error
         if done.returncode != 0:
             raise TargetError(f"{adb} could not start a server: {done.stderr.strip()}")
-        _started.append(self)
         self._check_version()
 
     def version(self, *, timeout: float = 10.0) -> int:
@@ -296,22 +293,6 @@ def open_server(address: str | None = None) -> AdbServer:
         server = AdbServer(host, port, ours_to_start=local)
     server.ensure_running()
     return server
-
-
-@contextlib.contextmanager
-def stopping_started() -> Iterator[None]:
-    """At the end, stop the servers that this process has started."""
-    try:
-        yield
-    finally:
-        while _started:
-            with (
-                contextlib.suppress(TargetError),
-                _started.pop().client(10.0, "stopping it") as client,
-                client.make_connection() as connection,
-            ):
-                connection.send_command("host:kill")
-                connection.check_okay()
 
 
 @dataclass
@@ -364,13 +345,9 @@ class AdbDevice:
         remote: str,
         *,
         mode: int = 0o644,
-        progress: Callable[[int], None] | None = None,
         timeout: float = 600.0,
     ) -> None:
-        """Write a file on the device; ``progress`` gets the size of every chunk.
-
-        By hand: adbutils' push does not tell why it failed.
-        """
+        """Write a file on the device. By hand: adbutils' push does not tell why it failed."""
         with (
             self.phone(timeout, f"pushing {Path(remote).name!r}") as phone,
             phone.open_transport() as connection,
@@ -383,8 +360,6 @@ class AdbDevice:
             try:
                 while chunk := file.read(_CHUNK):
                     connection.send(b"DATA" + struct.pack("<I", len(chunk)) + chunk)
-                    if progress is not None:
-                        progress(len(chunk))
                 connection.send(b"DONE" + struct.pack("<I", time.time_ns() // 1_000_000_000))
             except (BrokenPipeError, ConnectionResetError):
                 # adbd may have sent the reason before it closed; if not, the read below fails too.
@@ -435,9 +410,6 @@ _ADVICE = {
     "sideload": "Start Android on the phone: adb reboot.",
 }
 
-ASKING_SECONDS = 60.0
-"""How long somebody has to accept 'Allow USB debugging'."""
-
 
 def list_attached(server: AdbServer) -> dict[str, str]:
     """Every device of the server, by serial: with model and Android version if it answers."""
@@ -482,20 +454,9 @@ def choose_serials(
     return tuple(attached)
 
 
-def make_ready(
-    server: AdbServer,
-    serial: str,
-    *,
-    seconds: float = 15.0,
-    progress: Callable[[str], None] | None = None,
-) -> None:
-    """Connect if the serial is an address, and check that the device works.
-
-    Where somebody can be told (``progress``), a phone that asks for permission is waited for.
-    """
-    deadline = time.monotonic() + seconds
-    asked_until: float | None = None
-    said = ""
+def make_ready(server: AdbServer, serial: str, *, seconds: float = 15.0) -> None:
+    """Connect if the serial is an address, and check that the device works."""
+    deadline, said = time.monotonic() + seconds, ""
     while (state := server.devices().get(serial)) != "device":
         if is_network_serial(serial) and state in (None, "offline"):
             if state == "offline":
@@ -504,16 +465,6 @@ def make_ready(
             state = server.devices().get(serial)
         if state == "device":
             return
-        if state == "unauthorized" and progress is not None:
-            if asked_until is None:
-                asked_until = time.monotonic() + ASKING_SECONDS
-                progress(
-                    f"{serial}: unlock the phone and accept 'Allow USB debugging'; waiting "
-                    f"{ASKING_SECONDS:g} s for that"
-                )
-            if time.monotonic() < asked_until:
-                time.sleep(0.5)
-                continue
         passing = state in ("authorizing", "connecting", "offline") or is_network_serial(serial)
         if state == "unauthorized" or not passing or time.monotonic() > deadline:
             raise _unusable(server, serial, state, said)

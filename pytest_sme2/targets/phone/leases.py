@@ -74,7 +74,7 @@ def lease_phone(
             device = AdbDevice(server, serial)
             target = AndroidTarget(device, lease=lease, progress=progress, **options)
             try:
-                make_ready(server, serial, seconds=target.patience_seconds, progress=progress)
+                make_ready(server, serial, seconds=target.patience_seconds)
                 return target
             except BaseException as error:
                 lease.close()

@@ -15,7 +15,6 @@ import hashlib
 import math
 import re
 import secrets
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -87,14 +86,6 @@ class PhoneStorage:
         self._known[folder] = tuple(paths)
         return folder
 
-    def lost(self) -> bool:
-        """Whether files that were put are gone; if so, they are put again when they are needed."""
-        paths = [path for known in self._known.values() for path in known]
-        gone = bool(paths) and self.device.shell(["ls", *paths]).code != 0
-        if gone:
-            self.forget()
-        return gone
-
     def forget(self) -> None:
         """Forget what is on the phone: after a reconnect it may be another one."""
         self._known.clear()
@@ -106,11 +97,12 @@ class PhoneStorage:
         try:
             for name, path in files.items():
                 status = path.stat()
+                if self.progress is not None and status.st_size > _BIG_BYTES:
+                    self.progress(f"pushing {path.name!r}, {_megabytes(status.st_size)}")
                 self.device.push(
                     path,
                     f"{partial}/{name}",
                     mode=0o755 if status.st_mode & 0o111 else 0o644,
-                    progress=self._reporter(path.name, status.st_size),
                     timeout=600 + status.st_size / _LEAST_BYTES_PER_SECOND,
                 )
                 self.pushed_bytes += status.st_size
@@ -147,21 +139,6 @@ class PhoneStorage:
                 f"or remove the files of earlier runs: sme2 clean --device android "
                 f"--serial {self.device.serial}"
             )
-
-    def _reporter(self, name: str, size: int) -> Callable[[int], None] | None:
-        if self.progress is None or size < _BIG_BYTES:
-            return None
-        report = self.progress
-        done, last = 0, time.monotonic()
-
-        def chunk(count: int) -> None:
-            nonlocal done, last
-            done += count
-            if done == size or time.monotonic() - last > 0.5:
-                last = time.monotonic()
-                report(f"pushing {name!r}: {100 * done // size} % of {_megabytes(size)}")
-
-        return chunk
 
     def _sha256(self, path: Path) -> str:
         status = path.stat()
@@ -330,12 +307,6 @@ class PhoneRun:
             "do waits=$((waits + 1)); sleep 0.01; done; "
             f"[ -s {self._heat} ] || kill -9 $watcher; kill $watcher; wait $watcher"
         )
-
-    def __post_init__(self) -> None:
-        # We make all of these names; one that needs quotes is not ours.
-        for word in (self.name, self.place, self.home, self.files.result):
-            if quote([word]) != word:
-                raise ValueError(f"{word!r} is not a file name of a run on a phone.")
 
 
 def on_cores(command: Sequence[str], cores: Sequence[int]) -> tuple[str, ...]:

@@ -15,10 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_sme2.errors import ConnectionLostError, RunError, Sme2Warning, TargetError
+from pytest_sme2.errors import ConnectionLostError, Sme2Warning, TargetError
 from pytest_sme2.results import SME1_ONLY, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import Runner
-from pytest_sme2.system.elf import AARCH64, is_elf, machine_name, read_needs, unmet_needs
 from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64
 from pytest_sme2.targets.base import Job, Target, Thermal, check_request, count_turns
 from pytest_sme2.targets.phone.adb import AdbDevice, make_ready, quote
@@ -92,7 +91,6 @@ class AndroidTarget(Target):
         self.silicon = Silicon()
         self.screen = "unknown"
         self._hot = False
-        self._checked: set[Path] = set()
 
     @property
     def serial(self) -> str:
@@ -283,15 +281,7 @@ class AndroidTarget(Target):
             tell=self._note,
         )
         self._hot = True  # unless we learn that it is not
-        try:
-            runs = processes.run(jobs, turns)
-        except ConnectionLostError:
-            raise
-        except (TargetError, RunError):
-            if not self.storage.lost():
-                raise
-            self._tell("had lost files of the run, which were put there again")
-            runs = processes.run(jobs, turns)
+        runs = processes.run(jobs, turns)
         self._hot = any(run.throttled for run in runs)
         if any(run.spoiled for run in runs) and self.screen == "on":
             self._tell(f"{runs[0].spoiled}; it was switched on again")
@@ -307,22 +297,6 @@ class AndroidTarget(Target):
                 f"self-contained {LINUX_AARCH64} bundle. Make one with: sme2 bundle --phone OUT"
             )
         check_request(self, job, runner.platform)
-        if runner.folder in self._checked:
-            return
-        files = {path.name: path for path in runner.files(job.request.arm)}
-        for path in filter(is_elf, files.values()):
-            machine = read_needs(path).machine
-            if machine != AARCH64:
-                raise TargetError(
-                    f"{path.name} of the runner is for {machine_name(machine)}, "
-                    f"but the phone {self.serial} is arm64-v8a. Build it for arm64."
-                )
-        for name, absent in unmet_needs(files).items():
-            raise TargetError(
-                f"{name} of the runner needs {', '.join(absent)}, which neither phones nor the "
-                "bundle have. Make it again with: sme2 bundle --phone OUT"
-            )
-        self._checked.add(runner.folder)
 
     def restore(self) -> None:
         """Restore the phone, and release it."""

@@ -14,7 +14,7 @@ from typing import Any
 import adbutils
 import pytest
 
-from pytest_sme2.errors import ConnectionLostError, Sme2Warning, TargetError
+from pytest_sme2.errors import ConnectionLostError, TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.results import PAIR, Arm
 from pytest_sme2.targets.phone.adb import AdbDevice
@@ -171,20 +171,6 @@ def test_an_interrupted_push_is_repeated_and_leaves_nothing(
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     assert target.device.check(f"sha256sum < {folder}/file").split()[0] == digest
     assert leftovers(phone, prepared=True) == []
-
-
-@pytest.mark.parametrize("gone", ["*", "*/anything.pte", "*/sme2_runner"])
-def test_files_that_are_removed_during_a_run_are_put_again(
-    phone: FakePhone, target: AndroidTarget, start: StartRun, gone: str
-) -> None:
-    start(target)
-    target.device.check(f"rm -r /data/local/tmp/pytest-sme2/files/{gone}")
-    with pytest.warns(Sme2Warning, match="had lost files of the run"):
-        assert start(target).wall_ns
-    assert target.events == ["had lost files of the run, which were put there again"]
-    start(target)
-    target.restore()
-    assert leftovers(phone) == []
 
 
 def test_an_odd_answer_is_one_error_with_its_command(lab: FakeLab, make_target: MakeTarget) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import shutil
 import signal
 import threading
 import time
@@ -180,28 +179,6 @@ def test_too_little_space_is_found_out_before_pushing(
     with pytest.raises(TargetError, match=r"Not enough space.*'big.pte' needs 7.3 MB.*sme2 clean"):
         target.storage.put({"big.pte": big})
     assert target.storage.pushed_bytes == 0
-
-
-def test_an_executable_for_another_machine_is_named(
-    target: AndroidTarget, make_runner: MakeRunner, start: StartRun
-) -> None:
-    runner = make_runner(0)
-    program = bytearray(Path("/bin/true").read_bytes())
-    program[18:20] = b"\x3e\x00"  # e_machine, which says x86_64 there
-    (runner.folder / "sme2_runner").write_bytes(program)
-    with pytest.raises(TargetError, match=r"sme2_runner of the runner is for x86_64.*arm64-v8a"):
-        start(target, runner)
-
-
-def test_a_missing_library_is_named(
-    target: AndroidTarget, bundle: Sme2Runner, artifact: Artifact, tmp_path: Path
-) -> None:
-    folder = tmp_path / "incomplete"
-    shutil.copytree(bundle.folder, folder)
-    (folder / "libexecutorch_etdump.so").unlink()
-    broken = dataclasses.replace(bundle, folder=folder)
-    with pytest.raises(TargetError, match=r"needs libexecutorch_etdump.so, which neither phones"):
-        target.run(broken, RunRequest(artifact, Arm.ON), tmp_path / "out")
 
 
 ERRORS = [

@@ -20,7 +20,6 @@ WORDS = [
     "--serial=c",
     "--phone=adb-server=lab:5037",
     "--phone=fixed-performance",
-    "--phone=max-celsius=40C",
     "--phone=cpus=4-5",
     "--phone=bundle=x.tar.gz",
     "--phone=fake",
@@ -35,7 +34,6 @@ def test_a_phone_can_be_described(command: tuple[str, ...]) -> None:
         "serials": ("a", "b", "c"),
         "adb_server": "lab:5037",
         "fixed_performance": True,
-        "max_celsius": 40.0,
         "cpus": (4, 5),
         "device_bundle": Path("x.tar.gz"),
         "fake_phone": True,
@@ -46,9 +44,8 @@ def test_a_phone_can_be_described(command: tuple[str, ...]) -> None:
 def test_a_wrong_option_is_named_as_the_command_has_it(sme2: Command) -> None:
     told = sme2("run", "net", "--sme2-runner=x", code=2).err
     assert told.startswith("sme2: --runner: 'x' are not two runners.")
-    assert sme2("run", "net", "--phone=max-celsius=hot", code=2).err == (
-        "sme2: --phone: 'hot' is not a temperature. Give degrees from 10 to 120, as in 40.\n"
-    )
+    told = sme2("run", "net", "--phone=cpus=all", code=2).err
+    assert told.startswith("sme2: --phone: 'all' does not name cores. Choose one of: ")
 
 
 def test_there_are_few_options_with_a_prefix() -> None:

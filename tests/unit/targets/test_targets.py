@@ -21,7 +21,6 @@ from pytest_sme2.system.qemu import DEFAULT_CPU, Qemu
 from pytest_sme2.targets import local
 from pytest_sme2.targets.base import (
     Job,
-    check_cpus,
     command_here,
     describe_failure,
     run_logged,
@@ -188,13 +187,6 @@ def test_fingerprint_is_stable_and_complete():
     assert first == second
     assert {"cores", "cpu", "os", "platform", "sme2"} <= set(dict(first.facts))
     assert first.key.startswith(f"{first.target}-")
-
-
-def test_a_system_that_cannot_pin_says_so(monkeypatch):
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    with pytest.raises(TargetError, match="cannot pin"):
-        check_cpus((0,))
-    check_cpus(())
 
 
 def test_a_machine_tells_its_cores_and_pins_to_the_fastest(
