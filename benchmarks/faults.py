@@ -202,12 +202,9 @@ def trial(fault: str, phone: FakePhone, work: Work, moment: float) -> Ending:
         outcome = interrupted(phone, work, moment)
     else:
         target = fake_target(phone)
+        assert strike is not None
         # A push is waited for, and cut then.
-        with (
-            struck(strike, phone, 0 if fault == "push" else moment * 1.2)
-            if strike
-            else contextlib.nullcontext()
-        ):
+        with struck(strike, phone, 0.0 if fault == "push" else moment * 1.2):
             try:
                 work.measure(target)
                 outcome = "result"

@@ -64,6 +64,7 @@ from pytest_sme2.timing.processes import (
     FEWEST_RUNS,
     SamplingPlan,
     Starter,
+    Yardstick,
     choose_sampling,
     interference,
     log_ratios,
@@ -71,7 +72,6 @@ from pytest_sme2.timing.processes import (
     step_times,
     whole_phases,
 )
-from pytest_sme2.timing.selfcheck import Yardstick
 from pytest_sme2.timing.stats import FALSE_ALARM_RATE
 from pytest_sme2.trace.counts import BEGIN
 from pytest_sme2.verdict.generation import worst_parts

@@ -3,8 +3,7 @@
 What single processes and the two of a pair say: medians, ratios, interference, drift.
 
 Processes of named arms, for pairs.py and frontier.py to start: alone on the target, or in turns.
-
-What an arm is, only the caller knows: it gives the job for a label.
+What an arm is, only the caller knows. Beside them a program that never changes, the yardstick.
 
 The steps of whole generations: what each takes, and how two sides compare phase by phase. Pure.
 
@@ -19,17 +18,32 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from pytest_sme2.errors import RunError, TargetError
-from pytest_sme2.results import DECODE, PREFILL, Estimate, Look, PhaseRatio, Run, Turn
+from pytest_sme2.results import (
+    DECODE,
+    PREFILL,
+    Arm,
+    Artifact,
+    Estimate,
+    Look,
+    PhaseRatio,
+    Run,
+    RunRequest,
+    TensorSpec,
+    Turn,
+)
+from pytest_sme2.system.files import file_sha256
 from pytest_sme2.targets.base import Job, TakesTurns
 from pytest_sme2.timing import stats
 from pytest_sme2.timing.stats import Floats
 
 if TYPE_CHECKING:
+    from pytest_sme2.runners.base import Runner
     from pytest_sme2.targets.base import Target
 
 
@@ -458,39 +472,79 @@ def beginning(ratios: Floats, prompt_tokens: int) -> int:
     return prompt_tokens + 1 + int(np.argmax(explained))
 
 
-class RunArm(Protocol):
-    """Starts one fresh process of an arm and waits for it."""
+PROGRAM = Path(__file__).parent / "selfcheck.pte"
+"""Ten equal convolutions, made by benchmarks/detection_programs.py: no torch is needed here."""
 
-    def __call__(self, arm: str, /, *, warmup: int, runs: int) -> Run: ...
-
-
-class RunInTurns(Protocol):
-    """Starts one fresh process of each arm, which take turns, and waits for all."""
-
-    def __call__(
-        self, arms: Sequence[str], /, *, warmup: int, runs: int, turn: Turn
-    ) -> dict[str, Run]: ...
+YARDSTICK_WARMUP, YARDSTICK_RUNS = 200, 50
+"""Alone it warms up until a clock has risen, which takes 0.2 s."""
+FEWEST_TAKEN = 3
+TAKEN_SHARE = 0.05
+"""Of the measurement's own time that may go into the yardstick, once there are a few."""
 
 
-class Beside(Protocol):
-    """A program that is run now and then beside the arms."""
+def selfcheck_artifact() -> Artifact:
+    spec = TensorSpec("float32", (1, 8, 64, 64))
+    return Artifact(
+        model="selfcheck",
+        variant="fp32",
+        folder=PROGRAM.parent,
+        pte=PROGRAM,
+        sha256=file_sha256(PROGRAM),
+        inputs=(spec,),
+        outputs=(spec,),
+        weights="random (seed 0)",
+    )
+
+
+@dataclass
+class Yardstick:
+    """Takes the program's time now and then while something else is measured.
+
+    A latency that was stored at another time can only be compared if the machine is as fast as it
+    was then. Neither its name nor the CPU time shows that: a neighbour on the same core, heat or
+    another clock make everything slower without a trace. Pairs that are measured together do not
+    need it.
+    """
+
+    target: Target
+    runner: Runner
+    folder: Path
+    clock: Callable[[], float] = time.monotonic
+    times_ns: list[float] = field(default_factory=list)
+    spent: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.begun = self.clock()
 
     @property
-    def due(self) -> bool: ...
+    def due(self) -> bool:
+        """Whether it is asked once more: that must not hold up the measurement too much."""
+        elapsed = self.clock() - self.begun
+        return len(self.times_ns) < FEWEST_TAKEN or self.spent <= TAKEN_SHARE * elapsed
 
     def take(self) -> None:
-        """Run it alone."""
-        ...
+        started = self.clock()
+        job = self.job({"warmup": YARDSTICK_WARMUP, "runs": YARDSTICK_RUNS})
+        run = self.target.run(job.runner, job.request, job.folder)
+        self.times_ns.append(process_median(run))
+        self.spent += self.clock() - started
 
     def job(self, how: Mapping[str, Any]) -> Job:
-        """For a process that takes turns with those of the arms."""
-        ...
+        return Job(self.runner, RunRequest(selfcheck_artifact(), Arm.OFF, **how), self.folder)
 
     def took(self, run: Run) -> None:
-        """What that process said."""
-        ...
+        self.times_ns.append(process_median(run))
+        self.spent += sum(run.wall_ns) / 1e9
+
+    @property
+    def median_ns(self) -> float:
+        return statistics.median(self.times_ns)
 
 
+RunArm = Callable[..., Run]
+"""Starts one fresh process of an arm, with ``warmup`` and ``runs``, and waits for it."""
+RunInTurns = Callable[..., dict[str, Run]]
+"""The same of each of several arms, which take turns."""
 Redo = Callable[[Callable[[], dict[str, Run]]], dict[str, Run]]
 
 
@@ -541,7 +595,7 @@ def starter_on(
     target: Target,
     jobs: Mapping[str, Job],
     *,
-    beside: Beside | None = None,
+    beside: Yardstick | None = None,
     turns: bool = True,
     clock: Callable[[], float] = time.monotonic,
     redo: Redo = lambda measure: measure(),

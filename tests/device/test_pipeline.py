@@ -12,7 +12,7 @@ from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.qemu import Qemu
-from pytest_sme2.timing.selfcheck import selfcheck_artifact
+from pytest_sme2.timing.processes import selfcheck_artifact
 from tests.support import Command
 
 

@@ -15,8 +15,7 @@ from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.targets.base import Job, command_here, make_place
 from pytest_sme2.targets.local import LocalTarget
 from pytest_sme2.timing.pairs import measure_pairs
-from pytest_sme2.timing.processes import SamplingPlan, starter_on
-from pytest_sme2.timing.selfcheck import selfcheck_artifact
+from pytest_sme2.timing.processes import SamplingPlan, selfcheck_artifact, starter_on
 from tests.device.conftest import artifact
 
 

@@ -23,7 +23,7 @@ from pytest_sme2.session.reference import OpenReference
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Reference
 from pytest_sme2.targets.base import Job, Target
-from pytest_sme2.timing.selfcheck import PROGRAM, selfcheck_artifact
+from pytest_sme2.timing.processes import PROGRAM, selfcheck_artifact
 from tests.support import ETDUMPS
 
 PLATFORM = "linux-aarch64"

@@ -44,7 +44,7 @@ from pytest_sme2.system.terminal import say
 from pytest_sme2.targets.base import Target
 from pytest_sme2.targets.local import LocalTarget, sme_vector_bits
 from pytest_sme2.targets.settings import DEVICES
-from pytest_sme2.timing.selfcheck import selfcheck_artifact
+from pytest_sme2.timing.processes import selfcheck_artifact
 from pytest_sme2.trace.etdump import read_etdump
 
 RUNS, WARMUP = 50, 5

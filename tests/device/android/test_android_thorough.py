@@ -19,7 +19,7 @@ from pytest_sme2.session import thorough
 from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.session.thorough import Trial
-from pytest_sme2.timing.selfcheck import selfcheck_artifact
+from pytest_sme2.timing.processes import selfcheck_artifact
 from tests.support import ETDUMPS
 from tests.support.phones import leftovers, settings_of
 from tests.support.sleep_runner import make_sleep_runner

@@ -13,7 +13,7 @@ from pytest_sme2.session.cases import program_case
 from pytest_sme2.session.device import HeldDevice, header_lines
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.targets.base import Job
-from pytest_sme2.timing.selfcheck import selfcheck_artifact
+from pytest_sme2.timing.processes import selfcheck_artifact
 from tests.support.pretended_mac import PretendedMac
 from tests.support.pretended_target import BASE_NS, PretendedRunner, PretendedTarget, use
 from tests.unit.session.test_session import PROGRAM
