@@ -99,7 +99,7 @@ def skip_without_device(item: pytest.Item) -> None:
     names = getattr(item, "fixturenames", ())
     if session is None or not any(name.startswith("sme2_") for name in names):
         return
-    first = item.config.stash.get(FIRST, {}).get((None, _NO_DEVICE))
+    first = item.config.stash.get(FIRST, {}).get(("", _NO_DEVICE))
     _skip(item, first, _NO_DEVICE)
 
 
@@ -110,9 +110,9 @@ def skip_same(item: pytest.Item, error: Sme2Error) -> None:
     """
     session, case = item.config.stash.get(SESSION, None), case_of(item)
     if session is not None and session.bench.missing is error:
-        key, why = (None, _NO_DEVICE), _NO_DEVICE
+        key, why = ("", _NO_DEVICE), _NO_DEVICE
     elif session is not None and session.refused is error:
-        key, why = (None, _NO_FOLDER), _NO_FOLDER
+        key, why = ("", _NO_FOLDER), _NO_FOLDER
     elif case is not None and isinstance(error, LASTING):
         # Another run of the same has another log.
         key, why = (case.id, str(error).partition(" Its log is ")[0]), "it does not run:"
