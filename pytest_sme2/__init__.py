@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pytest_sme2.export.variant import Variant
     from pytest_sme2.export.weights import settle_batch_norms
     from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
-    from pytest_sme2.profile.build import profile_frames
-    from pytest_sme2.profile.categories import Rule
     from pytest_sme2.profile.compare import compare
     from pytest_sme2.results import (
         Arm,
@@ -62,10 +60,10 @@ __all__ = [
     "Analysis", "AndroidTarget", "Arm", "Artifact", "Bounds", "Case", "CaseResult", "Category",
     "Check", "Columns", "Comparison", "Coverage", "Executor", "FakeLab", "FakePhone", "FarmDevice",
     "Fingerprint", "Gate", "Generation", "KernelCensus", "KernelFamily", "Limits", "Outcome",
-    "Pair", "Profile", "Reference", "Rule", "Run", "RunRequest", "Runner", "Session", "Settings",
+    "Pair", "Profile", "Reference", "Run", "RunRequest", "Runner", "Session", "Settings",
     "Sme2Error", "Sme2Runner", "Sme2Warning", "Target", "Tolerance", "Turn", "Variant",
     "__version__", "analyze_file", "choose_target", "compare", "fake_target", "import_torchvision",
-    "profile_frames", "read_etdump", "register_model", "settle_batch_norms", "wheel_runner",
+    "read_etdump", "register_model", "settle_batch_norms", "wheel_runner",
 ]  # fmt: skip
 
 # Where names live that are not values of ``results``.
@@ -77,9 +75,7 @@ _MODULES = {
     "export.sequences": "Generation",
     "export.variant": "Variant",
     "fake_phone.lab": "FakeLab FakePhone fake_target",
-    "profile.categories": "Rule",
     "profile.compare": "compare",
-    "profile.build": "profile_frames",
     "runners.base": "Runner",
     "runners.sme2": "Sme2Runner wheel_runner",
     "session.analysis": "Analysis analyze_file",

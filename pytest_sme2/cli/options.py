@@ -33,9 +33,6 @@ FOLDERS: Arguments = {
 }
 MODEL: Arguments = {"model MODEL": "the model; `sme2 models` lists them"}
 MODEL_OR_PROGRAM = "the model; `sme2 models` lists them. Or a .pte file, which is run as it is"
-RULES: Arguments = {
-    "--rule RULE...": "a category of your operators: 'PATTERN = CATEGORY kind'; may be repeated"
-}
 VARIANT: Arguments = {
     "--variant VARIANT": (
         f"{', '.join(PRECISIONS)}; with an input size as in fp16@256 (default: fp32)",

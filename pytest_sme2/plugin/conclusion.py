@@ -45,13 +45,11 @@ def conclude_run(
         folder = Path(name)
         made = [decode(check, Check, folder) for check in checks.get(case, ())]
         try:
-            record = replace(read_record(folder, rules=settings.rules), checks=tuple(made))
+            record = replace(read_record(folder), checks=tuple(made))
             if settings.update_baselines and record.measured.structures:
                 record = _updated(record, settings, updates, problems, promised(folder, record))
             write_record(folder, record)
-            write_case(
-                folder, record, rules=settings.rules, command=command, commit=project_commit()
-            )
+            write_case(folder, record, command=command, commit=project_commit())
         except (Sme2Error, OSError) as error:
             problems.append(f"{case}: {error}")
             continue

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 TAKEN: pytest.StashKey[list[str]] = pytest.StashKey()
 """Of the run: the short names that belong to others."""
 PARSER: pytest.StashKey[pytest.Parser] = pytest.StashKey()
-RULES_INI = "sme2_categories"
 MODEL_FOLDERS_INI = "sme2_models"
 LONG_NAMES_INI = "sme2_long_options"
 
@@ -66,8 +65,6 @@ def add_options(parser: pytest.Parser) -> None:
             parser.addini(option.destination, text, kind, default=None)  # type: ignore[arg-type]
     to_others = "whether to leave the short names of options, such as --device, to others"
     parser.addini(LONG_NAMES_INI, f"{to_others}: ours are then --sme2-device and so on", "bool")
-    rules = "categories of your own operators, one rule per line: PATTERN = CATEGORY KIND"
-    parser.addini(RULES_INI, rules, "linelist")
     folders = "folders with model folders, one per line; default: models"
     parser.addini(MODEL_FOLDERS_INI, folders, "linelist")
 
@@ -192,7 +189,7 @@ def _given(config: pytest.Config, option: Option) -> tuple[Any, str]:
 
 def anything_chosen(config: pytest.Config) -> bool:
     """Whether the user chose anything of this plugin; if not, it does nothing."""
-    if config.getini(MODEL_FOLDERS_INI) or config.getini(RULES_INI):
+    if config.getini(MODEL_FOLDERS_INI):
         return True
     return any(_given(config, option)[0] is not None for option in OPTIONS)
 
@@ -211,18 +208,5 @@ def read_settings(config: pytest.Config) -> Settings:
     return Settings(
         model_folders=tuple(path for path in named if not is_program(path.name)),
         programs=tuple(str(path) for path in named if is_program(path.name)),
-        rules=_rules(config),
         **fields,
     )
-
-
-def _rules(config: pytest.Config) -> tuple[Any, ...]:
-    lines = config.getini(RULES_INI)
-    if not lines:
-        return ()
-    from pytest_sme2.profile.categories import parse_rules
-
-    try:
-        return tuple(parse_rules(lines))
-    except UsageError as error:
-        raise pytest.UsageError(f"ini value {RULES_INI}: {error}") from None

@@ -13,15 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pytest_sme2.errors import EtdumpError, ProgramError, Sme2Error
-from pytest_sme2.results import (
-    FORWARD,
-    Attribution,
-    Frame,
-    MethodShapes,
-    OperatorShapes,
-    Origin,
-)
-from pytest_sme2.system.files import file_state, write_text
+from pytest_sme2.results import FORWARD, Attribution, MethodShapes, Origin
+from pytest_sme2.system.files import decode, file_state, write_text
 from pytest_sme2.system.reading import json_value, read_bytes
 from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.program import read_program
@@ -50,7 +43,7 @@ def _read(path: Path, error: type[Sme2Error], made: Callable[[Any], _Value]) -> 
     try:
         found: _Value = _value(data, made)
         return found
-    except (Sme2Error, ValueError, KeyError, TypeError, AttributeError, OverflowError) as reason:
+    except (Sme2Error, ValueError, KeyError, TypeError, AttributeError) as reason:
         raise error(f"{path} cannot be used: {str(reason).rstrip(' .')}. {_REMEDY}") from reason
 
 
@@ -86,18 +79,17 @@ def kept_shapes(etdump: Path) -> tuple[MethodShapes, ...]:
 
 
 def _methods(document: Any) -> tuple[MethodShapes, ...]:
-    return tuple(
-        MethodShapes(
-            str(method["name"]),
-            {int(row): tuple(map(_operator, found)) for row, found in method["calls"].items()},
-        )
-        for method in document["methods"]
-    )
+    methods = [{**each, "calls": _by_row(each["calls"])} for each in document["methods"]]
+    return _decoded(methods, tuple[MethodShapes, ...])
 
 
-def _operator(entry: Any) -> OperatorShapes:
-    inputs = tuple(tuple(map(int, shape)) for shape in entry["inputs"])
-    return OperatorShapes(str(entry["operation"]), inputs, tuple(map(int, entry["output"])))
+def _by_row(entries: Mapping[str, Any]) -> dict[int, Any]:
+    return {int(row): entry for row, entry in entries.items()}
+
+
+def _decoded(document: Any, kind: type[_Value]) -> _Value:
+    found: _Value = decode(document, kind, "it", remedy="")
+    return found
 
 
 def keep_origins(
@@ -148,30 +140,7 @@ def kept_origins(etdump: Path) -> Attribution | None:
 
 
 def _attribution(document: Any) -> Attribution:
-    return Attribution(
-        aten=_words(document["aten"]),
-        modules=_words(document["modules"]),
-        origins={int(row): _origin(entry) for row, entry in document["origins"].items()},
-        # Files of before have the modules of matrix operators alone, or nothing.
-        nodes={
-            int(row): tuple((str(name), _node(name, entry)) for name, entry in entries)
-            for row, entries in document.get("nodes", document.get("matrix", {})).items()
-        },
-    )
-
-
-def _words(entries: Mapping[str, list[str]]) -> dict[int, tuple[str, ...]]:
-    return {int(row): tuple(map(str, words)) for row, words in entries.items()}
-
-
-def _node(name: Any, entry: Any) -> Origin:
-    return Origin(str(name), entry) if isinstance(entry, str) else _origin(entry)
-
-
-def _origin(entry: Mapping[str, Any]) -> Origin:
-    written, module, kind, file, code = (
-        str(entry[word]) for word in ("written", "module", "module_type", "file", "code")
-    )
-    constant = entry["constant"] is True
-    way = tuple(Frame(str(at), int(line), str(name)) for at, line, name in entry.get("way", ()))
-    return Origin(written, module, kind, file, int(entry["line"]), code, constant, way=way)
+    # Files of before have no nodes.
+    parts = ("aten", "modules", "origins", "nodes")
+    rows = {name: _by_row(document.get(name, {})) for name in parts}
+    return _decoded(rows, Attribution)

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pytest_sme2.errors import EtdumpError
-from pytest_sme2.profile.categories import DELEGATE_CALL, OPERATOR_CALL, Rule
-from pytest_sme2.profile.coverage import Proof, coverage, settled, sme2_states
+from pytest_sme2.profile.categories import DELEGATE_CALL, OPERATOR_CALL
+from pytest_sme2.profile.coverage import Proof, coverage, settled
 from pytest_sme2.profile.matching import match_origins, match_shapes
 from pytest_sme2.profile.operators import LONGEST, Rows, Selection, durations, is_named, select
 from pytest_sme2.results import (
@@ -37,9 +37,6 @@ from pytest_sme2.results import (
     RobustStats,
 )
 from pytest_sme2.system.wording import count
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # A modified z-score above this is an outlier (Iglewicz and Hoaglin, 1993).
 OUTLIER_SCORE = 3.5
@@ -97,16 +94,12 @@ Key = TypeVar("Key", bound=Hashable)
 # XNNPACK's whole microseconds may exceed the call's own time by a little; beyond this it is news.
 NOTABLE_EXCESS = 0.02
 
-MOST_METHODS = 50
-"""Sets of runs that get a profile each. A file of a megabyte can hold thousands of them."""
-
 OVERHEAD_PARTS = ("delegate calls", "operator calls", "between calls")
 
 
 def build_profiles(
     columns: Columns,
     *,
-    rules: Sequence[Rule] = (),
     census: KernelCensus | None = None,
     attribution: Attribution | None = None,
     shapes: Sequence[MethodShapes] = (),
@@ -120,7 +113,7 @@ def build_profiles(
     is at hand; ``executed`` is what each operator of the one counted inference ran on. Else the
     names tell, by the table of that ``executorch``; of the newest where it is not known.
     """
-    selection = select(columns, rules=rules)
+    selection = select(columns)
     if not selection.execute.size:
         raise EtdumpError(
             "The ETDump holds no inference: there is no Method::execute event in it. Run the "
@@ -132,12 +125,12 @@ def build_profiles(
             "or the device's clock jumped. Run the program again."
         )
     groups = _groups(selection)
-    notes = tuple(_notes(selection, groups[MOST_METHODS:]))
+    notes = tuple(_notes(selection))
     load_ns = _load_times(columns)
     proof = Proof(census, executed, executorch)
     first, *others = (
         _profile(group, notes, load_ns, proof, attribution or Attribution({}, {}), shapes)
-        for group in groups[:MOST_METHODS]
+        for group in groups
     )
     return _told_of(first, others), *others
 
@@ -156,18 +149,12 @@ def _told_of(chosen: Profile, others: Sequence[Profile]) -> Profile:
     return replace(chosen, notes=(*chosen.notes, note))
 
 
-def _notes(selection: Selection, left_out: Sequence[_Group]) -> Iterator[str]:
+def _notes(selection: Selection) -> Iterator[str]:
     if selection.excess > NOTABLE_EXCESS:
         yield (
             f"the operators of a delegate call took up to {selection.excess:.0%} longer than the "
             "call itself: they overlap or count time in another unit; they were scaled to the "
             "call's time"
-        )
-    if left_out:
-        runs = sum(group.runs.size for group in left_out)
-        yield (
-            f"the runs executed {MOST_METHODS + len(left_out)} different sets of operators; the "
-            f"{MOST_METHODS} most frequent are shown, and {count(runs, 'run')} left out"
         )
 
 
@@ -194,28 +181,20 @@ class _Group:
 def _groups(selection: Selection) -> list[_Group]:
     """Most runs first; of equally frequent ones the first one first."""
     columns = selection.columns
-    counts = np.bincount(selection.run, minlength=selection.execute.size)
-    first = np.cumsum(counts) - counts
     order = np.argsort(selection.run, kind="stable")
-    groups = []
-    for size in np.unique(counts).tolist():
-        members = np.flatnonzero(counts == size)
-        places = order[first[members][:, None] + np.arange(size)]
-        rows = selection.rows[places]
-        # The instruction may be -1, which must not wipe out the name.
-        instruction = columns.instruction[rows].astype(np.int64) & 0xFFFF_FFFF
-        keys = (columns.name[rows].astype(np.int64) << 32) | instruction
-        groups += [_Group(selection, members[which], places[which]) for which in _equal_rows(keys)]
+    ends = np.cumsum(np.bincount(selection.run, minlength=selection.execute.size))
+    rows = selection.rows[order]
+    keys = np.stack([columns.name[rows], columns.instruction[rows]], axis=1)
+    found: dict[bytes, tuple[list[int], list[Rows]]] = {}
+    for run, places in enumerate(np.split(order, ends[:-1])):
+        key = keys[ends[run] - places.size : ends[run]].tobytes()
+        runs, members = found.setdefault(key, ([], []))
+        runs.append(run)
+        members.append(places)
+    groups = [
+        _Group(selection, np.array(runs), np.array(members)) for runs, members in found.values()
+    ]
     return sorted(groups, key=lambda group: (-group.runs.size, group.runs[0]))
-
-
-def _equal_rows(keys: Rows) -> list[Rows]:
-    """The positions of equal rows together; almost always there is one set."""
-    if bool((keys == keys[0]).all()):
-        return [np.arange(keys.shape[0])]
-    _, inverse = np.unique(keys, axis=0, return_inverse=True)
-    inverse = inverse.ravel()
-    return [np.flatnonzero(inverse == value) for value in range(int(inverse.max()) + 1)]
 
 
 def _overhead(group: _Group, end_to_end: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -360,63 +339,3 @@ def _group_notes(names: Sequence[str], end_to_end: NDArray[np.int64]) -> Iterato
         yield "the runs hold no operators at all: all time is overhead"
     if not end_to_end.any():
         yield "Method::execute took no time on the device's clock, so there are no shares"
-
-
-def profile_frames(profile: Profile) -> dict[str, pd.DataFrame]:
-    """A profile for notebooks: ``operators``, ``categories``, ``kinds``, ``executors``, ``runs``,
-    ``end_to_end``.
-
-    Times are in nanoseconds, shares from 0 to 1. ``runs`` has one row per run and one column per
-    operator (by index), after ``end_to_end_ns`` and ``overhead_ns``.
-    """
-    import pandas as pd
-
-    statistics = robust_stats_of_each([member.samples_ns for member in profile.operators])
-    rows = map(_operator_row, profile.operators, statistics, sme2_states(profile))
-    runs = pd.DataFrame({each.index: each.samples_ns for each in profile.operators},
-                        index=pd.RangeIndex(profile.runs, name="run"))  # fmt: skip
-    end_to_end = pd.Series(profile.end_to_end_ns, index=runs.index)
-    runs.insert(0, "overhead_ns", end_to_end - runs.sum(axis=1))
-    runs.insert(0, "end_to_end_ns", end_to_end)
-
-    def parts(
-        names: Sequence[str], times: Mapping[Any, float], counts: Mapping[Any, int]
-    ) -> pd.DataFrame:
-        keys = [key if isinstance(key, tuple) else (key,) for key in times]
-        frame = pd.DataFrame([map(str, key) for key in keys], columns=list(names))
-        shares = map(profile.share, times.values())
-        return frame.assign(
-            operators=[*counts.values()], time_ns=[*times.values()], share=[*shares]
-        )
-
-    categories: dict[Any, float] = {**profile.category_ns, "overhead": profile.overhead_ns}
-    numbers: dict[Any, int] = {**profile.category_counts, "overhead": 0}
-    return {
-        "operators": pd.DataFrame([*rows]),
-        "categories": parts(["category"], categories, numbers),
-        "kinds": parts(["category", "kind"], profile.kind_ns, profile.kind_counts),
-        "executors": parts(["executor"], profile.executor_ns, profile.executor_counts),
-        "runs": runs,
-        "end_to_end": pd.DataFrame([vars(profile.end_to_end)]),
-    }
-
-
-def _operator_row(
-    member: OperatorProfile, statistics: RobustStats, sme2: bool | None
-) -> dict[str, object]:
-    operator, names = member.operator, ("instruction", "call", "time_ns", "share", "median_ns")
-    return {
-        "index": member.index,
-        "label": member.label,
-        "name": operator.name,
-        "category": str(operator.category),
-        "kind": operator.kind,
-        "executor": str(operator.executor),
-        "sme2": sme2,
-        **{name: getattr(member, name) for name in names},
-        "mad_ns": statistics.mad,
-        "p95_ns": statistics.p95,
-        "aten": ", ".join(member.aten),
-        "modules": ", ".join(member.modules),
-        "shapes": str(member.shapes or ""),
-    }

@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from pytest_sme2.errors import UsageError
 from pytest_sme2.results import Category, Executor, Operator
-from pytest_sme2.system.wording import one_of
 
 _Place = tuple[Category, str]
 
@@ -181,17 +178,6 @@ PORTABLE_NAMES: Mapping[str, _Place] = _by_name(
 )  # fmt: skip
 """ExecuTorch's kernels (portable, optimized, quantized, custom), without namespace and overload."""
 
-_PLACES = dict.fromkeys(
-    [
-        *((_CONV, kind) for kind in _CONVOLUTION_KINDS.values()),
-        *XNNPACK_NAMES.values(),
-        *PORTABLE_NAMES.values(),
-    ]
-)
-KINDS = {
-    category: tuple(kind for place, kind in _PLACES if place is category) for category in Category
-}
-
 OPERATOR_CALL = "OPERATOR_CALL"
 DELEGATE_CALL = "DELEGATE_CALL"
 
@@ -215,69 +201,14 @@ _NATIVE = re.compile(r"native_call_(?:\w+::)*(?P<operation>\w+)(?:\.\w+)?")
 _LAYOUT = re.compile(r"N[A-Z0-9]*")
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A user's own place for names that match a pattern; it goes before every table."""
-
-    pattern: str
-    category: Category
-    kind: str
-
-    def matches(self, name: str) -> bool:
-        """Whether the whole name matches, with or without ``native_call_`` in front."""
-        return any(
-            re.fullmatch(self.pattern, candidate, re.DOTALL)
-            for candidate in (name, name.removeprefix("native_call_"))
-        )
-
-
-def parse_rule(line: str) -> Rule:
-    """``my_op::.* = ELEMENTWISE activation``: a regular expression, a category, a kind."""
-    pattern, equals, place = (part.strip() for part in line.rpartition("="))
-    if not equals or not pattern:
-        raise UsageError(
-            f"{line!r} is not a rule for operators. "
-            "Write one as in: my_op::.* = ELEMENTWISE activation"
-        )
-    category_name, _, kind = place.partition(" ")
-    kind = " ".join(kind.split())
-    what = f"a category in the rule {line!r}"
-    category = Category(one_of(category_name, [each.value for each in Category], what))
-    if not kind:
-        raise UsageError(
-            f"The rule {line!r} names no kind. Give one after the category, such as: "
-            f"{', '.join(KINDS[category])}."
-        )
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise UsageError(
-            f"{pattern!r} in the rule {line!r} is not a regular expression: {error}."
-        ) from None
-    return Rule(pattern, category, kind)
-
-
-def parse_rules(lines: Iterable[str]) -> tuple[Rule, ...]:
-    """One rule per line; empty lines and lines that start with ``#`` are skipped."""
-    stripped = (line.strip() for line in lines)
-    return tuple(parse_rule(line) for line in stripped if line and not line.startswith("#"))
-
-
 def plain_name(name: str) -> str:
     """The name without the `` #n`` that XNNPACK's delegate appends to tell repeats apart."""
     return _NUMBER.sub("", name)
 
 
-def classify(name: str, *, rules: Sequence[Rule] = ()) -> Operator:
-    """What ``name`` says; the first of ``rules`` that matches goes before the tables."""
-    operator = _classify(plain_name(name))
-    for rule in rules:
-        if rule.matches(operator.name):
-            matrix = _is_matrix(rule.category, rule.kind)
-            return replace(
-                operator, category=rule.category, kind=rule.kind, matrix=matrix, known=True
-            )
-    return operator
+def classify(name: str) -> Operator:
+    """What ``name`` says."""
+    return _classify(plain_name(name))
 
 
 def _is_matrix(category: Category, kind: str) -> bool:
@@ -334,3 +265,22 @@ def canonical_name(operator: Operator) -> str:
 def has_per_tensor_weights(operator: Operator) -> bool:
     """Whether it is an int8 operator with one scale for all of its weights."""
     return operator.data_types == ("QS8",)
+
+
+_WORDS = {"F16": "fp16", "F32": "fp32", "BF16": "bf16", "QC8": "int8", "QS8": "int8",
+          "QU8": "uint8", "PF16": "fp16", "PF32": "fp32", "PQS8": "int8"}  # fmt: skip
+# Weights of fewer than 8 bits tell more than the inputs.
+_NARROW = {"QB4W": "int4", "QC4W": "int4_channel", "QC2W": "int2_channel"}
+
+
+def ran_in(operator: Operator) -> str:
+    """The variant that an operator's data types belong to, as in ``int8_dynamic``."""
+    types = operator.data_types
+    if operator.executor is Executor.PORTABLE:
+        return "portable"
+    if narrow := [word for weights, word in _NARROW.items() if weights in types]:
+        return narrow[0]
+    if not {"QD8", "QP8"}.isdisjoint(types):
+        return "int8_dynamic"
+    # Of the others the input's type tells.
+    return _WORDS.get("".join(types[:1]), ", ".join(types) or "unknown")

@@ -7,7 +7,7 @@ more than noise, in ``timing/stats.py`` and ``verdict/``.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -25,9 +25,6 @@ from pytest_sme2.results import (
 
 Operators = Sequence[OperatorProfile]
 Key = TypeVar("Key")
-
-MOST_PAIRS = 20_000_000
-"""Of operators that are laid side by side: a second or two. Beyond it, those at the same place."""
 
 
 def compare(before: Profile, after: Profile, names: tuple[str, str] = ("off", "on")) -> Comparison:
@@ -136,8 +133,6 @@ def _moved(place: int | None, by: int) -> int | None:
 
 def _aligned(old: Sequence[Traits], new: Sequence[Traits]) -> list[tuple[int | None, int | None]]:
     """Row by row of the table of all pairs, as texts are aligned."""
-    if len(old) * len(new) > MOST_PAIRS:
-        return list(_by_place(old, new))
     codes: dict[object, int] = {}
     numbers = [
         np.array(
@@ -161,17 +156,6 @@ def _aligned(old: Sequence[Traits], new: Sequence[Traits]) -> list[tuple[int | N
         taken[row] = np.select([found == left, paired == found], [_ADDED, _PAIR], _REMOVED)
         best = np.concatenate(([0], found))
     return _read_back(taken)
-
-
-def _by_place(
-    old: Sequence[Traits], new: Sequence[Traits]
-) -> Iterator[tuple[int | None, int | None]]:
-    for place, (one, other) in enumerate(itertools.zip_longest(old, new)):
-        if one and other and one.operation == other.operation:
-            yield place, place
-            continue
-        yield from ((place, None) for _ in [one] if one)
-        yield from ((None, place) for _ in [other] if other)
 
 
 _REMOVED, _ADDED, _PAIR = range(3)

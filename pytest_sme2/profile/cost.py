@@ -20,9 +20,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.matching import place_text
-from pytest_sme2.profile.operators import Selection, select
+from pytest_sme2.profile.operators import select
 from pytest_sme2.results import (
     Category,
     Columns,
@@ -201,10 +200,9 @@ def build_cost(
     *,
     cpu: str,
     toolchain: Toolchain,
-    rules: Sequence[Rule] = (),
 ) -> InferenceCost:
     """The cost of the one inference in ``columns``. Raises MismatchError."""
-    codes, matched = _operator_code(counted, columns, select(columns, rules=rules))
+    codes, matched = _operator_code(counted, columns)
     if len(codes) != len(profile.operators):
         raise MismatchError("the ETDump and its profile differ in their operators")
     kernels, operators = _Code(), []
@@ -226,13 +224,11 @@ def build_cost(
     )
 
 
-def executed_families(
-    counted: CountedInference, columns: Columns, rules: Sequence[Rule] = ()
-) -> tuple[KernelFamily, ...]:
+def executed_families(counted: CountedInference, columns: Columns) -> tuple[KernelFamily, ...]:
     """What each operator of the one inference ran on: SME2 or SME where it executed instructions of
     streaming mode or on ZA. The one proof there is, free of names. Raises MismatchError.
     """
-    codes, _ = _operator_code(counted, columns, select(columns, rules=rules))
+    codes, _ = _operator_code(counted, columns)
     return tuple(_family(code, counted) for code in codes)
 
 
@@ -242,9 +238,7 @@ def _family(code: _Code, counted: CountedInference) -> KernelFamily:
     return next((family for family in KernelFamily if family in found), KernelFamily.OTHER)
 
 
-def _operator_code(
-    counted: CountedInference, columns: Columns, selection: Selection
-) -> tuple[list[_Code], _Matched]:
+def _operator_code(counted: CountedInference, columns: Columns) -> tuple[list[_Code], _Matched]:
     """What each operator executed, in their order. Raises MismatchError."""
     if counted.problem:
         raise MismatchError(counted.problem)
@@ -258,7 +252,7 @@ def _operator_code(
             f"the log shows {len(matched.events)} events, and the ETDump holds {rows.size}"
         )
     places = {int(row): number for number, row in enumerate(rows)}
-    return [matched.events[places[row]] for row in selection.rows.tolist()], matched
+    return [matched.events[places[row]] for row in select(columns).rows.tolist()], matched
 
 
 def _work(name: str, counted: CountedInference) -> tuple[str, ...]:
@@ -324,12 +318,6 @@ def multiply_accumulates(shapes: OperatorShapes | None) -> int | None:
     return None
 
 
-def unknown_work(cost: InferenceCost) -> tuple[OperatorCost, ...]:
-    """The matrix operators whose multiply-accumulates nothing tells, the costliest first."""
-    unknown = [entry for entry in cost.operators if entry.matrix and entry.macs is None]
-    return tuple(sorted(unknown, key=lambda entry: -entry.counts.instructions))
-
-
 def _macs(operators: Iterable[OperatorCost]) -> int:
     """All of them that are known."""
     return sum(entry.macs or 0 for entry in operators)
@@ -337,7 +325,9 @@ def _macs(operators: Iterable[OperatorCost]) -> int:
 
 def work_coverage(cost: InferenceCost) -> float | None:
     """The share of all multiply-accumulates that ran on SME2; None where some are not known."""
-    total = 0 if unknown_work(cost) else _macs(cost.operators)
+    if any(entry.matrix and entry.macs is None for entry in cost.operators):
+        return None
+    total = _macs(cost.operators)
     return _macs(entry for entry in cost.operators if entry.sme2) / total if total else None
 
 

@@ -15,6 +15,7 @@ from pytest_sme2.profile.categories import (
     canonical_name,
     classify,
     has_per_tensor_weights,
+    ran_in,
 )
 from pytest_sme2.profile.kernel_matrix import in_channels_first, known_family
 from pytest_sme2.profile.known_names import KnownName, NameTable, table_of
@@ -31,28 +32,6 @@ from pytest_sme2.results import (
     Profile,
 )
 from pytest_sme2.system.wording import count
-
-_WORDS = {"F16": "fp16", "F32": "fp32", "BF16": "bf16", "QC8": "int8", "QS8": "int8",
-          "QU8": "uint8", "PF16": "fp16", "PF32": "fp32", "PQS8": "int8"}  # fmt: skip
-# Weights of fewer than 8 bits tell more than the inputs.
-_NARROW = {"QB4W": "int4", "QC4W": "int4_channel", "QC2W": "int2_channel"}
-
-
-def ran_in(operator: Operator) -> str:
-    """The variant that an operator's data types belong to, as in ``int8_dynamic``."""
-    if operator.executor is Executor.PORTABLE:
-        return "portable"
-    for weights, word in _NARROW.items():
-        if weights in operator.data_types:
-            return word
-    if not {"QD8", "QP8"}.isdisjoint(operator.data_types):
-        return "int8_dynamic"
-    return precision(operator)
-
-
-NAMES = "operator names"
-NAMES_AND_KERNELS = "operator names and kernel census"
-EXECUTED = "executed instructions"
 
 
 @dataclass(frozen=True)
@@ -72,18 +51,8 @@ class Proof:
     @property
     def source(self) -> str:
         if self.executed is not None:
-            return EXECUTED
-        return NAMES if self.census is None else NAMES_AND_KERNELS
-
-
-# What the program calls a convolution of each channel alone.
-DEPTHWISE_NODE = "depthwise convolution"
-
-
-def precision(operator: Operator) -> str:
-    """The input's data type in everyday words, as in ``fp16``."""
-    words = operator.data_types or ("unknown",)
-    return _WORDS.get(words[0], ", ".join(words))
+            return "executed instructions"
+        return "operator names" + " and kernel census" * (self.census is not None)
 
 
 def coverage(operators: Sequence[OperatorProfile], proof: Proof) -> Coverage:
@@ -139,7 +108,7 @@ def settled(
 def _is_depthwise(shapes: OperatorShapes) -> bool:
     """XNNPACK's node says so; of ExecuTorch's kernel the weights do, which have one channel."""
     if not shapes.operation.startswith("aten::convolution") or len(shapes.inputs) < 2:
-        return shapes.operation == DEPTHWISE_NODE
+        return shapes.operation == "depthwise convolution"
     image, weights = shapes.inputs[:2]
     return weights[1:2] == (1,) and image[1] == weights[0] > 1
 
@@ -196,7 +165,7 @@ def missed_reason(operator: Operator, any_sme2: bool, shapes: OperatorShapes | N
     if family:
         return "the kernel matrix has no SME2 kernel for such a layer either"
     return (
-        f"XNNPACK has an SME2 kernel for {operator.operation} in {precision(operator)} but did "
+        f"XNNPACK has an SME2 kernel for {operator.operation} in {ran_in(operator)} but did "
         "not choose it: look at shapes and at the data type of the weights"
     )
 
@@ -225,7 +194,7 @@ def _missing_kernel(operator: Operator) -> str | None:
                 "XNNPACK has no SME2 kernel for Fully Connected in int8 with per-tensor weights: "
                 "quantize the weights per channel"
             )
-        return f"XNNPACK has no SME2 kernel for {operator.operation} in {precision(operator)}"
+        return f"XNNPACK has no SME2 kernel for {operator.operation} in {ran_in(operator)}"
     if in_channels_first(operator):
         return "XNNPACK has no SME2 kernel for the NCHW layout it chose"
     return None

@@ -19,9 +19,10 @@ from pytest_sme2.export.variant import (
     rewrite_for,
     rewrite_named,
 )
+from pytest_sme2.profile.categories import ran_in
 from pytest_sme2.profile.compare import largest_category
-from pytest_sme2.profile.cost import multiply_accumulates, unknown_work, work_coverage
-from pytest_sme2.profile.coverage import could_run, ran_in
+from pytest_sme2.profile.cost import multiply_accumulates
+from pytest_sme2.profile.coverage import could_run
 from pytest_sme2.profile.kernel_matrix import evidence
 from pytest_sme2.profile.matching import is_pointwise, kernel_size, rows, shapes_text
 from pytest_sme2.profile.splits import CostOf, is_layout_change, place_text, split_findings
@@ -141,28 +142,12 @@ def find(
     notes = [
         *_pointwise(profile, timed),
         *(_weak_data(profile) if timed else ()),
-        *(_work(counted) if counted is not None else ()),
     ]
     return (_coverage(profile, cost_of), *costly, *notes)
 
 
 def _note(what: str, remedy: str = "") -> Finding:
     return Finding(Topic.NOTE, what, remedy=remedy)
-
-
-def _work(counted: InferenceCost) -> Iterator[Finding]:
-    """How the work is spread, which counts of operators do not show."""
-    covered = work_coverage(counted)
-    if covered is not None and any(entry.sme2 for entry in counted.operators):
-        yield _note(f"{covered:.0%} of the matrix operators' multiply-accumulates run on SME2")
-    unknown = unknown_work(counted)
-    if unknown:
-        share = sum(entry.counts.instructions for entry in unknown) / counted.total.instructions
-        yield _note(
-            f"how much of the work runs on SME2 is not known: nothing tells the multiply-"
-            f"accumulates of {count(len(unknown), 'matrix operator')}, {share:.0%} of the "
-            f"instructions, first {unknown[0].name}",
-        )
 
 
 def _packing(counted: InferenceCost) -> Iterator[Finding]:
@@ -371,8 +356,7 @@ def _unknown(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
             Topic.UNKNOWN,
             some_of([*map(repr, sorted(profile.unknown))], 3),
             cost_of([member for member in profile.operators if not member.operator.known]),
-            f"they are counted as {Category.OTHER}; place them with a rule: the ini value "
-            "sme2_categories, or --rule",
+            f"they are counted as {Category.OTHER}",
         )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from pytest_sme2.errors import UsageError
-from pytest_sme2.profile.categories import has_per_tensor_weights
+from pytest_sme2.profile.categories import has_per_tensor_weights, ran_in
 from pytest_sme2.profile.matching import is_pointwise, rows
 from pytest_sme2.results import Cell, Executor, KernelMatrix, Operator, OperatorShapes
 from pytest_sme2.system.files import decode
@@ -35,11 +35,6 @@ def shipped_versions() -> tuple[str, ...]:
 @functools.cache
 def shipped_matrix(version: str) -> KernelMatrix:
     """The matrix of one version of ExecuTorch."""
-    if version not in shipped_versions():
-        raise UsageError(
-            f"There is no matrix of ExecuTorch {version}. Choose one of: "
-            f"{', '.join(shipped_versions())}."
-        )
     return read_matrix(_SHIPPED / f"executorch-{version}.json")
 
 
@@ -53,10 +48,6 @@ def read_matrix(path: Path) -> KernelMatrix:
     return matrix
 
 
-# Reports of these upstream. For which versions they hold, the matrices say.
-_UPSTREAM = {
-    ("convolution 1x1", "fp16"): "executorch#9753",
-}
 _REGULAR, _ONE_INPUT = "regular", "1 input"
 
 
@@ -105,27 +96,18 @@ def _operator(shapes: OperatorShapes) -> str:
     return "grouped convolution" if grouped else "convolution 3x3"
 
 
-# By the first type, which is the input's.
+# Those of the variants that have another name there.
 _DATA_TYPES = {
-    "BF16": "bf16",
-    **dict.fromkeys(("F16", "PF16"), "fp16"),
-    **dict.fromkeys(("F32", "PF32"), "fp32"),
-    **dict.fromkeys(("QD8", "QP8"), "dynamic int8"),
-    **dict.fromkeys(("QS8", "QC8", "PQS8"), "int8 per channel"),
+    "int8": "int8 per channel",
+    "int8_dynamic": "dynamic int8",
+    "int4": "int4 per group",
+    "int4_channel": "int4 per channel",
 }
 
 
 def _data_type(operator: Operator) -> str:
-    types = operator.data_types
-    if "QB4W" in types:
-        return "int4 per group"
-    if "QC4W" in types:
-        return "int4 per channel"
-    if "QC2W" in types:
-        return ""  # no cell of the matrix has such weights
-    if has_per_tensor_weights(operator):
-        return "int8 per tensor"
-    return _DATA_TYPES.get("".join(types[:1]), "")
+    variant = "int8 per tensor" if has_per_tensor_weights(operator) else ran_in(operator)
+    return _DATA_TYPES.get(variant, variant)
 
 
 def evidence(operator: Operator, shapes: OperatorShapes | None) -> str:
@@ -142,7 +124,7 @@ def evidence(operator: Operator, shapes: OperatorShapes | None) -> str:
         # A kernel without a name is known by its library alone, which says nothing to a reader.
         kernel = f" ({answer.kernel})" if answer.kernel and ".so" not in answer.kernel else ""
         here = f"{cell}: {_PLACES[answer.family]}{kernel}"
-    return f"{head}: {here}; {_elsewhere(matrix, cell)}{_upstream(cell)}"
+    return f"{head}: {here}; {_elsewhere(matrix, cell)}"
 
 
 _PLACES = {"sme2": "SME2", "neon": "NEON", "portable": "portable kernels"}
@@ -167,10 +149,3 @@ def _elsewhere(matrix: KernelMatrix, cell: Cell) -> str:
     if unknown:
         text += f" ({', '.join(unknown)}: not known)"
     return text
-
-
-def _upstream(cell: Cell) -> str:
-    reference = _UPSTREAM.get((cell.operator, cell.data_type))
-    answers = ((each, shipped_matrix(each).by_cell.get(cell)) for each in shipped_versions())
-    seen = [version for version, found in answers if found and found.family == "neon"]
-    return f"; {reference}, seen in {' and '.join(seen)}" if reference and seen else ""

@@ -8,13 +8,13 @@ in ``build.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_sme2.profile.categories import DELEGATE_CALL, OPERATOR_CALL, Rule, classify
+from pytest_sme2.profile.categories import DELEGATE_CALL, OPERATOR_CALL, classify
 from pytest_sme2.results import Columns, Executor, Operator, OperatorCount, Profile, Structure
 
 EXECUTE = "Method::execute"
@@ -65,13 +65,14 @@ def durations(columns: Columns, rows: Rows) -> NDArray[np.int64]:
     return fitted
 
 
-def select(columns: Columns, *, rules: Sequence[Rule] = ()) -> Selection:
+def select(columns: Columns) -> Selection:
     """Sort the events of ``columns`` into operators and what is around and inside them."""
-    operators = tuple(classify(name, rules=rules) for name in columns.names)
+    operators = tuple(map(classify, columns.names))
     execute = _execute_rows(columns)
-    role = _roles(columns, operators, execute)
+    levels = _levels(columns, np.flatnonzero(columns.parent >= 0))
+    role = _roles(columns, operators, execute, levels)
     rows = np.flatnonzero(role == OPERATOR)
-    call = _calls(columns, rows)
+    call = _calls(columns, levels)[rows]
     position = np.zeros(max(columns.runs, 1), dtype=np.int32)
     position[columns.run[execute]] = np.arange(execute.size, dtype=np.int32)
     duration, excess = _fitted(columns, durations(columns, rows), call)
@@ -111,11 +112,12 @@ def _levels(columns: Columns, rows: Rows) -> list[Rows]:
     return np.split(rows[order], edges)
 
 
-def _roles(columns: Columns, operators: tuple[Operator, ...], execute: Rows) -> NDArray[np.int8]:
+def _roles(
+    columns: Columns, operators: tuple[Operator, ...], execute: Rows, levels: list[Rows]
+) -> NDArray[np.int8]:
     framework = is_named(columns, FRAMEWORK_NAMES)
     known = np.fromiter((operator.known for operator in operators), dtype=bool)[columns.name]
     parent = columns.parent
-    levels = _levels(columns, np.flatnonzero(parent >= 0))
 
     inside = np.zeros(columns.name.size, dtype=bool)
     inside[execute] = True
@@ -143,18 +145,14 @@ def _roles(columns: Columns, operators: tuple[Operator, ...], execute: Rows) -> 
     return role
 
 
-def _calls(columns: Columns, rows: Rows) -> Rows:
-    """For each operator the DELEGATE_CALL or OPERATOR_CALL it ran in, else itself."""
+def _calls(columns: Columns, levels: list[Rows]) -> Rows:
+    """For each event the DELEGATE_CALL or OPERATOR_CALL that it ran in or is, else itself."""
     is_call = is_named(columns, _CALLS)
-    answer: Rows = rows.copy()
-    pending = np.flatnonzero(~is_call[rows])
-    at = columns.parent[rows[pending]]
-    while pending.size:
-        alive = at >= 0
-        pending, at = pending[alive], at[alive]
-        found = is_call[at]
-        answer[pending[found]] = at[found]
-        pending, at = pending[~found], columns.parent[at[~found]]
+    answer: Rows = np.arange(columns.name.size)
+    for rows in levels:
+        above = answer[columns.parent[rows]]
+        inner = is_call[above] & ~is_call[rows]
+        answer[rows[inner]] = above[inner]
     return answer
 
 

@@ -75,7 +75,7 @@ def write_experiment(
 
 def _timeline(analysis: Analysis, runs: int | slice) -> Table:
     """Every event of some runs, with what it is; starts are counted from the run's own."""
-    selection = select(analysis.columns, rules=analysis.rules)
+    selection = select(analysis.columns)
     columns = selection.columns
     rows = np.flatnonzero(
         (selection.role != OUTSIDE) & np.isin(columns.run, np.arange(columns.runs)[runs])

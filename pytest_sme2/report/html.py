@@ -368,21 +368,18 @@ _PROOFS = {True: 1, "sme1": 1, False: 2, "unproven": 3}
 
 
 def _kernels(measured: CaseResult) -> dict[str, Any] | None:
-    """Every kernel that ran on either arm, or what XNNPACK's log has instead."""
+    """Every kernel that ran on either arm."""
     censuses = measured.kernels
     if not censuses:
         return None
     operators = kernel_operators(measured)
     rows: dict[str, dict[str, Any]] = {}
     for arm, census in censuses.items():
-        for kernel in census.kernels or census.operators:
+        for kernel in census.kernels:
             name, family = kernel.name, str(kernel.family)
             row = {"name": name, "family": family, "operator": operators.get(name, "")}
             rows.setdefault(name, row)[str(arm)] = kernel.count
-    return {
-        "source": next(iter(censuses.values())).source,
-        "rows": sorted(rows.values(), key=lambda row: (row["family"] != "sme2", row["name"])),
-    }
+    return {"rows": sorted(rows.values(), key=lambda row: (row["family"] != "sme2", row["name"]))}
 
 
 # As wide as a phone shows it, so that its letters are never smaller than the page's.

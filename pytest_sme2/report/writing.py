@@ -18,7 +18,6 @@ from typing import Any
 from pytest_sme2 import __version__
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.profile.build import build_profiles, robust_stats
-from pytest_sme2.profile.categories import Rule
 from pytest_sme2.report.cost import cost_summary
 from pytest_sme2.report.csv_files import (
     profile_summary,
@@ -66,7 +65,6 @@ def write_case(
     folder: Path,
     record: CaseRecord,
     *,
-    rules: Sequence[Rule] = (),
     command: Sequence[str] = (),
     commit: str | None = None,
     into: Path | None = None,
@@ -84,7 +82,6 @@ def write_case(
         analyses[arm] = analyze_file(
             folder / dump,
             name=name,
-            rules=rules,
             census=census,
             executed=executed,
             executorch=executorch,

@@ -51,7 +51,6 @@ from pytest_sme2.results.evidence import (
     StoredCost,
     StoredOperator,
     Toolchain,
-    total_of,
 )
 from pytest_sme2.results.profile import (
     Category,

@@ -10,7 +10,6 @@ from pathlib import Path
 from pytest_sme2.errors import EtdumpError, Sme2Error, UsageError
 from pytest_sme2.profile.beside import kept_origins, kept_shapes
 from pytest_sme2.profile.build import build_profiles
-from pytest_sme2.profile.categories import Rule
 from pytest_sme2.results import Columns, KernelCensus, KernelFamily, Profile
 from pytest_sme2.session.run_directory import METRICS
 from pytest_sme2.system.reading import read_members
@@ -34,7 +33,6 @@ class Analysis:
     profile: Profile
     others: tuple[Profile, ...]
     """The profiles of runs that executed other operators: further methods."""
-    rules: tuple[Rule, ...] = ()
     timed: bool = True
     """Whether its times are those of a CPU; an emulator's say nothing about hardware."""
 
@@ -43,7 +41,6 @@ def analyze_file(
     path: Path,
     *,
     name: str | None = None,
-    rules: Sequence[Rule] = (),
     census: KernelCensus | None = None,
     executed: Sequence[KernelFamily] | None = None,
     executorch: str = "",
@@ -59,7 +56,6 @@ def analyze_file(
     shapes = kept_shapes(path) if program is None else read_program(program)
     profile, *others = build_profiles(
         columns,
-        rules=rules,
         census=census,
         attribution=attribution,
         shapes=shapes,
@@ -72,7 +68,6 @@ def analyze_file(
         columns=columns,
         profile=profile,
         others=tuple(others),
-        rules=tuple(rules),
         timed=not was_emulated(path),
     )
 
@@ -115,9 +110,7 @@ def the_etdump(path: Path) -> Path:
     return found[0]
 
 
-def analyze_folder(
-    folder: Path, problems: list[str], *, rules: Sequence[Rule] = ()
-) -> list[Analysis]:
+def analyze_folder(folder: Path, problems: list[str]) -> list[Analysis]:
     """Read every ETDump of a run directory.
 
     One that cannot be read is a line of ``problems``, and stops none of the others; where none can
@@ -127,7 +120,7 @@ def analyze_folder(
     for path in etdumps_in(folder):
         name = path.relative_to(folder).as_posix().removesuffix(SUFFIX)
         try:
-            analyses.append(analyze_file(path, name=name, rules=rules))
+            analyses.append(analyze_file(path, name=name))
         except Sme2Error as error:
             problems.append(str(error) if str(path) in str(error) else f"{path}: {error}")
     if not analyses:

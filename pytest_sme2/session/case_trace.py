@@ -122,13 +122,13 @@ def profile_of(
     etdump = traced.run.etdump
     if etdump is None:
         raise TargetError(f"{case}: the traced run left no ETDump. See {traced.run.log}.")
-    fingerprint, rules, executed = bench.target.fingerprint(), bench.settings.rules, None
+    fingerprint, executed = bench.target.fingerprint(), None
     if traced.counted is not None:
         # Where the log does not fit, nothing is claimed from it; `cost_of` says why.
         with contextlib.suppress(MismatchError):
-            executed = executed_families(traced.counted, read_etdump(etdump), rules)
+            executed = executed_families(traced.counted, read_etdump(etdump))
     executorch = (bench.runner if runner is None else runner).executorch
-    return read_profile(etdump, traced.census, fingerprint, rules, executed, executorch)
+    return read_profile(etdump, traced.census, fingerprint, executed, executorch)
 
 
 def why_not_counted(bench: HeldDevice, threads: int, runner: Runner | None = None) -> str:
@@ -154,10 +154,9 @@ def cost_of(
     if counted is None or run.etdump is None or not isinstance(target, EmulatedTarget):
         return why_not_counted(bench, run.request.threads, runner) or "it was not counted"
     cpu, toolchain = target.cpu.model(run.request.arm), runner.toolchain
-    rules = bench.settings.rules
     try:
         columns = read_etdump(run.etdump)
-        return build_cost(counted, columns, profile, cpu=cpu, toolchain=toolchain, rules=rules)
+        return build_cost(counted, columns, profile, cpu=cpu, toolchain=toolchain)
     except MismatchError as error:
         return f"the emulator's log does not fit the ETDump: {error}"
 

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.profile.beside import kept_origins, kept_shapes
 from pytest_sme2.profile.build import build_profiles
-from pytest_sme2.profile.categories import Rule
 from pytest_sme2.profile.coverage import named_by_chip
 from pytest_sme2.results import (
     AS_EXPORTED,
@@ -114,14 +113,12 @@ def read_profile(
     etdump: Path,
     census: KernelCensus | None,
     fingerprint: Fingerprint,
-    rules: Sequence[Rule] = (),
     executed: Sequence[KernelFamily] | None = None,
     executorch: str = "",
 ) -> Profile:
     """Where the time of a traced run goes, with what was kept beside its ETDump."""
     profile = build_profiles(
         read_etdump(etdump),
-        rules=rules,
         census=census,
         executed=executed,
         executorch=executorch,
@@ -131,7 +128,7 @@ def read_profile(
     return named_by_chip(profile, census, fingerprint.sme1)
 
 
-def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
+def read_record(folder: Path) -> CaseRecord:
     """The case in ``folder``, with its profiles rebuilt from the ETDumps."""
     path = folder / METRICS
     if not path.exists():
@@ -152,9 +149,7 @@ def read_record(folder: Path, *, rules: Sequence[Rule] = ()) -> CaseRecord:
         measured, census = record.measured, record.measured.kernels.get(arm)
         executed, executorch = measured.executed(arm), measured.versions.get(RUNTIME, "")
         try:
-            profiles[arm] = read_profile(
-                etdump, census, measured.fingerprint, rules, executed, executorch
-            )
+            profiles[arm] = read_profile(etdump, census, measured.fingerprint, executed, executorch)
         except Sme2Error as error:
             raise type(error)(f"{path} names an ETDump that cannot be used: {error}") from error
     return replace(record, measured=replace(record.measured, profiles=profiles))

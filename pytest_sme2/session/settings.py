@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.variant import Variant
@@ -16,9 +16,6 @@ from pytest_sme2.targets.settings import (
     checked_adb_server,
     parse_cpus,
 )
-
-if TYPE_CHECKING:
-    from pytest_sme2.profile.categories import Rule
 
 
 @dataclass(frozen=True)
@@ -80,8 +77,6 @@ class Settings:
     """Two built elsewhere, with SME2 on and off, in place of the one built from the wheel."""
     against: Reference | None = None
     """What to measure against in the same run."""
-    rules: tuple[Rule, ...] = ()
-    """The user's own operator categories."""
     emulated_cpu: str | None = None
     """As ``system.qemu.parse_cpu`` takes it; None means the default."""
     arms: tuple[Arm, ...] = PAIR

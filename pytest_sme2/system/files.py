@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pytest_sme2.errors import Sme2Error, StorageError
+from pytest_sme2.results import Frame
 from pytest_sme2.system.reading import open_plain
 
 _PIECE = 1 << 20
@@ -259,6 +260,9 @@ def converter(*, names_fields: bool = True) -> Any:
     made = cattrs_library().preconf.json.make_converter(detailed_validation=names_fields)
     for kind, accepted in ((str, str), (bool, bool), (int, int), (float, (int, float))):
         made.register_structure_hook(kind, functools.partial(_plain, accepted=accepted))
+    made.register_structure_hook(
+        Frame, lambda value, _: Frame(*made.structure(value, tuple[str, int, str]))
+    )
     if not names_fields:
         # Most of a document are long rows of whole numbers.
         made.register_structure_hook_func(lambda kind: kind == tuple[int, ...], _whole_numbers)

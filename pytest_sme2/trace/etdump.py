@@ -8,7 +8,6 @@ gathered across all runs at once. What the numbers mean is said at ``results.Col
 from __future__ import annotations
 
 import functools
-import operator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,28 +49,17 @@ class Events:
 def nest(events: Events) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """The depth and the parent's row of every event."""
     parent = _calls_of_delegated(events)
-    inside = parent >= 0
-    runtime = np.flatnonzero(~inside)
-    parent[runtime] = _parents_by_time(events, runtime)
-    delegated = np.flatnonzero(inside)
-    if not _one_after_another(events, parent, delegated):
-        _nest_within_calls(events, parent, delegated)
-    return depths(parent), parent
-
-
-def depths(parent: NDArray[np.int64]) -> NDArray[np.int32]:
-    """How many steps each row is from its root, by jumping twice as far in every round."""
+    calls = parent.copy()
+    _nest_by_time(events, np.flatnonzero(calls < 0), events.block, parent)
+    _nest_by_time(events, np.flatnonzero(calls >= 0), calls, parent)
     depth = (parent >= 0).astype(np.int32)
-    rows = np.flatnonzero(depth)
-    jump = parent.copy()
+    rows, jump = np.flatnonzero(depth), parent.copy()
+    # Each round jumps twice as far.
     while rows.size:
         target = jump[rows]
-        # Both right-hand sides are read in full before either is written.
-        steps, further = depth[target], jump[target]
-        depth[rows] += steps
-        jump[rows] = further
-        rows = rows[further >= 0]
-    return depth
+        depth[rows], jump[rows] = depth[rows] + depth[target], jump[target]
+        rows = rows[jump[rows] >= 0]
+    return depth, parent
 
 
 def _calls_of_delegated(events: Events) -> Rows:
@@ -110,97 +98,35 @@ def _ended_order(
     return np.lexsort((events.role[rows], ~events.start[rows], end, group))
 
 
-def _parents_by_time(events: Events, rows: Rows) -> Rows:
-    """The row of the innermost runtime event around each of ``rows``, -1 for none."""
-    order = _ended_order(events, events.block[rows], rows)
-    ended = rows[order]
-    block, start = events.block[ended], events.start[ended]
-    empty = start == events.end[ended]
-    place = _next_not_greater(start, empty)
-    found = place < ended.size
-    found[found] = block[place[found]] == block[found]
-    place[~found] = ended.size
-    _settle_ties(events, ended, empty, place)
-    answer = np.empty(rows.size, dtype=np.int64)
-    answer[order] = np.append(ended, -1)[place]
-    return answer
+def _nest_by_time(
+    events: Events, rows: Rows, group: NDArray[np.signedinteger[Any]], parent: Rows
+) -> None:
+    """Give each of ``rows`` the innermost event of its group around it, where there is one."""
+    rows = rows[_ended_order(events, group[rows], rows)]
+    groups, starts = group[rows].tolist(), events.start[rows].tolist()
+    waiting: list[int] = []
+    for place, (outer, start) in enumerate(zip(groups, starts, strict=True)):
+        while waiting and groups[waiting[-1]] == outer and starts[waiting[-1]] >= start:
+            inner = waiting[-1]
+            if starts[inner] == start and not _fits(events, rows[inner], rows[place]):
+                break
+            parent[rows[waiting.pop()]] = rows[place]
+        waiting.append(place)
 
 
-def _settle_ties(events: Events, rows: Rows, empty: NDArray[np.bool_], place: Rows) -> None:
-    """Put events of no duration into a call or method that begins at the very same tick."""
-    block, role, start = events.block[rows], events.role[rows], events.start[rows]
-    for outer in (METHOD, OPERATOR_CALL):
-        is_outer = (role == METHOD) if outer == METHOD else (role > OTHER) & (role < METHOD)
-        inner = np.flatnonzero(empty & (role < outer))
-        outers = np.flatnonzero(is_outer)
-        if not inner.size or not outers.size:
-            continue
-        candidate = outers[np.minimum(np.searchsorted(outers, inner), outers.size - 1)]
-        fits = (
-            (candidate > inner)
-            & (candidate < place[inner])
-            & (block[candidate] == block[inner])
-            & (start[candidate] == start[inner])
-        )
-        if outer == OPERATOR_CALL:
-            here, there = rows[inner], rows[candidate]
-            fits &= events.instruction[here] == events.instruction[there]
-            fits &= events.chain[here] == events.chain[there]
-        place[inner[fits]] = candidate[fits]
-
-
-def _one_after_another(events: Events, call: Rows, rows: Rows) -> bool:
-    """Whether no two events of one delegate call overlap, as XNNPACK's never do."""
-    before, after = rows[:-1], rows[1:]
-    apart = (call[after] > call[before]) | (
-        (call[after] == call[before]) & (events.start[after] >= events.end[before])
+def _fits(events: Events, inner: int, outer: int) -> bool:
+    """Whether an event lies in another one that ended later and began at the very same tick."""
+    if events.start[inner] < events.end[inner]:
+        # Equal events of a delegate are siblings.
+        return bool(not events.delegated[outer] or events.end[outer] > events.end[inner])
+    # Of no duration: only its own call and its method are around it.
+    roles = events.role[inner], events.role[outer]
+    if roles[1] in (OTHER, METHOD):
+        return bool(roles[0] < roles[1])
+    same = events.chain[inner] == events.chain[outer]
+    return bool(
+        same and events.instruction[inner] == events.instruction[outer] and roles[0] == OTHER
     )
-    return bool(apart.all())
-
-
-def _nest_within_calls(events: Events, parent: Rows, rows: Rows) -> None:
-    """Nest a delegate's events among themselves: inside of what is longer and around them."""
-    rows = rows[_ended_order(events, parent[rows], rows)]
-    call, start, end = parent[rows], events.start[rows], events.end[rows]
-    place = _next_not_greater(start, start == end)
-    # Equal events are siblings and stand side by side: all ask for what encloses the last.
-    last = np.ones(rows.size, dtype=bool)
-    last[:-1] = (call[1:] != call[:-1]) | (start[1:] != start[:-1]) | (end[1:] != end[:-1])
-    lasts = np.flatnonzero(last)
-    place = place[lasts[np.searchsorted(lasts, np.arange(rows.size))]]
-    found = place < rows.size
-    found[found] = call[place[found]] == call[found]
-    parent[rows[found]] = rows[place[found]]
-
-
-_ROUNDS = 20
-
-
-def _next_not_greater(start: NDArray[np.uint64], strictly: NDArray[np.bool_]) -> Rows:
-    """For each position the next one whose start is not greater (less where ``strictly``).
-
-    The number of positions where there is none.
-    """
-    count = start.size
-    answer = np.append(np.arange(1, count + 1), count)
-    waiting = np.arange(count)
-    # What lies between a wrong answer and its own answer is wrong as well: it is passed over.
-    for _ in range(_ROUNDS):
-        waiting = waiting[answer[waiting] < count]
-        here, there = start[waiting], start[answer[waiting]]
-        waiting = waiting[(there > here) | (strictly[waiting] & (there == here))]
-        answer[waiting] = answer[answer[waiting]]
-    if waiting.size:
-        # A file that was made to take many rounds: position by position.
-        starts = start.tolist()
-        limits = list(map(operator.sub, starts, strictly.tolist()))
-        open_ones: list[int] = []
-        answer[:] = count
-        for place, value in enumerate(starts):
-            while open_ones and limits[open_ones[-1]] >= value:
-                answer[open_ones.pop()] = place
-            open_ones.append(place)
-    return answer[:-1]
 
 
 IDENTIFIER = b"ED00"

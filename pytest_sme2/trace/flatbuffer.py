@@ -8,7 +8,6 @@ used, so a damaged file ends in an EtdumpError that names the offset.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +15,6 @@ from numpy.typing import NDArray
 from pytest_sme2.errors import EtdumpError, Sme2Error
 
 Positions = NDArray[np.int64]
-
-# Odd, and of no structure that names could share: the first 64 bits of the fractional parts of
-# the golden ratio and of pi.
-_MIX_WORDS: Final = np.uint64(0x9E3779B97F4A7C15)
-_MIX_SEED: Final = 0x243F6A8885A308D3
 
 
 class Tables:
@@ -36,8 +30,8 @@ class Tables:
         self._what = what
         buffer.require(at, 4, 4, what)
         position = at - buffer.int32(at)
-        self._layout, example = group_equal(position)
-        self._layouts = layouts = position[example]
+        self._layouts, self._layout = np.unique(position, return_inverse=True)
+        layouts = self._layouts
         del position
         self._require_layouts(2, 4)
         self._layout_sizes = buffer.half(layouts)
@@ -193,37 +187,26 @@ class Buffer:
     def strings(
         self, at: Positions, what: str, names: dict[str, int], absent: int
     ) -> NDArray[np.int32]:
-        """Each string's number in ``names``, which grows in order of first use.
-
-        Writers store a name again at every use, so most are equal: they are compared as words,
-        all of one length at once, and only the distinct ones become Python strings.
-        """
+        """Each string's number in ``names``, which grows in order of first use."""
         self.require(at, 4, 4, what)
         codes = np.full(at.size, absent, dtype=np.int32)
         rows = np.flatnonzero(at)
         if rows.size == 0:
             return codes
-        position, shared = np.unique(at[rows], return_inverse=True)
+        position, first, shared = np.unique(at[rows], return_index=True, return_inverse=True)
         length = self.word(position)
         self.require(position, length + 5, 4, what)
         if int(length.sum()) > self.size:
             raise self.error(f"{what}s overlap each other", int(position[0]))
         ended = self._bytes[position + 4 + length] == 0
         self.refuse(~ended, position, f"{what} has no end")
-        group, example = self._equal_strings(position, length)
-        group = group[shared]
-        # Number the groups by first use, so that equal dumps give equal columns. Of the writes to
-        # one element the last one stays: from the end backwards, that is the first use.
-        first_use = np.empty(example.size, dtype=np.intp)
-        first_use[group[::-1]] = np.arange(rows.size)[::-1]
-        order = np.argsort(first_use)
-        example = example[order]
-        number = np.empty(example.size, dtype=np.int32)
+        order = np.argsort(first)
+        number = np.empty(position.size, dtype=np.int32)
         number[order] = [
             names.setdefault(text, len(names))
-            for text in self._texts(position[example], length[example], what)
+            for text in self._texts(position[order], length[order], what)
         ]
-        codes[rows] = number[group]
+        codes[rows] = number[shared]
         return codes
 
     def _texts(self, position: Positions, length: Positions, what: str) -> Iterator[str]:
@@ -234,73 +217,3 @@ class Buffer:
                 yield str(view[start:end], "utf-8")
             except UnicodeDecodeError:
                 raise self.error(f"{what} is not UTF-8", start - 4) from None
-
-    def _equal_strings(
-        self, position: Positions, length: Positions
-    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """A group number for each string, and one example of each group."""
-        group = np.empty(position.size, dtype=np.intp)
-        examples: list[NDArray[np.intp]] = []
-        count = 0
-        by_size, size_example = group_equal(length)
-        sizes = length[size_example].tolist()
-        # The smallest type sorts in linear time: few lengths differ, as a thousand of them take
-        # half a megabyte of names.
-        order = np.argsort(by_size.astype(np.min_scalar_type(len(sizes))), kind="stable")
-        bounds = np.searchsorted(by_size[order], np.arange(len(sizes) + 1)).tolist()
-        for size, low, high in zip(sizes, bounds, bounds[1:], strict=False):
-            members = order[low:high]
-            member_group, example = _equal_rows(self._padded(position[members] + 4, size))
-            group[members] = member_group + count
-            examples.append(members[example])
-            count += example.size
-        return group, np.concatenate(examples)
-
-    def _padded(self, at: Positions, size: int) -> NDArray[np.uint64]:
-        """The ``size`` bytes from each position, zero-padded to whole 64-bit words."""
-        words = max(1, -(-size // 8))
-        rows = np.zeros((at.size, 8 * words), dtype=np.uint8)
-        if size:
-            windows = np.lib.stride_tricks.sliding_window_view(self._bytes, size)
-            rows[:, :size] = windows[at]
-        return rows.view(np.uint64)
-
-
-def _equal_rows(rows: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Group equal rows: a group number for each, and one example of each group.
-
-    Digests of 64 bits are many times faster to group than rows. They are checked, and rows that
-    differ under one digest are sorted after all.
-    """
-    digest = np.full(rows.shape[0], _MIX_SEED, dtype=np.uint64)
-    for column in rows.T:
-        digest ^= column
-        digest *= _MIX_WORDS
-        digest ^= digest >> np.uint64(29)
-    group, example = group_equal(digest)
-    if not np.array_equal(rows, rows[example[group]]):
-        whole = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.shape[1] * 8)))[:, 0]
-        _, example, group = np.unique(whole, return_index=True, return_inverse=True)
-    return group, example
-
-
-def group_equal(
-    values: NDArray[np.int64] | NDArray[np.uint64],
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Group equal values: a group number for each, and one example of each group.
-
-    Values are taken out one by one while they are few, as they nearly always are; then sorted.
-    """
-    group = np.zeros(values.size, dtype=np.intp)
-    left = np.flatnonzero(values != values[0]) if values.size else np.zeros(0, dtype=np.intp)
-    examples = [0] if values.size else []
-    while left.size and len(examples) < 16:
-        differs = values[left] != values[left[0]]
-        group[left[~differs]] = len(examples)
-        examples.append(int(left[0]))
-        left = left[differs]
-    if left.size == 0:
-        return group, np.array(examples, dtype=np.intp)
-    _, example, rest = np.unique(values[left], return_index=True, return_inverse=True)
-    group[left] = rest + len(examples)
-    return group, np.concatenate([np.array(examples, dtype=np.intp), left[example]])

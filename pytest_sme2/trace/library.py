@@ -5,7 +5,6 @@ Names tell most. A stripped library still has the texts of the three, and its in
 
 from __future__ import annotations
 
-import functools
 import io
 import os
 import re
@@ -13,9 +12,9 @@ import struct
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO
 
 import numpy as np
@@ -293,21 +292,17 @@ def _instructions(words: Counter[int]) -> Instructions:
     )
 
 
-# torch's largest library has 0.5 GB, and all of them 1.5 GB.
-LARGEST_FILE = 1 << 30
-LARGEST_TOTAL = 4 << 30
-MOST_FILES = 200_000
-# Code shrinks to a third. A zip bomb shrinks to a thousandth.
-_STRONGEST_COMPRESSION = 100
-_UNSUSPICIOUS_BYTES = 16 << 20
-_DEEPEST_ZIP = 2
+# Of zips in zips. How large all may be is the business of the command, which confines itself.
+_DEEPEST_ZIP = 3
 _ZIP_NAMES = (".aab", ".aar", ".apk", ".apks", ".ipa", ".whl", ".xapk", ".zip")
 _START_BYTES = 8
 # Where a wheel, or a folder that one was installed to, has ExecuTorch's version.
 _METADATA = re.compile(r"(?:^|/)executorch-[^/]*\.dist-info/METADATA$")
 _VERSION = re.compile(rb"^Version: ([\w.+!-]{1,100})\r?$", re.MULTILINE)
 _LONGEST_METADATA = 1 << 20
-_DAMAGE = (EOFError, OSError, OverflowError, RuntimeError, ValueError)
+# What zipfile raises for damage; RuntimeError is for passwords and methods that it lacks.
+_DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, OverflowError,
+           RuntimeError, ValueError)  # fmt: skip
 
 
 @dataclass
@@ -317,101 +312,55 @@ class Package:
     libraries: list[Library] = field(default_factory=list)
     executorch: str | None = None
     """ExecuTorch's version, where the package says it."""
-    _files: int = 0
-    _bytes: int = 0
 
-    def take(self, name: str, size: int, open_file: Callable[[], IO[bytes]], depth: int) -> None:
+    def take(self, name: str, file: IO[bytes], depth: int) -> None:
         """One file; it is read whole only if it can hold a library."""
-        self._files += 1
-        if self._files > MOST_FILES:
-            raise _refused(name, f"there are more than {MOST_FILES} files", "Give a smaller part")
-        with open_file() as file:
-            start = file.read(_START_BYTES)
-            if _METADATA.search(name):
-                version = _VERSION.search(start + file.read(_LONGEST_METADATA))
-                self.executorch = version[1].decode() if version else None
-            elif is_library(start):
-                self.libraries += read_libraries(start + self._rest(file, name, size), name)
-            elif start.startswith(b"PK\x03\x04") and name.lower().endswith(_ZIP_NAMES):
-                if depth == _DEEPEST_ZIP:
-                    raise _refused(name, "it is a zip in a zip in a zip", "Unpack the outer one")
-                content = io.BytesIO(start + self._rest(file, name, size))
-                self.take_zip(content, name, depth + 1, f"{name}!/")
+        start = file.read(_START_BYTES)
+        if _METADATA.search(name):
+            version = _VERSION.search(start + file.read(_LONGEST_METADATA))
+            self.executorch = version[1].decode() if version else None
+        elif is_library(start):
+            self.libraries += read_libraries(start + file.read(), name)
+        elif start.startswith(b"PK") and name.lower().endswith(_ZIP_NAMES) and depth < _DEEPEST_ZIP:
+            self._take_zip(io.BytesIO(start + file.read()), name, depth)
 
-    def _rest(self, file: IO[bytes], name: str, size: int) -> bytes:
-        self._bytes += size
-        if size > LARGEST_FILE or self._bytes > LARGEST_TOTAL:
-            limits = f"a file may have {LARGEST_FILE >> 20} MiB, and all {LARGEST_TOTAL >> 20} MiB"
-            raise _refused(name, limits, "Give the library itself, or a smaller part")
-        # No more than was claimed, whatever happens to the file meanwhile.
-        return file.read(max(size - _START_BYTES, 0))
-
-    def take_zip(self, file: IO[bytes], name: str, depth: int, prefix: str = "") -> None:
-        """All files of a zip; ``prefix`` stands before their names."""
-        # What zipfile raises for damage; RuntimeError is for passwords.
+    def _take_zip(self, file: IO[bytes], name: str, depth: int) -> None:
+        prefix = f"{name}!/" if depth else ""
         try:
             with zipfile.ZipFile(file) as archive:
                 for member in archive.infolist():
-                    inside = prefix + member.filename
-                    _check(member, inside)
-                    opened = functools.partial(archive.open, member)
-                    self.take(inside, member.file_size, opened, depth)
-        except (zipfile.BadZipFile, zlib.error, struct.error, *_DAMAGE) as error:
-            why = f"it is a damaged or locked zip: {str(error)[:200]}"
-            raise _refused(name, why, "Fetch it again") from error
-
-
-def _check(member: zipfile.ZipInfo, name: str) -> None:
-    path = PurePosixPath(member.filename.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts:
-        raise _refused(name, "its path leads out of the archive", "Do not unpack this archive")
-    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise _refused(name, "it is compressed in an unusual way", "Unpack it, and give the folder")
-    small, size = member.compress_size, member.file_size
-    if size > max(_UNSUSPICIOUS_BYTES, _STRONGEST_COMPRESSION * small):
-        why = f"{small} bytes would become {size}, as in a zip bomb"
-        raise _refused(name, why, "If you trust it, unpack it and give the folder")
-
-
-def _refused(name: str, why: str, remedy: str) -> LibraryError:
-    return LibraryError(f"{name} cannot be read: {why}. {remedy}.")
+                    with archive.open(member) as opened:
+                        self.take(prefix + member.filename, opened, depth + 1)
+        except _DAMAGE as error:
+            raise LibraryError(
+                f"{name} cannot be read: it is a damaged or locked zip: {str(error)[:200]}. "
+                "Fetch it again."
+            ) from error
 
 
 def read_package(path: Path) -> Package:
     """The libraries of a file or a folder. Links in a folder are not followed."""
+    package = Package()
     try:
-        return _read(path)
+        for name, place in _files(path):
+            with open_plain(place) as file:
+                package.take(name, file, depth=int(path.is_dir()))
     except LibraryError as error:
         if path.name in str(error):
             raise
         raise LibraryError(f"{path.name}: {error}") from error
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path} cannot be read: {why}. Give a library or a package.") from error
+    return package
 
 
-def _read(path: Path) -> Package:
-    package = Package()
+def _files(path: Path) -> Iterator[tuple[str, Path]]:
+    """All of a folder with their names in it, or the file itself."""
+    if not path.is_dir():
+        yield path.name, path
     for parent, folders, names in os.walk(path):
         folders.sort()
         for entry in (Path(parent, name) for name in sorted(names)):
             if entry.is_file() and not entry.is_symlink():
-                name, opened = str(entry.relative_to(path)), functools.partial(open_plain, entry)
-                package.take(name, entry.stat().st_size, opened, depth=0)
-    if path.is_dir():
-        return package
-    try:
-        file = open_plain(path)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise UsageError(f"{path} cannot be read: {why}. Give a library or a package.") from error
-    with file:
-        start = file.read(_START_BYTES)
-        file.seek(0)
-        if start.startswith(b"PK"):
-            package.take_zip(file, path.name, 1)
-        elif is_library(start):
-            package.take(path.name, os.fstat(file.fileno()).st_size, lambda: file, 0)
-        else:
-            raise UsageError(
-                f"{path} is neither a library nor a package: it is not ELF, Mach-O, a static "
-                "library or a zip. Unpack other archives, and give the folder."
-            )
-    return package
+                yield str(entry.relative_to(path)), entry

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -51,10 +52,10 @@ def test_sme2_kernels_run_when_it_is_on(tmp_path: Path, variant: str) -> None:
     assert list(tmp_path.glob("*.log")), "the run's own log is kept"
 
 
-def test_a_device_without_xnnpacks_log_says_what_to_build(tmp_path: Path) -> None:
+def test_no_other_device_tells_its_kernels(tmp_path: Path) -> None:
     request = RunRequest(provision.artifact("int8"), Arm.OFF)
-    device = provision.OtherDevice()
-    with pytest.raises(RunError, match="sme2 build --variant xnnlog"):
+    device = SimpleNamespace(name="a phone")
+    with pytest.raises(RunError, match=r"'a phone' is not to be seen\. Use --device"):
         collect_census(device, provision.runner(), request, tmp_path)  # type: ignore[arg-type]
 
 

@@ -7,9 +7,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_sme2.cli.options import RULES, Arguments
+from pytest_sme2.cli.options import Arguments
 from pytest_sme2.errors import UsageError
-from pytest_sme2.profile.categories import parse_rules
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.coverage import check_pair
 from pytest_sme2.report.csv_files import run_summary, write_experiment, write_summary
@@ -30,23 +29,21 @@ ARGUMENTS: Arguments = {
         "directory already has them"
     ),
     "--emulated": "it ran on an emulator, so its times mean nothing (known of a run directory)",
-    **RULES,
 }
 
 
 def run(arguments: argparse.Namespace) -> int:
     path: Path = arguments.path
-    rules = parse_rules(arguments.rule)
     problems: list[str] = []
     etrecord, program, out = arguments.etrecord, arguments.program, arguments.out
     if path.is_dir():
         if etrecord is not None or program is not None:
             option = "--program" if etrecord is None else "--etrecord"
             raise UsageError(f"{option} belongs to one ETDump. Give the file, not the directory.")
-        analyses = analyze_folder(path, problems, rules=rules)
+        analyses = analyze_folder(path, problems)
         out = out or path
     elif path.is_file():
-        analyses = [analyze_file(path, rules=rules, etrecord=etrecord, program=program)]
+        analyses = [analyze_file(path, etrecord=etrecord, program=program)]
     else:
         raise UsageError(f"{str(path)!r} does not exist. Give an ETDump or a run directory.")
     if arguments.emulated:

@@ -7,8 +7,7 @@ from __future__ import annotations
 import argparse
 
 from pytest_sme2.cli.generations import compare_observed, observed_lines
-from pytest_sme2.cli.options import RULES, Arguments, show
-from pytest_sme2.profile.categories import parse_rules
+from pytest_sme2.cli.options import Arguments, show
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.report.csv_files import comparison_summary
 from pytest_sme2.report.terminal import comparison_text
@@ -29,12 +28,10 @@ ARGUMENTS: Arguments = {
         "metavar": ("A", "B"),
         "help": "names of the two (default: A B)",
     },
-    **RULES,
 }
 
 
 def run(arguments: argparse.Namespace) -> int:
-    rules = parse_rules(arguments.rule)
     observed = [read_observed(path) for path in (arguments.before, arguments.after)]
     if all(observed):
         speedups = compare_observed(*observed)
@@ -46,9 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         lines.append(UNTOLD)
         found = {phase: vars(one) for phase, one in speedups.items()}
         return show(arguments, {"speedups": found}, lines)
-    before, after = (
-        analyze_file(the_etdump(path), rules=rules) for path in (arguments.before, arguments.after)
-    )
+    before, after = (analyze_file(the_etdump(path)) for path in (arguments.before, arguments.after))
     timed = before.timed and after.timed and not arguments.emulated
     comparison = compare(before.profile, after.profile, names=tuple(arguments.names))
     if arguments.json:

@@ -14,9 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pytest_sme2.cli.experiments import rewrite_experiments
-from pytest_sme2.cli.options import RULES, Arguments, show
+from pytest_sme2.cli.options import Arguments, show
 from pytest_sme2.errors import MissingExtraError, StorageError, UsageError
-from pytest_sme2.profile.categories import Rule, parse_rules
 from pytest_sme2.report.comment import FORMATS
 from pytest_sme2.report.markdown import REPORT, run_report
 from pytest_sme2.report.model_explorer import viewer
@@ -33,7 +32,6 @@ ARGUMENTS: Arguments = {
     "run_dir RUN_DIR+": "a run directory; several share one report",
     "--html FILE": "write the HTML report to this file",
     "--markdown FILE": f"write the Markdown report to it; one run directory also gets {REPORT}",
-    **RULES,
     f"--format {{{','.join((*FORMATS, MODEL_EXPLORER))}}}": (
         "only print the results: for a pull request, or PyTorch's benchmark database. "
         f"{MODEL_EXPLORER}: write files that colour the program's graph, and "
@@ -48,7 +46,6 @@ ARGUMENTS: Arguments = {
 def run(arguments: argparse.Namespace) -> int:
     if arguments.check:
         return _check(arguments)
-    rules = parse_rules(arguments.rule)
     html = None if arguments.html is None else parse_report(str(arguments.html))
     elsewhere = html is not None or arguments.markdown is not None
     writable = arguments.format is None
@@ -62,9 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
             )
         found = runs[str(root)] = []
         for folder in folders:
-            found.append((folder, read_record(folder, rules=rules)))
+            found.append((folder, read_record(folder)))
             # At once: what it needs was just read.
-            writable = writable and _rewrite(*found[-1], rules, elsewhere=elsewhere)
+            writable = writable and _rewrite(*found[-1], elsewhere=elsewhere)
     pairs = [pair for found in runs.values() for pair in found]
     records = [record for _, record in pairs]
     if arguments.format == MODEL_EXPLORER:
@@ -115,12 +112,12 @@ def _show_graphs(
     return subprocess.run(commands[0], check=False).returncode
 
 
-def _rewrite(folder: Path, record: CaseRecord, rules: Sequence[Rule], *, elsewhere: bool) -> bool:
+def _rewrite(folder: Path, record: CaseRecord, *, elsewhere: bool) -> bool:
     """Make the files of a case again, unless they are read-only and the report goes elsewhere;
     whether they were made.
     """
     try:
-        write_case(folder, record, rules=rules)
+        write_case(folder, record)
     except StorageError as error:
         refused = getattr(error.__cause__, "errno", None)
         if refused not in (errno.EROFS, errno.EACCES, errno.EPERM) or not elsewhere:

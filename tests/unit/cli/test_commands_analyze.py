@@ -14,8 +14,7 @@ from pytest_sme2.report.terminal import comparison_text, profile_text
 from pytest_sme2.report.text import WIDTH
 from pytest_sme2.session.analysis import analyze_file
 from tests.support import ETDUMPS, Command
-from tests.support.etdump_builder import build_etdump
-from tests.support.profiles import profile_of, run_of
+from tests.support.profiles import profile_of
 
 FP16_ON = ETDUMPS / "cpp_toy_fp16_on.etdump"
 FP16_OFF = ETDUMPS / "cpp_toy_fp16_off.etdump"
@@ -128,23 +127,12 @@ def test_out_keeps_the_run_directory_as_it_was(tmp_path: Path, sme2: Command) ->
     assert (tmp_path / "out" / "linux_sme2_off").is_dir()
 
 
-def test_rules_place_unknown_operators(tmp_path: Path, sme2: Command) -> None:
-    path = tmp_path / "own.etdump"
-    path.write_bytes(build_etdump([run_of([[("my_op", 5_000)]])]))
-    assert "unknown operators: 'my_op' (" in flat(sme2("report", "analyze", path).out)
-    text = sme2("report", "analyze", path, "--rule", "my_.* = GEMM linear").out
-    assert "unknown operators" not in text
-    assert "GEMM" in text
-    assert "on kernels that the emulator can tell" in flat(text)
-
-
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
         (["analyze", "nowhere.etdump"], 2, "does not exist"),
         (["analyze", "."], 2, "no *.etdump file"),
         (["analyze", ".", "--etrecord", "x"], 2, "belongs to one ETDump"),
-        (["analyze", FP16_ON, "--rule", "x"], 2, "not a rule"),
         (["analyze", "broken.etdump"], 2, "broken.etdump"),
         (["compare", ETDUMPS, FP16_ON], 2, "holds several ETDumps"),
         (["compare", "nowhere", FP16_ON], 2, "does not exist"),

@@ -16,7 +16,6 @@ from pytest_sme2.profile.beside import (
     kept_origins,
     kept_shapes,
 )
-from pytest_sme2.results import Origin
 from pytest_sme2.session.analysis import analyze_file
 from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.program import read_program
@@ -72,13 +71,6 @@ def test_a_damaged_file_is_one_clear_error(trace: Path, text: str) -> None:
     origins.write_text(text.replace("%s", '"aten": []'))
     with pytest.raises(EtdumpError, match=r"cannot be (used|read).*run the model again"):
         kept_origins(trace)
-
-
-def test_a_file_of_before_has_modules_alone(trace: Path) -> None:
-    text = '{"schema":1,"aten":{},"modules":{},"origins":{},"matrix":{"0":[["aten.mm.out","a"]]}}'
-    beside(trace, ORIGINS).write_text(text)
-    found = kept_origins(trace)
-    assert found.nodes == {0: (("aten.mm.out", Origin("aten.mm.out", "a")),)}
 
 
 def test_a_file_below_this_folder_is_told_from_here(

@@ -7,17 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.categories import (
-    KINDS,
     PORTABLE_NAMES,
     XNNPACK_ALGORITHMS,
     XNNPACK_NAMES,
-    Rule,
     canonical_name,
     classify,
-    parse_rule,
-    parse_rules,
     plain_name,
 )
 from pytest_sme2.results import Category, Executor
@@ -87,7 +82,6 @@ def test_every_operator_of_the_installed_package_has_a_place(
     for name in sorted(names):
         operator = classify(name)
         assert operator.known, name
-        assert operator.kind in KINDS[operator.category], name
         assert operator.executor is executor
 
 
@@ -193,13 +187,6 @@ def test_every_kind_has_operators(category: str, kind: str, names: list[str]) ->
         assert (found.category, found.kind, found.known) == (Category(category), kind, True), name
 
 
-def test_a_category_has_its_own_kinds_and_no_others() -> None:
-    assert KINDS[Category.CONV] == ("pointwise", "depthwise", "convolution", "transposed")
-    assert KINDS[Category.GEMM] == ("linear", "batched matmul", "attention")
-    kinds = [kind for category in Category for kind in KINDS[category]]
-    assert len(kinds) == len(set(kinds))
-
-
 def test_what_a_name_says_of_types_and_algorithm() -> None:
     operator = classify("Convolution (NHWC, PQS8, QS8, QC8W) IGEMM #2")
     assert operator.operation == "Convolution"
@@ -237,58 +224,6 @@ def test_only_a_trailing_number_is_dropped() -> None:
     assert plain_name("Add (ND) #12") == "Add (ND)"
     assert plain_name("Add #1 (ND)") == "Add #1 (ND)"
     assert plain_name("Add (ND) #12\n") == "Add (ND) #12\n"
-
-
-def test_rules_go_before_the_tables_and_the_first_wins() -> None:
-    rules = parse_rules(
-        [
-            "# my own",
-            "",
-            "my_op::.* = ELEMENTWISE  activation",
-            "my_op::late = OTHER never",
-            r"Softmax \(.*\) = GEMM  my own   kind",
-        ]
-    )
-    assert rules[0] == Rule("my_op::.*", Category.ELEMENTWISE, "activation")
-    assert classify("my_op::late.out", rules=rules).kind == "activation"
-    assert classify("native_call_my_op::late.out", rules=rules).kind == "activation"
-    softmax = classify("Softmax (NC, F32) #4", rules=rules)
-    assert (softmax.category, softmax.kind, softmax.known) == (Category.GEMM, "my own kind", True)
-    assert softmax.matrix
-    assert not classify("not_my_op::late", rules=rules).known
-
-
-@pytest.mark.parametrize(
-    ("place", "matrix"),
-    [
-        ("CONV grouped", True),
-        ("GEMM linear", True),
-        ("CONV depthwise", False),
-        ("ELEMENTWISE activation", False),
-        ("OTHER depthwise", False),
-    ],
-)
-def test_a_rule_makes_matrix_work_of_all_but_depthwise(place: str, matrix: bool) -> None:
-    assert classify("my_op", rules=parse_rules([f"my_op = {place}"])).matrix is matrix
-
-
-def test_a_pattern_may_hold_an_equals_sign() -> None:
-    assert parse_rule("a=b.* = OTHER thing").pattern == "a=b.*"
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("nonsense", "not a rule for operators"),
-        ("= OTHER thing", "not a rule for operators"),
-        ("x = SIDEWAYS thing", "Choose one of: CONV, GEMM, DATA_MOVEMENT, ELEMENTWISE, OTHER"),
-        ("x = ELEMENTWISE", "names no kind.*activation, arithmetic"),
-        ("x( = OTHER thing", "not a regular expression"),
-    ],
-)
-def test_a_bad_rule_says_what_is_wrong(line: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        parse_rule(line)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from pytest_sme2.profile.cost import (
     multiply_accumulates,
     packing_share,
     tile_use,
-    unknown_work,
     work_coverage,
 )
 from pytest_sme2.results import (
@@ -181,13 +180,6 @@ def test_coverage_is_weighted_by_work() -> None:
     assert tile_use(found) == 1280 / 2560
     assert instructions_per_mac(found) == 4000 / (4 * 1280)
     assert work_coverage(cost(operator(macs=None))) is None
-
-
-def test_work_that_nothing_tells_is_not_left_out_of_the_share() -> None:
-    unknown = operator(macs=None, sme2=False, counts=Counts(instructions=9000))
-    found = cost(operator(), unknown)
-    assert work_coverage(found) is None
-    assert unknown_work(found) == (unknown,)
 
 
 def test_packing_is_packing_kernels_and_layout_operators() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.profile.build import build_profiles, profile_frames
+from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.categories import classify
 from pytest_sme2.profile.matching import match_nodes, match_origins, shapes_text, source_text
 from pytest_sme2.report.findings import profile_findings
@@ -91,7 +91,6 @@ def test_findings_name_the_shapes_and_are_certain_then() -> None:
     assert any("of the time): most likely 1x1 convolutions" in line for line in unknown)
 
     found = profile("cpp_toy_fp16_on", "toy_fp16")
-    assert f"{POINTWISE} to 1x16x16x16" in set(profile_frames(found)["operators"]["shapes"])
     known = profile_findings(found, timed=False)
     (missed,) = (line for line in known if "not on SME2" in line)
     assert missed.startswith(

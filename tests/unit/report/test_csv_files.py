@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.profile.build import build_profiles
-from pytest_sme2.profile.categories import parse_rules
 from pytest_sme2.report.csv_files import csv_text, write_experiment, write_summary
 from pytest_sme2.session.analysis import Analysis, analyze_file, analyze_folder, on_off_pairs
 from tests.support import ETDUMPS
@@ -112,35 +110,3 @@ def test_further_methods_are_in_the_summary(tmp_path: Path) -> None:
     experiment = summary["experiments"]["py_methods"]
     assert experiment["runs"] == 2
     assert [other["runs"] for other in experiment["other_methods"]] == [2]
-
-
-def test_rules_reach_the_timeline(tmp_path: Path) -> None:
-    path = tmp_path / "own.etdump"
-    path.write_bytes(build_etdump([run_of([[("my_op #1", 5)]])]))
-    analysis = analyze_file(path, rules=parse_rules(["my_op = GEMM linear"]))
-    _, run_0, *_ = write_experiment(analysis, tmp_path)
-    assert (rows(run_0)[0]["category"], rows(run_0)[0]["kind"]) == ("GEMM", "linear")
-
-
-def test_frames_agree_with_the_profile(tmp_path: Path) -> None:
-    from pytest_sme2.profile.build import profile_frames
-
-    profile = build_profiles(analysis_of(tmp_path, *CALLS).columns)[0]
-    frames = profile_frames(profile)
-    assert list(frames) == ["operators", "categories", "kinds", "executors", "runs", "end_to_end"]
-    assert frames["operators"]["label"].tolist() == [m.label for m in profile.operators]
-    assert frames["categories"]["share"].sum() == pytest.approx(1.0)
-    assert frames["kinds"]["time_ns"].sum() == pytest.approx(sum(profile.category_ns.values()))
-    runs = frames["runs"]
-    assert runs.shape == (3, 2 + 3)
-    parts = runs.drop(columns="end_to_end_ns").sum(axis=1)
-    assert parts.tolist() == runs["end_to_end_ns"].tolist()
-    assert frames["end_to_end"]["count"].tolist() == [3]
-
-
-def test_frames_of_a_profile_without_operators(tmp_path: Path) -> None:
-    from pytest_sme2.profile.build import profile_frames
-
-    frames = profile_frames(analysis_of(tmp_path).profile)
-    assert frames["runs"]["overhead_ns"].tolist() == frames["runs"]["end_to_end_ns"].tolist()
-    assert frames["operators"].empty

@@ -1,4 +1,4 @@
-"""Grouping and bounds of the table reader, apart from any schema."""
+"""Strings and bounds of the table reader, apart from any schema."""
 
 from __future__ import annotations
 
@@ -8,15 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_sme2.errors import EtdumpError
-from pytest_sme2.trace import flatbuffer
-from pytest_sme2.trace.flatbuffer import Buffer, Tables, group_equal
-
-
-@given(st.lists(st.integers(-40, 40), max_size=120))
-def test_equal_values_share_a_group(values: list[int]) -> None:
-    group, example = group_equal(np.array(values, np.int64))
-    assert len(example) == len(set(values))
-    assert [values[example[number]] for number in group] == values
+from pytest_sme2.trace.flatbuffer import Buffer, Tables
 
 
 def strings_of(texts: list[bytes]) -> tuple[Buffer, np.ndarray]:
@@ -50,15 +42,6 @@ def test_strings_may_be_shared() -> None:
     codes = buffer.strings(positions[[1, 0, 1, 0, 0]], "a name", names, absent=-1)
     assert codes.tolist() == [0, 1, 0, 1, 1]
     assert list(names) == ["two", "one"]
-
-
-def test_digests_that_collide_do_not_mix_names_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flatbuffer, "_MIX_WORDS", np.uint64(0))
-    texts = ["alpha", "omega", "alpha", "delta"]
-    buffer, positions = strings_of([text.encode() for text in texts])
-    names: dict[str, int] = {}
-    codes = buffer.strings(positions, "a name", names, absent=-1)
-    assert [list(names)[code] for code in codes] == texts
 
 
 def one_table(layout: list[int], body: bytes, table: int = 16) -> Tables:

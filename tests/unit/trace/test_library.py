@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import LibraryError, Sme2Error, UsageError
-from pytest_sme2.trace import library as reader
 from pytest_sme2.trace.instructions import is_sme2_only, is_table_lookup
 from pytest_sme2.trace.library import (
     Instructions,
@@ -265,47 +264,6 @@ def test_the_version_of_executorch_is_read(tmp_path: Path) -> None:
     )
 
 
-OUTSIDE, BOMB = "leads out of the archive", "as in a zip bomb"
-TWICE = zipped({"b.zip": zipped({"c.so": LIBRARY})})
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("../a.so", LIBRARY, OUTSIDE),
-        ("/a.so", LIBRARY, OUTSIDE),
-        ("x/../../a.so", LIBRARY, OUTSIDE),
-        ("..\\a.so", LIBRARY, OUTSIDE),
-        ("a.so", LIBRARY + bytes(20 << 20), BOMB),
-        ("a.zip", TWICE, r"b\.zip cannot be read: it is a zip in a zip in a zip"),
-    ],
-    ids=["above", "absolute", "around", "backslash", "bomb", "nested"],
-)
-def test_a_hostile_archive_is_refused(
-    tmp_path: Path, name: str, content: bytes, message: str
-) -> None:
-    with pytest.raises(LibraryError, match=message):
-        read_package(write(tmp_path, {name: content}))
-
-
-@pytest.mark.parametrize(
-    ("limit", "value", "message"),
-    [
-        ("LARGEST_FILE", 100, "a file may have"),
-        ("LARGEST_TOTAL", 2 * len(LIBRARY) - 1, "a file may have"),
-        ("MOST_FILES", 1, "more than 1 files"),
-    ],
-)
-def test_sizes_have_limits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int, message: str
-) -> None:
-    path = write(tmp_path, {"a.so": LIBRARY, "b.so": LIBRARY})
-    assert names(path) == ["a.so", "b.so"]
-    monkeypatch.setattr(reader, limit, value)
-    with pytest.raises(LibraryError, match=message):
-        read_package(path)
-
-
 def test_a_damaged_zip_is_one_error(tmp_path: Path) -> None:
     whole = zipped({"a.so": LIBRARY}, zipfile.ZIP_STORED)
     path = tmp_path / "app.apk"
@@ -326,20 +284,9 @@ def test_a_damaged_zip_is_one_error(tmp_path: Path) -> None:
             read_package(path)
 
 
-def test_an_unusual_compression_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "app.apk"
-    path.write_bytes(zipped({"a.so": LIBRARY}, zipfile.ZIP_LZMA))
-    with pytest.raises(LibraryError, match="unusual way"):
-        read_package(path)
-
-
 def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
         read_package(tmp_path / "missing.so")
-    text = tmp_path / "text.tgz"
-    text.write_bytes(b"\x1f\x8b")
-    with pytest.raises(UsageError, match=r"neither a library nor a package.*give the folder"):
-        read_package(text)
     os.mkfifo(tmp_path / "pipe.so")
     with pytest.raises(UsageError, match="not a plain file"):
         read_package(tmp_path / "pipe.so")

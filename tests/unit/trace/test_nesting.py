@@ -1,16 +1,15 @@
-"""Nesting against trees that are known, and against a slow and obvious reference."""
+"""Nesting against trees that are known."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_sme2.trace.etdump import _next_not_greater, read_etdump
+from pytest_sme2.trace.etdump import read_etdump
 from tests.support.etdump_builder import (
     Block,
     Profiling,
@@ -85,34 +84,6 @@ def test_every_event_finds_its_parent(trees: list[Tree]) -> None:
     assert_nested(trees)
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=70).flatmap(
-        lambda rows: st.just(
-            (np.array([row[0] for row in rows], np.uint64), np.array([r[1] for r in rows], bool))
-        )
-    )
-)
-def test_search_agrees_with_the_obvious_one(case: tuple[np.ndarray, np.ndarray]) -> None:
-    assert_searched(*case)
-
-
-def assert_searched(start: np.ndarray, strictly: np.ndarray) -> None:
-    answer = [
-        next(
-            (j for j in range(i + 1, start.size) if start[j] + np.uint64(strictly[i]) <= start[i]),
-            start.size,
-        )
-        for i in range(start.size)
-    ]
-    assert _next_not_greater(start, strictly).tolist() == answer
-
-
-def test_search_through_a_file_that_was_made_to_take_long() -> None:
-    """From the first position, each round of the search comes one position further."""
-    start = np.array([1, *range(100, 0, -1)], np.uint64)
-    assert_searched(start, start % 3 == 0)
-
-
 def _delegated(start: int, end: int, instruction: int = 0, **name: str | int) -> Tree:
     return Tree(Profiling(None, start, end, instruction, **name))  # type: ignore[arg-type]
 
@@ -175,7 +146,6 @@ def test_blocks_do_not_enclose_each_other() -> None:
 
 @pytest.mark.parametrize("shape", ["chain", "comb", "siblings"])
 def test_reading_time_does_not_depend_on_the_shape_of_the_file(shape: str) -> None:
-    """Ten thousand events in the shapes that cost a search by hopping the most."""
     count = 10_000
     if shape == "chain":
         times = [(count - row, count + row) for row in range(count)]
