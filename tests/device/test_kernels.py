@@ -56,7 +56,7 @@ def test_no_other_device_tells_its_kernels(tmp_path: Path) -> None:
     request = RunRequest(provision.artifact("int8"), Arm.OFF)
     device = SimpleNamespace(name="a phone")
     with pytest.raises(RunError, match=r"'a phone' is not to be seen\. Use --device"):
-        collect_census(device, provision.runner(), request, tmp_path)  # type: ignore[arg-type]
+        collect_census(device, provision.runner(), request, tmp_path)
 
 
 def test_the_command_takes_a_program_and_speaks_json(tmp_path: Path, sme2: Command) -> None:
