@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import architectures, findings, hardware, rewrites
+from benchmarks import architectures, findings, hardware
 from benchmarks.harness import Table
 from pytest_sme2.report.cost import LIMITS_OF_COST
 
 
 @pytest.mark.parametrize(
     "one",
-    [part.TABLE for part in (architectures, findings, hardware, rewrites)],
+    [part.TABLE for part in (architectures, findings, hardware)],
     ids=lambda one: one.name,
 )
 def test_tables_agree_with_what_is_stored(one: Table) -> None:

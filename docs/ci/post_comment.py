@@ -4,7 +4,7 @@ It runs on the default branch's code, with a token. The JSON was written by code
 looked at yet, so each of its words goes into a code span, where Markdown knows no link, mention,
 reference or command; every other character of the comment is from this file. Needs only Python.
 
-GitHub: GH_TOKEN, COMMENTS (…/repos/OWNER/NAME/issues), NUMBER and HEAD, as in comment-github.yml;
+GitHub: GH_TOKEN, COMMENTS (…/repos/OWNER/NAME/issues) and NUMBER, as in comment-github.yml;
 the argument is the file. GitLab: as in comment-gitlab.yml; the file is that of the pipeline's job.
 Without their variables it prints the comment.
 """
@@ -27,9 +27,6 @@ FIGURE = re.compile(
     r"[-+]?[0-9]{1,6}([.,][0-9]{1,6})*( ?(%|x|ns|us|ms|s|B|kB|MB|GB|Minst|dB))?", re.ASCII
 )
 COLUMNS = ("check", "baseline", "now", "change", "interval", "limit")
-WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,99}", re.ASCII)
-# It would end the block, or be a command to a service that does not see the block.
-NOT_IN_A_BLOCK = re.compile(r"```|~~~|^[ +-]?\s*/\w", re.ASCII)
 
 
 def span(value: str, longest: int = LONGEST) -> str:
@@ -78,7 +75,7 @@ def rendered(found: dict) -> str:
         lines += ["", f"Device: {', '.join(devices)}."]
     if found["emulated"]:
         lines += ["Emulated: cost is executed instructions (Minst: a million), no time."]
-    return "\n".join([*lines, *(fix(found["fix"]) if found.get("fix") else ())]) + "\n"
+    return "\n".join([*lines, ""])
 
 
 def verdict(found: dict, counts: dict[str, int]) -> str:
@@ -97,92 +94,13 @@ def sign(state: str) -> str:
     return SIGNS.get(state, "❔")
 
 
-def fix(found: dict) -> list[str]:
-    names = [name for name in found["rewrites"] if WORD.fullmatch(name)]
-    lines = ["", "<details open><summary>A tested fix</summary>", ""]
-    lines += [f"{span(found['case'])}: {span(found['effect'])}", ""]
-    lines += [f"- {span(each)}" for each in found["why"][:MOST]]
-    diff = block(found["diff"])
-    if diff:
-        lines += ["", "```diff", *diff, "```", "", "To apply it: `git apply`."]
-    else:
-        lines += ["", "Its lines are not shown here, or not in the model's own file."]
-    if names and WORD.fullmatch(found["model"]):
-        lines += [f"To see it: `sme2 advise {found['model']} --try {','.join(names)}`"]
-    return [*lines, "", "</details>"]
-
-
-def block(diff: str) -> list[str]:
-    """The lines of a change that can stand in a block of code; all of them or none."""
-    lines = diff[:LARGEST].splitlines()
-    fine = len(lines) <= 10 * MOST and all(
-        len(line) <= LONGEST
-        and line[:1] in (" ", "+", "-", "@", "")
-        and line.replace("\t", " ").isprintable()
-        and not NOT_IN_A_BLOCK.search(line)
-        for line in lines
-    )
-    return lines if fine else []
-
-
-def comment(data: bytes) -> tuple[str, list[str]]:
-    """The comment, and the lines of a change that it offers."""
+def comment(data: bytes) -> str:
     if len(data) > LARGEST:
         sys.exit(f"The file has {len(data)} bytes, and {LARGEST} is the most.")
     try:
-        found = json.loads(data)
-        return rendered(found), block(found["fix"]["diff"]) if found.get("fix") else []
+        return rendered(json.loads(data))
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         sys.exit(f"The file is not what --sme2-report FILE.json of this version writes: {error!r}")
-
-
-def replaced(diff: list[str]) -> list[tuple[str, int, str]]:
-    """File, number and new text of each changed line; empty where lines are added or removed."""
-    path, row, found, gone = "", 0, [], []
-    for line in diff:
-        if line.startswith(("--- ", "+++ ")):
-            path = line[6:]
-        elif line.startswith("@@"):
-            row = int(re.sub(r"@@ -(\d+).*", r"\1", line))
-        elif line.startswith("+"):
-            if not gone:
-                return []
-            found.append((path, gone.pop(0), line[1:]))
-        else:
-            if line.startswith("-"):
-                gone.append(row)
-            elif gone:
-                return []
-            row += 1
-    return [] if gone else found
-
-
-def changed(patch: str) -> set[int]:
-    """The lines of a file that a pull request adds or changes."""
-    rows, row = set(), 0
-    for line in patch.splitlines():
-        if line.startswith("@@"):
-            row = int(re.sub(r"@@ [^+]*\+(\d+).*", r"\1", line))
-        elif not line.startswith("-"):
-            rows |= {row} if line.startswith("+") else set()
-            row += 1
-    return rows
-
-
-def suggest(diff: list[str], pull: str, header: dict[str, str]) -> None:
-    """Offer each line of a tested fix where the pull request has it, once."""
-    lines = replaced(diff)
-    if not lines:
-        return
-    patches = {
-        entry["filename"]: entry.get("patch", "") for entry in every(f"{pull}/files", header)
-    }
-    said = {(one["path"], one["body"]) for one in every(f"{pull}/comments", header)}
-    for path, row, line in lines:
-        body = f"{MARK}\n```suggestion\n{line}\n```"
-        place = {"path": path, "line": row, "side": "RIGHT", "commit_id": os.environ["HEAD"]}
-        if row in changed(patches.get(path, "")) and (path, body) not in said:
-            send(f"{pull}/comments", header, "POST", {"body": body, **place})
 
 
 def main() -> None:
@@ -203,9 +121,9 @@ def main() -> None:
         made = [job["id"] for job in jobs if job["name"] == "performance measure"]
         data = fetch(f"{project}/jobs/{int(made[0])}/artifacts/comment.json", header)
     else:
-        sys.stdout.write(comment(Path(sys.argv[1]).read_bytes())[0])
+        sys.stdout.write(comment(Path(sys.argv[1]).read_bytes()))
         return
-    text, diff = comment(data)
+    text = comment(data)
     # Somebody else may begin a comment with our mark.
     mine = [
         entry["id"]
@@ -216,9 +134,6 @@ def main() -> None:
         send(f"{one}/{mine[0]}", header, change, {"body": text})
     else:
         send(comments, header, "POST", {"body": text})
-    if "GH_TOKEN" in os.environ:
-        pull = f"{issues.removesuffix('issues')}pulls/{int(os.environ['NUMBER'])}"
-        suggest(diff, pull, header)
 
 
 def every(address: str, header: dict[str, str]) -> list[dict]:

@@ -59,7 +59,7 @@ COMMANDS: dict[str, str] = {
 REMOVED = {
     "report trace": "`sme2 report RUN_DIR --html FILE` has a timeline of each case",
     "report validate": "`sme2 report --check RUN_DIR` checks the files",
-    "export fetch-weights": "`sme2 export MODEL --fetch-weights FILE|URL` checks and uses them",
+    "export fetch-weights": "`sme2 export MODEL --fetch-weights` downloads, checks and uses them",
     "doctor selfcheck": "each run with times says the smallest slowdown that it could detect",
     "matrix": "the documentation has it as a page with filters (docs/advice.md, the kernel matrix)",
     "bisect": "`git bisect run pytest …` finds the commit: docs/history.md has the recipe",

@@ -9,15 +9,13 @@ import importlib.util
 import json
 import os
 import platform
-import queue
 import shutil
 import signal
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pytest_sme2.errors import (
     ExportError,
@@ -29,7 +27,7 @@ from pytest_sme2.errors import (
 )
 from pytest_sme2.export.lowering import LoweringRequest
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, ModelEntry
-from pytest_sme2.export.server import SERVERS, ForkedProcess, FreshProcess, ProcessEnvironment
+from pytest_sme2.export.server import SERVERS, ProcessEnvironment, Server
 from pytest_sme2.export.store import (
     META_FILE,
     SCHEMA,
@@ -57,12 +55,6 @@ from pytest_sme2.system.cache import (
 )
 from pytest_sme2.system.files import file_sha256, make_folders, sealed
 from pytest_sme2.system.locks import locked
-from pytest_sme2.system.processes import (
-    end_descendants,
-    end_group,
-    end_with_this_process,
-    has_ended,
-)
 
 TIMEOUT_SECONDS = 3600.0
 _HEARTBEAT_SECONDS = 10.0
@@ -148,7 +140,7 @@ def cache_key(entry: ModelEntry, variant: Variant, *, weights: Path | None, seed
     parts = {
         "schema": SCHEMA,
         "code": [file_sha256(here / name) for name in code],
-        "model": [entry.name, entry.kind, entry.module, entry.class_name],
+        "model": [entry.name, entry.class_name],
         "source": source_hashes(entry),
         "variant": str(variant),
         "seed": seed,
@@ -268,48 +260,19 @@ class _Export:
     def _run_child(self) -> dict[str, Any]:
         """Start the child, report its progress, and return its answer or raise its error."""
         chosen = (self.entry, self.variant, self.seed, self.weights, self.folder)
-        request = LoweringRequest(*chosen, self.circumstances.sys_path)
         # Where the model runs: whatever it leaves there is no part of the artifact.
         request_file = self.folder / "work" / "request.json"
         request_file.parent.mkdir()
-        request_file.write_text(request.to_json(), "utf-8")
-        with self.log.open("wb") as log, contextlib.ExitStack() as held:
-            forked = self._forked(request_file, log, held)
-            process = forked or FreshProcess(request_file, log, self.circumstances)
-            end_with_this_process(process.pid)
-            try:
-                answer = self._listen(process)
-            finally:
-                # End it and everything that it started.
-                with contextlib.suppress(TimeoutError):
-                    process.stdin.close()
-                    process.wait(timeout=0.5)
-                end_descendants(process.pid)
-                end_group(process.pid)
-                process.wait()
-                process.stdout.close()
-                has_ended(process.pid)
+        request_file.write_text(LoweringRequest(*chosen).to_json(), "utf-8")
+        with self.log.open("wb") as log, SERVERS.borrowed(self.circumstances, log) as server:
+            server.ask(request_file, self.log)
+            answer = self._listen(server)
+        if "error" in answer:
+            raise self._error(answer)
+        self.say(f"done in {self.waited():.1f} s")
         shutil.rmtree(request_file.parent)
-        return answer
-
-    def _forked(
-        self, request_file: Path, log: IO[bytes], held: contextlib.ExitStack
-    ) -> ForkedProcess | None:
-        """A fork of the server, which then is ours until ``held`` is left; None if none serves."""
-        server = SERVERS.get(self.circumstances)
-        # Another thread may be at an export.
-        if server is None or not server.busy.acquire(blocking=False):
-            return None
-        held.callback(server.busy.release)
-        stage = "importing torch"
-        self.say(stage)
-        try:
-            while not server.is_ready(self.next_wait()):
-                self._still(stage)
-            return server.fork(request_file, log)
-        except EOFError:
-            server.close()
-            return None
+        done: dict[str, Any] = answer["done"]
+        return done
 
     def _still(self, stage: str) -> None:
         """Say that it goes on, or raise that it took too long."""
@@ -317,34 +280,24 @@ class _Export:
             raise self._failed(f"{stage} took more than {self.limit:.0f} s.")
         self.say(f"{stage} ({self.waited():.0f} s)")
 
-    def _listen(self, process: ForkedProcess | FreshProcess) -> dict[str, Any]:
-        lines: queue.Queue[bytes | None] = queue.Queue()
-
-        def read() -> None:
-            for line in process.stdout:
-                lines.put(line)
-            lines.put(None)
-
-        threading.Thread(target=read, daemon=True).start()
+    def _listen(self, server: Server) -> dict[str, Any]:
+        """The answer, when the process has ended."""
         stage = "starting"
+        answer: dict[str, Any] = {}
         while True:
             try:
-                line = lines.get(timeout=self.next_wait())
-            except queue.Empty:
+                message = server.hear(self.next_wait())
+            except TimeoutError:
                 self._still(stage)
                 continue
-            if line is None:
-                raise self._failed(f"{stage} ended the process: {_end_of(process)}.")
-            message = _message(line)
             if "progress" in message:
                 stage = message["progress"]
                 self.say(stage)
-            elif "error" in message:
-                raise self._error(message)
-            elif "done" in message:
-                self.say(f"done in {self.waited():.1f} s")
-                done: dict[str, Any] = message["done"]
-                return done
+            elif "done" in message or "error" in message:
+                answer = message
+            elif "ended" in message:
+                why = f"{stage} ended the process: {_end_of(message['ended'])}."
+                return answer or {"error": "ExportError", "message": why}
 
     def _error(self, message: Mapping[str, str]) -> Sme2Error:
         kind = message["error"]
@@ -380,22 +333,9 @@ def _weights(files: Sequence[tuple[str, str]]) -> str:
     return f"{len(named)} files, the first is {files[0][0]} (sha256 of all {whole[:12]})"
 
 
-def _message(line: bytes) -> dict[str, Any]:
-    """A message from the child; empty for a line that something else printed."""
-    try:
-        message = json.loads(line)
-    except ValueError:
-        return {}
-    return message if isinstance(message, dict) else {}
-
-
-def _end_of(process: ForkedProcess | FreshProcess) -> str:
-    try:
-        code = process.wait(timeout=5)
-    except TimeoutError:
-        return "it closed its output but is still running"
+def _end_of(code: int | None) -> str:
     if code is None:
-        return "somebody ended it"
+        return "it closed its output but is still running"
     if code >= 0:
         return f"exit code {code}"
     with contextlib.suppress(ValueError):

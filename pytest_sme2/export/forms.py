@@ -501,17 +501,19 @@ def _averaged(graph: _Graph, node: Any) -> _Found:
     size = node.meta["val"].shape
     inner = [place % 4 for place in places]
     order = [*(place for place in range(4) if place not in inner), *inner]
+    turned = order != sorted(order)
     ones = graph.tried(node, torch.ones(before.shape).double())
     factor = 1.0 if ones is None else float(ones.flatten()[0])
 
     def form(value: Any) -> Any:
-        mean = value.permute(order).mean((2, 3), keepdim=True)
+        mean = (value.permute(order) if turned else value).mean((2, 3), keepdim=True)
         return (mean if factor == 1 else mean * factor).reshape(size)
 
     values = torch.randn(before.shape).double()
     if not _alike(graph.tried(node, values), form(values)):
         return None
-    text = f"x.permute{tuple(order)}.mean((2, 3), keepdim=True)" + f" * {factor:g}" * (factor != 1)
+    text = "x" + f".permute{tuple(order)}" * turned + ".mean((2, 3), keepdim=True)"
+    text += f" * {factor:g}" * (factor != 1)
     return f"`{_name(node)}` of {_shape(before.shape)} as `{text}`", form
 
 

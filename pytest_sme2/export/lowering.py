@@ -13,7 +13,7 @@ import random
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,6 @@ from pytest_sme2.export.store import artifact_stem
 from pytest_sme2.export.variant import FOLDED, Variant, parse_variant
 from pytest_sme2.export.weights import FILE_NAME as UPSTREAM_FILE
 from pytest_sme2.export.weights import (
-    fill_zero_weights,
     lifeless,
     misfit,
     select_state,
@@ -209,8 +208,6 @@ class LoweringRequest:
     seed: int
     weights: Path | None
     folder: Path
-    sys_path: Sequence[str]
-    """Set before our first import, so that the child finds the same modules."""
 
     def to_json(self) -> str:
         return json.dumps({**vars(self), "entry": vars(self.entry)}, default=str)
@@ -237,7 +234,7 @@ def main(request_file: str) -> None:
         channel.flush()
 
     request = LoweringRequest.from_json(Path(request_file).read_text("utf-8"))
-    progress = Reporter(say=lambda line: send(progress=line))
+    progress = Reporter(lambda line: send(progress=line), "importing torch")
     adopt_orphans()
     answer: dict[str, Any]
     try:
@@ -263,7 +260,6 @@ def _log_traceback() -> None:
 
 def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     """Write the program and its files; the answer describes them."""
-    progress.enter("importing torch")
     tools = import_tools()
     lower_quicker()
     keep_helper_frames()
@@ -413,8 +409,6 @@ def _load(
     entry = request.entry
     if entry.folder is not None:
         sys.path.insert(0, str(entry.folder))
-    if entry.kind == "executorch":
-        _prepare_examples(torch)
     with _blame_model(entry):
         model, network = _build(request, torch)
     weights = reads.data()
@@ -440,11 +434,9 @@ def _load(
         inputs = (arguments, keywords, earlier_inputs(model), said)
         network, inputs = _in(torch.float32, network, inputs, torch)
         arguments, keywords, *_ = inputs
-        example = entry.kind == "executorch"
-        # All variants get the same weights, so fp32 decides for all.
-        if request.weights is None and (example or _is_dead(network, inputs, torch)):
-            # What a model's own code has set to zero stays: it may be what is wrong with it.
-            network = fill_zero_weights(network) if example else network
+        # All variants get the same weights, so fp32 decides for all. What a model's own code has
+        # set to zero stays: it may be what is wrong with it.
+        if request.weights is None and _is_dead(network, inputs, torch):
             settle_batch_norms(network, *arguments, **keywords)
     if request.variant.precision in ("fp16", "bf16"):
         kind = torch.float16 if request.variant.precision == "fp16" else torch.bfloat16
@@ -505,24 +497,6 @@ def _build(request: LoweringRequest, torch: Any) -> tuple[Model, Any]:
             raise
         import_torchvision()
         return build()
-
-
-def _prepare_examples(torch: Any) -> None:
-    """Make ExecuTorch's examples, which ask for trained weights, work without downloads.
-
-    They get seeded random weights instead, like every other model.
-    """
-    not_downloaded: dict[str, Any] = {}
-    load_state_dict = torch.nn.Module.load_state_dict
-
-    def load_what_there_is(module: Any, state: Any, *rest: Any, **options: Any) -> Any:
-        return None if state is not_downloaded else load_state_dict(module, state, *rest, **options)
-
-    torch.hub.load_state_dict_from_url = lambda *_, **__: not_downloaded
-    torch.nn.Module.load_state_dict = load_what_there_is
-    # An example that needs it and does not find it reports that itself.
-    with contextlib.suppress(ModuleNotFoundError):
-        import_torchvision()
 
 
 def _seed(seed: int, torch: Any) -> None:

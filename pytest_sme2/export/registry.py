@@ -26,8 +26,6 @@ from pytest_sme2.errors import MissingExtraError, ModelError, Sme2Error, UsageEr
 from pytest_sme2.export.variant import Variant, parse_variant
 
 DEFAULT_VARIANTS = ("fp32", "fp16", "int8")
-ENTRY_POINT_GROUP = "pytest_sme2.models"
-EXECUTORCH_PREFIX = "executorch:"
 MODEL_FILE = "model.py"
 
 # The extra of each package, so that a failed import can name the remedy.
@@ -59,7 +57,7 @@ class Problem:
     """A model that cannot be used, and why."""
 
     name: str
-    """The name of the folder or entry point, or of the model if two models share it."""
+    """The name of the folder, or of the model if two models share it."""
     source: str
     message: str
     traceback: str = ""
@@ -74,15 +72,11 @@ class ModelEntry:
 
     name: str
     variants: tuple[Variant, ...]
-    kind: str = ""
-    """``folder``, ``entry-point`` or ``executorch``."""
     source: str = ""
     """Where it comes from, for people."""
     class_name: str = ""
     file: Path | None = None
-    """A folder model's ``model.py``."""
-    module: str | None = None
-    """The importable module of any other model."""
+    """Its ``model.py``."""
     emulated: tuple[Variant, ...] | None = None
     """What an emulator runs by default; None means the same as a device."""
 
@@ -111,33 +105,17 @@ class ModelEntry:
 
     def source_files(self) -> tuple[Path, ...]:
         """The files of the model, found without importing it."""
-        if self.file is not None:
-            return files_below(self.file.parent)
-        module = str(self.module)
-        located = locate_module(module)
-        if located is None:
-            raise ModelError(
-                f"Model {self.name!r} ({self.source}): the module {module!r} was not found. "
-                "Install its package, or correct its entry point."
-            )
-        # A module in a package may use other modules of it; a top-level module is alone.
-        return files_below(located.parent) if "." in module else (located,)
+        return () if self.folder is None else files_below(self.folder)
 
     def load(self) -> type[Model]:
         """The registered class. This imports the model, and with it most likely torch."""
+        file = self.file or Path(MODEL_FILE)
         try:
-            if self.file is not None:
-                module = execute_model_file(self.file)
-            else:
-                module = importlib.import_module(self.module or "")
-            found: Any = module
-            for part in self.class_name.split("."):
-                found = getattr(found, part)
+            found: Any = getattr(execute_model_file(file), self.class_name)
         except Sme2Error:
             raise
         except (Exception, SystemExit) as error:
-            file = self.file or locate_module(self.module or "")
-            trace = traceback_from(error, file.parent if file is not None else None)
+            trace = traceback_from(error, file.parent)
             raise missing_extra(error, f"Model {self.name!r}") or ModelError(
                 f"Model {self.name!r} ({self.source}) cannot be loaded: {one_line(error)}\n{trace}"
             ) from error
@@ -174,33 +152,23 @@ class Registry:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The models that run by default, without ExecuTorch's examples."""
         return tuple(entry.name for entry in self.entries)
 
     def get(self, name: str) -> ModelEntry:
-        """The model called ``name``; ``executorch:NAME`` finds ExecuTorch's example models."""
         for entry in self.entries:
             if entry.name == name:
                 return entry
-        if name.startswith(EXECUTORCH_PREFIX):
-            return _executorch_entry(name)
         for problem in self.problems:
             if problem.name == name:
                 raise ModelError(f"Model {problem}\n{problem.traceback}".rstrip())
         # A folder's name, unlike a model's, may contain anything.
         broken = ", ".join(repr(problem.name) for problem in self.problems)
-        raise UsageError(
-            f"{name!r} is not a model. {_meant(name, self.names)}; or one of ExecuTorch's "
-            f"examples, such as {EXECUTORCH_PREFIX}mv2." + (f" Broken: {broken}." if broken else "")
-        )
-
-
-def _meant(name: str, names: Iterable[str]) -> str:
-    """What may have been meant; where no name is like it, all of them."""
-    close = difflib.get_close_matches(name, names)
-    if close:
-        return f"Did you mean {' or '.join(close)}? `sme2 models` lists all"
-    return f"Choose one of: {', '.join(names) or '(none found)'}"
+        close = difflib.get_close_matches(name, self.names)
+        meant = f"Choose one of: {', '.join(self.names) or '(none found)'}."
+        if close:
+            meant = f"Did you mean {' or '.join(close)}? `sme2 models` lists all."
+        told = f" Broken: {broken}." if broken else ""
+        raise UsageError(f"{name!r} is not a model. {meant}{told}")
 
 
 _Class = TypeVar("_Class", bound=type)
@@ -235,10 +203,6 @@ def checked_entry(
         raise ModelError(
             f"{name!r} is not a model name. Give a printable, non-empty string to @register_model."
         )
-    if name.startswith(EXECUTORCH_PREFIX):
-        raise ModelError(
-            f"{name!r} is not a model name: {EXECUTORCH_PREFIX!r} belongs to ExecuTorch's examples."
-        )
     parsed = _checked_variants(name, variants, "variants")
     if not parsed:
         raise ModelError(f"Model {name!r} has no variants. Name one, as in variants=('fp32',).")
@@ -266,36 +230,6 @@ def missing_extra(error: BaseException, purpose: str) -> MissingExtraError | Non
     return MissingExtraError(package, EXTRA_OF_PACKAGE[package], purpose)
 
 
-def executorch_models() -> dict[str, tuple[str, str]]:
-    """ExecuTorch's example models: name -> (module, class). Empty if it is not installed."""
-    try:
-        # It imports only the standard library.
-        examples = importlib.import_module("executorch.examples.models")
-    except ModuleNotFoundError:
-        return {}
-    return {
-        name: (f"executorch.examples.models.{module}", class_name)
-        for name, (module, class_name) in examples.MODEL_NAME_TO_MODEL.items()
-        if locate_module(f"executorch.examples.models.{module}") is not None
-    }
-
-
-def _executorch_entry(name: str) -> ModelEntry:
-    models = executorch_models()
-    if not models:
-        raise MissingExtraError("executorch", "export", f"The example model {name!r}")
-    wanted = name[len(EXECUTORCH_PREFIX) :]
-    if wanted not in models:
-        raise UsageError(
-            f"{wanted!r} is not an example model of the installed ExecuTorch. "
-            f"{_meant(wanted, sorted(models))}."
-        )
-    module, class_name = models[wanted]
-    variants = tuple(parse_variant(variant) for variant in DEFAULT_VARIANTS)
-    source = f"ExecuTorch's examples ({module}:{class_name})"
-    return ModelEntry(name, variants, "executorch", source, class_name, module=module)
-
-
 def execute_model_file(file: Path) -> ModuleType:
     """Run a folder's ``model.py`` as a separate package: a ``part`` of another folder is another.
 
@@ -317,28 +251,6 @@ def execute_model_file(file: Path) -> ModuleType:
         sys.modules.pop(name, None)
         raise
     return module
-
-
-def locate_module(module: str) -> Path | None:
-    """The file of a module, found without importing any of its parents, as importlib would."""
-    top, *parts = module.split(".")
-    spec = importlib.util.find_spec(top)
-    if spec is None:
-        return None
-    file = Path(spec.origin) if spec.origin is not None else None
-    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
-    for part in parts:
-        inside = [folder / part for folder in folders]
-        packages = [folder for folder in inside if (folder / "__init__.py").is_file()]
-        modules = [folder.with_suffix(".py") for folder in inside]
-        file = next((found for found in modules if found.is_file()), None)
-        if packages:
-            file, folders = packages[0] / "__init__.py", packages[:1]
-        else:
-            folders = [folder for folder in inside if folder.is_dir()]
-        if file is None and not folders:
-            return None
-    return file
 
 
 def files_below(folder: Path) -> tuple[Path, ...]:
@@ -366,10 +278,10 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
 
 
-def traceback_from(error: BaseException, folder: Path | None) -> str:
+def traceback_from(error: BaseException, folder: Path) -> str:
     """The traceback from the model's own code on; none where it has no part in the error."""
     start = error.__traceback__
-    while start is not None and folder is not None:
+    while start is not None:
         if Path(start.tb_frame.f_code.co_filename).is_relative_to(folder):
             break
         start = start.tb_next
@@ -394,16 +306,14 @@ def _siblings_alone(folder: Path, package: str) -> Iterator[None]:
                 del sys.modules[name]
 
 
-def discover(folders: Iterable[Path], entry_points: bool = True) -> Registry:
-    """All models of folders (of one model or with one for each) and of installed packages.
+def discover(folders: Iterable[Path]) -> Registry:
+    """All models of folders, of one model or with one for each.
 
     Names are unique: the first model with a name keeps it.
     """
     entries: dict[str, ModelEntry] = {}
     problems: list[Problem] = []
     candidates = [entry for file in _model_files(folders) for entry in _read_folder(file)]
-    if entry_points:
-        candidates.extend(_read_entry_points())
     for candidate in candidates:
         if isinstance(candidate, Problem):
             problems.append(candidate)
@@ -445,7 +355,7 @@ def _read_folder(file: Path) -> list[ModelEntry | Problem]:
     if not registrations:
         remedy = "Put @register_model('name') above the class of the model."
         return [Problem(name, source, f"{MODEL_FILE} registers no class. {remedy}")]
-    return [replace(found, kind="folder", source=source, file=file) for found in registrations]
+    return [replace(found, source=source, file=file) for found in registrations]
 
 
 def read_registrations(file: Path) -> tuple[ModelEntry, ...]:
@@ -496,39 +406,3 @@ def declared_registrations(file: Path) -> tuple[ModelEntry, ...] | None:
                 understood.append(checked_entry(**bound.arguments, class_name=statement.name))
     mentioned = sum(is_register_model(node) for node in ast.walk(tree))
     return tuple(understood) if mentioned == len(understood) else None
-
-
-def _read_entry_points() -> list[ModelEntry | Problem]:
-    from importlib.metadata import entry_points
-
-    found: list[ModelEntry | Problem] = []
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        distribution = point.dist.name if point.dist is not None else "an unnamed package"
-        source = f"{distribution} ({point.value})"
-        try:
-            found.append(_entry_point_entry(point.name, point.module, point.attr, source))
-        except (Exception, SystemExit) as error:
-            trace = "" if isinstance(error, Sme2Error) else traceback_from(error, None)
-            found.append(Problem(point.name, source, one_line(error), trace))
-    return found
-
-
-def _entry_point_entry(name: str, module: str, attribute: str, source: str) -> ModelEntry:
-    """An entry point's name is the model's name; its class may also have the decorator."""
-    file = locate_module(module)
-    if file is None:
-        raise ModelError(
-            f"the module {module!r} was not found. Reinstall the package, or correct its entry "
-            f"point in the group {ENTRY_POINT_GROUP!r}."
-        )
-    declared = declared_registrations(file) or ()
-    if not attribute:
-        if len(declared) != 1:
-            raise ModelError(
-                f"the entry point names only the module {module!r}, which registers "
-                f"{len(declared)} classes. Name the class, as in '{module}:MyModel'."
-            )
-        attribute = declared[0].class_name
-    checked = checked_entry(name, DEFAULT_VARIANTS, None, attribute)
-    own = next((found for found in declared if found.class_name == attribute), checked)
-    return replace(own, name=name, kind="entry-point", source=source, module=module)

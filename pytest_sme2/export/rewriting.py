@@ -115,20 +115,6 @@ def _last_mean(value: Any) -> Any:
     return functional.linear(value, torch.full((1, length), 1 / length, dtype=value.dtype))
 
 
-def _mean(value: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    dimensions = sorted(
-        place % value.dim() for place in ([dim] if isinstance(dim, int) else dim or ())
-    )
-    if dtype is not None or not value.is_floating_point():
-        return None
-    if dimensions == [2, 3] and value.dim() == 4 and not keepdim:
-        return value.mean((2, 3), keepdim=True).flatten(1)
-    if dimensions != [value.dim() - 1]:
-        return None
-    answer = _last_mean(value)
-    return answer if keepdim else answer.reshape(value.shape[:-1])
-
-
 def _layer_norm(
     value: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Any:
@@ -237,12 +223,6 @@ def _pow(value: Any, exponent: Any) -> Any:
     return square * (value if exponent == 3 else square)
 
 
-def _unsqueeze(value: Any, dim: int) -> Any:
-    shape = list(value.shape)
-    shape.insert(dim % (value.dim() + 1), 1)
-    return value.reshape(shape)
-
-
 def _expand(value: Any, *sizes: Any) -> Any:
     wanted = list(sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes)
     if len(wanted) != value.dim() or not value.is_floating_point():
@@ -287,12 +267,7 @@ _REPLACED: dict[str, dict[Any, Callable[..., Any]]] = {
     "hardsigmoid": {functional.hardsigmoid: _hardsigmoid, torch._C._nn.hardsigmoid: _hardsigmoid},
     "transposed": dict.fromkeys((functional.conv_transpose2d, torch.conv_transpose2d), _transposed),
     "pow": dict.fromkeys((torch.pow, torch.Tensor.pow, torch.Tensor.__pow__), _pow),
-    "unsqueeze": {
-        torch.unsqueeze: _unsqueeze,
-        torch.Tensor.unsqueeze: _unsqueeze,
-    },
     "expand": {torch.Tensor.expand: _expand, torch.Tensor.expand_as: _expand_as},
-    "mean": {torch.mean: _mean, torch.Tensor.mean: _mean},
     "conversion": {torch.Tensor.to: _conversion, torch.Tensor.float: _float},
 }
 

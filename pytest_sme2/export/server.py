@@ -1,11 +1,10 @@
-"""Starts the process of an export: a fork of one that has imported torch, or a fresh one.
+"""Starts the processes of exports: a server that has imported torch forks for each of them.
 
-Importing torch and ExecuTorch takes most of a small export. On Linux one process, the server, does
-it for all exports of this one. It runs no model's code: a fork of it does and ends with it, so that
-a model that crashes, hangs or eats memory takes nothing else down. Elsewhere, and where a fork is
-not possible, each export is a process of its own. The forkserver of ``multiprocessing`` would not
-do: it takes no environment, one serves the whole process, tests of users included, and its children
-are not ended with what they started.
+Importing torch and ExecuTorch takes most of a small export. A server runs no model's code: a fork
+of it does and ends with it, so that a model that crashes, hangs or eats memory takes nothing else
+down. Where no fork is possible, a server makes one export itself, and ends. The forkserver of
+``multiprocessing`` would not do: it takes no environment, one serves the whole process, tests of
+users included, and its children are not ended with what they started.
 """
 
 from __future__ import annotations
@@ -14,18 +13,17 @@ import atexit
 import contextlib
 import gc
 import importlib
-import itertools
 import json
 import os
-import socket
+import queue
 import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
 
 from pytest_sme2.export.imports import import_tools, installed_packages
 from pytest_sme2.export.lowering import main
@@ -40,22 +38,15 @@ from pytest_sme2.system.processes import (
     whitelisted_environment,
 )
 
-# The path is set before our first import, so that the child finds the same modules.
-_FRESH = (
-    "import json, sys; request = json.load(open(sys.argv[1], encoding='utf-8')); "
-    "sys.path[:] = request['sys_path']; "
-    "from pytest_sme2.export.lowering import main; main(sys.argv[1])"
-)
+# The path is set before our first import, so that the server finds the same modules.
 _SERVER = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
-    "from pytest_sme2.export.server import serve; serve(int(sys.argv[1]))"
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from pytest_sme2.export import server; server.serve()"
 )
-_ASK, _READY = b"ready?", b"ready"
-_LARGEST_REQUEST = 1 << 16
 # Warming up takes longer than it saves a single export, or one that fails at once.
 _WARM_FROM = 2
-# A fork takes milliseconds, also on a busy machine; this is for one that never answers.
-_FORK_SECONDS = 60.0
+# One that closed its output ends at once, unless its code goes on.
+_END_SECONDS = 5.0
 # What an export gets beside the basic variables: any other could change a model unnoticed.
 _ENVIRONMENT = (
     "USER", "LOGNAME", "LC_CTYPE", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "HF_HOME",
@@ -85,202 +76,150 @@ class ProcessEnvironment:
         return cls(export_environment(), paths, package_versions())
 
 
-class FreshProcess(subprocess.Popen[bytes]):
-    """An export in a process of its own."""
-
+class _Piped(subprocess.Popen[bytes]):
     stdin: IO[bytes]
     stdout: IO[bytes]
-
-    def __init__(
-        self, request_file: Path, log: IO[bytes], circumstances: ProcessEnvironment
-    ) -> None:
-        super().__init__(
-            [sys.executable, "-c", _FRESH, str(request_file)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            cwd=request_file.parent,
-            env=dict(circumstances.environment),
-            start_new_session=True,
-        )
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, negative for a signal. Raises TimeoutError."""
-        try:
-            return super().wait(timeout)
-        except subprocess.TimeoutExpired as error:
-            raise TimeoutError from error
-
-
-@dataclass
-class ForkedProcess:
-    """An export in a fork of the server, which tells how it ended."""
-
-    pid: int
-    stdin: IO[bytes]
-    stdout: IO[bytes]
-    ended: Callable[[float | None], bytes]
-    over: bool = False
-    code: int | None = None
-
-    def wait(self, timeout: float | None = None) -> int | None:
-        """Its exit code; None if the server ended first, so that it is unknown."""
-        if not self.over:
-            with contextlib.suppress(EOFError):
-                self.code = int(self.ended(timeout))
-            self.over = True
-        return self.code
 
 
 class Server:
-    """One server, for one process and its exports one after another."""
+    """One server, for exports one after another; what it says is a line of JSON each."""
 
-    def __init__(self, circumstances: ProcessEnvironment) -> None:
+    def __init__(self, circumstances: ProcessEnvironment, log: IO[bytes]) -> None:
         self.circumstances = circumstances
         self.owner = os.getpid()
-        self.busy = threading.Lock()
-        self.closed = False
-        self._asked = False
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        paths = json.dumps(list(circumstances.sys_path))
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _SERVER, str(theirs.fileno()), paths],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                # A fresh process repeats into its log what goes wrong here.
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                env=dict(circumstances.environment),
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
+        self._lines: queue.Queue[bytes] = queue.Queue()
+        self._process = _Piped(
+            [sys.executable, "-c", _SERVER, json.dumps(list(circumstances.sys_path))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd="/",
+            env=dict(circumstances.environment),
+            start_new_session=True,
+        )
         end_with_this_process(self._process.pid)
+        threading.Thread(target=self._read, daemon=True).start()
 
-    def is_ready(self, timeout: float) -> bool:
-        """Whether it can fork within this time; if not, ask again. EOFError if it has ended."""
-        try:
-            if not self._asked:
-                self._control.send(_ASK)
-                self._asked = True
-            self._receive(timeout)
-        except TimeoutError:
-            return False
-        except OSError as error:
-            raise EOFError from error
-        self._asked = False
-        return True
+    def _read(self) -> None:
+        with self._process.stdout as lines:
+            for line in lines:
+                self._lines.put(line)
+        self._lines.put(b"")
 
-    def fork(self, request_file: Path, log: IO[bytes]) -> ForkedProcess:
-        """A process for this request. Raises EOFError if the server is gone."""
-        their_input, our_input = os.pipe()
-        our_output, their_output = os.pipe()
-        stdin, stdout = os.fdopen(our_input, "wb"), os.fdopen(our_output, "rb")
+    def ask(self, request_file: Path, log: Path) -> None:
+        """Begin an export. What goes wrong with that, ``hear`` says."""
+        line = json.dumps([str(request_file), str(log)]) + "\n"
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(line.encode())
+            self._process.stdin.flush()
+
+    def hear(self, timeout: float) -> dict[str, Any]:
+        """The next message, ``ended`` the last one of an export. Raises TimeoutError."""
         try:
-            streams = [their_input, their_output, log.fileno()]
-            socket.send_fds(self._control, [os.fsencode(request_file)], streams)
-            pid = int(self._receive(_FORK_SECONDS))
-        except (EOFError, OSError) as error:
-            stdin.close()
-            stdout.close()
-            raise EOFError from error
-        finally:
-            os.close(their_input)
-            os.close(their_output)
-        return ForkedProcess(pid, stdin, stdout, self._receive)
+            line = self._lines.get(timeout=timeout)
+        except queue.Empty:
+            raise TimeoutError from None
+        if line:
+            return _message(line)
+        self._lines.put(line)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_SECONDS)
+        return {"ended": self._process.returncode}
+
+    def serves(self, circumstances: ProcessEnvironment) -> bool:
+        # The last that it says is that it has ended.
+        here = self.owner == os.getpid() and self._lines.empty()
+        return here and self.circumstances == circumstances
 
     def close(self) -> None:
-        """End it. A fork that is still at work ends by its own standard input."""
-        self._control.close()
-        if self.owner == os.getpid() and not self.closed:
-            end_group(self._process.pid)
-            self._process.wait()
-            has_ended(self._process.pid)
-        self.closed = True
-
-    def _receive(self, timeout: float | None) -> bytes:
-        self._control.settimeout(timeout)
-        try:
-            message = self._control.recv(64)
-        except ConnectionError as error:
-            raise EOFError from error
-        if not message:
-            raise EOFError
-        return message
+        """End it, and all that it started; not where a fork of this process has it, too."""
+        if self.owner != os.getpid():
+            return
+        end_descendants(self._process.pid)
+        end_group(self._process.pid)
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.wait()
+        has_ended(self._process.pid)
 
 
 class Servers:
-    """The server of this process: started with its first export, another for other circumstances.
-
-    One that has ended is not replaced: a new one would most likely end, too.
-    """
+    """The server of this process, kept from one export to the next in the same circumstances."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._current: Server | None = None
+        self._idle: Server | None = None
 
-    def get(self, circumstances: ProcessEnvironment) -> Server | None:
-        """The server for these circumstances; None where there cannot be one."""
-        if not sys.platform.startswith("linux"):
-            return None
+    @contextlib.contextmanager
+    def borrowed(self, circumstances: ProcessEnvironment, log: IO[bytes]) -> Iterator[Server]:
+        """A server for one export: that of this process, or another if a thread has it."""
         with self._lock:
-            server = self._current
-            if server is None:
-                atexit.register(self.close)
-            elif server.owner == os.getpid():
-                if server.circumstances == circumstances:
-                    return None if server.closed else server
-                if server.busy.locked():
-                    return None
-            if server is not None:
-                server.close()
-            self._current = Server(circumstances)
-            return self._current
+            server, self._idle = self._idle, None
+        if server is not None and not server.serves(circumstances):
+            server.close()
+            server = None
+        server = server or Server(circumstances, log)
+        try:
+            yield server
+        except BaseException:
+            server.close()
+            raise
+        with self._lock:
+            if self._idle is None and server.serves(circumstances):
+                self._idle = server
+        if self._idle is not server:
+            server.close()
 
     def close(self) -> None:
         with self._lock:
-            server, self._current = self._current, None
+            server, self._idle = self._idle, None
         if server is not None:
             server.close()
 
 
 SERVERS = Servers()
+atexit.register(SERVERS.close)
 
 
-def serve(descriptor: int) -> None:
-    """Answer requests until the other end of this socket closes, or no fork is possible.
+def _message(line: bytes) -> dict[str, Any]:
+    """A message of a server or its fork; empty for a line that something else printed."""
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return {}
+    return message if isinstance(message, dict) else {}
 
-    Before each, the other end asks whether this process is ready, to say what it waits for.
-    """
-    control = socket.socket(fileno=descriptor)
+
+def serve() -> None:
+    """Make an export for each line of standard input, in a fork, else the first one and end."""
     adopt_orphans()
-    import_tools()
-    for number in itertools.count(1):
-        if not control.recv(_LARGEST_REQUEST):
-            return
-        if number == _WARM_FROM:
-            _warm_up()
-        if number in (1, _WARM_FROM):
-            if not _can_fork():
-                return
-            # What lives now lives in every fork: the collector would only copy its pages.
-            gc.collect()
-            gc.freeze()
-        control.send(_READY)
-        message, streams, _, _ = socket.recv_fds(control, _LARGEST_REQUEST, 3)
-        if not message:
-            return
-        child = os.fork()
-        if child == 0:
-            control.close()
-            _export(os.fsdecode(message), streams)
-        for stream in streams:
-            os.close(stream)
-        control.send(str(child).encode())
-        _, status = os.waitpid(child, 0)
-        # What the model started and left is this process's now, in whatever session.
-        end_descendants(os.getpid())
-        control.send(str(os.waitstatus_to_exitcode(status)).encode())
+    with open(0, "rb", buffering=0, closefd=False) as requests:
+        for number, line in enumerate(iter(requests.readline, b""), 1):
+            request_file, log = json.loads(line)
+            with Path(log).open("ab") as file:
+                os.dup2(file.fileno(), 2)
+            # What fails here fails in the export, too, which says why.
+            with contextlib.suppress(Exception):
+                if number == 1:
+                    _say(progress="importing torch")
+                    import_tools()
+                elif number == _WARM_FROM:
+                    _warm_up()
+            if number <= _WARM_FROM:
+                # What lives now lives in every fork: the collector would only copy its pages.
+                gc.collect()
+                gc.freeze()
+            child = os.fork() if _can_fork() else 0
+            if child == 0:
+                _export(request_file)
+            _, status = os.waitpid(child, 0)
+            # What the model started and left is this process's now, in whatever session.
+            end_descendants(os.getpid())
+            _say(ended=os.waitstatus_to_exitcode(status))
+
+
+def _say(**message: Any) -> None:
+    os.write(1, json.dumps(message).encode() + b"\n")
 
 
 def _warm_up() -> None:
@@ -309,6 +248,8 @@ def _can_fork() -> bool:
     A trial fork shows it. OpenBLAS, which NumPy brings, ends its threads before a fork and starts
     them again when it needs them. Threads that are left know nothing of forks.
     """
+    if not sys.platform.startswith("linux"):
+        return False
     child = os.fork()
     if child == 0:
         os._exit(0)
@@ -316,14 +257,10 @@ def _can_fork() -> bool:
     return len(list(Path("/proc/self/task").iterdir())) == 1
 
 
-def _export(request_file: str, streams: list[int]) -> NoReturn:
-    """Be the process that a fresh start would have made; end with it, whatever happens."""
+def _export(request_file: str) -> NoReturn:
+    """Make this export and end, whatever happens."""
     code = 1
     try:
-        os.setsid()
-        for number, stream in enumerate(streams):
-            os.dup2(stream, number)
-            os.close(stream)
         os.chdir(Path(request_file).parent)
         sys.argv[:] = ["-c", request_file]
         # Files may have come since this path was first read.

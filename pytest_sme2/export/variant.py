@@ -247,7 +247,7 @@ FOLDED = frozenset(
     }
 )  # fmt: skip
 """The rewrites after which constants are folded: they make some."""
-ASKED = frozenset({CHANNEL, DEPTHWISE, GENERAL})
+ASKED = frozenset({CHANNEL, DEPTHWISE, GENERAL, "mean", "select", "unsqueeze"})
 """Those that may find nothing: they try what operators do."""
 
 # What nothing here rewrites, but a person can.

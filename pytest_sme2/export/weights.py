@@ -1,6 +1,4 @@
-"""Trained weights: what a model's folder says about the published file, and checking such a file.
-
-Nothing is downloaded unless the user names an address. The exporter loads the weights.
+"""Trained weights: what a model's folder says about the published file, and fetching that file.
 
 Useful random weights, for models without trained weights. Models call these functions.
 
@@ -12,7 +10,6 @@ from __future__ import annotations
 
 import http.client
 import re
-import shutil
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -53,7 +50,7 @@ class Upstream:
     url: str = ""
     """The address of the file, if it has one."""
     sha256: str = ""
-    """The published first digits; may be empty."""
+    """The published one, or its first digits; may be empty."""
     state: str = ""
     """The entry of the file with the state dict, if it is not the file itself."""
     prefix: str = ""
@@ -127,61 +124,31 @@ def _few(names: list[str], most: int = 2) -> str:
     return f"{shown}, …" if len(names) > most else shown
 
 
-def fetch_weights(entry: ModelEntry, place: str, *, sha256: str = "", say: Say) -> tuple[Path, str]:
-    """A checked copy of the file at ``place`` (a path or an address) in the cache, and its hash.
+def fetch_weights(entry: ModelEntry, say: Say) -> Path:
+    """A copy in the cache of the published file, which has the hash that the model's folder names.
 
-    ``sha256`` is the whole hash, for a model whose folder does not name it.
+    A part of a hash is not enough: a file with the same first digits can be made.
     """
     upstream = upstream_of(entry)
-    if upstream is None:
+    if upstream is None or not upstream.url or not _WHOLE_HASH.fullmatch(upstream.sha256):
+        known = f" Download {upstream.file} from {upstream.source}." if upstream else ""
         raise UsageError(
-            f"The folder of {entry.name!r} describes no trained weights, so a file cannot be "
-            "checked. Use --sme2-weights FILE without a check, or describe the file in a "
-            f"{FILE_NAME} in the model's folder (see docs/models.md)."
+            f"No {FILE_NAME} of {entry.name!r} names a url and a whole sha256.{known} "
+            "Name your file with --weights FILE (see docs/models.md)."
         )
-    if sha256 and not _WHOLE_HASH.fullmatch(sha256.lower()):
-        raise UsageError(f"{sha256!r} is not a SHA-256: it has 64 hexadecimal digits.")
     folder = cache_folder() / "weights" / safe_name(entry.name)
-    lock = folder.with_name(f"{folder.name}.lock")
+    # Named after the model, not the address, because it becomes a path.
+    kept = folder / f"{upstream.sha256[:12]}{Path(upstream.file).suffix}"
     try:
+        lock = folder.with_name(f"{folder.name}.lock")
         with locked(lock, f"fetching the weights of {entry.name}", say=say):
-            with working_folder(folder / "fetched") as work:
-                partial = work / "file"
-                if urllib.parse.urlsplit(place).scheme in ("http", "https", "file"):
-                    _download(place, partial, say)
-                elif Path(place).expanduser().is_file():
-                    shutil.copyfile(Path(place).expanduser(), partial)
-                else:
-                    remedy = "Name the file that you downloaded."
-                    raise UsageError(f"The file {place!r} does not exist. {remedy}")
-                digest = file_sha256(partial)
-                _check(place, digest, upstream, sha256.lower())
-                # Named after the model, not the address, because it becomes a path.
-                kept = folder / f"{digest[:12]}{Path(upstream.file).suffix}"
-                partial.replace(kept)
-            # What is used later is the file at its last place, so that is what is checked.
-            if file_sha256(kept) != digest:
-                kept.unlink()
-                raise EvidenceError(f"{kept} was changed after the check. Download it again.")
+            if not kept.is_file() or file_sha256(kept) != upstream.sha256:
+                with working_folder(folder / "fetched") as work:
+                    _download(upstream, work / "file", say)
+                    (work / "file").replace(kept)
     except OSError as error:
         raise Sme2Error(f"The weights cannot be kept in {folder}: {error}.") from error
-    return kept, digest
-
-
-def _check(place: str, digest: str, upstream: Upstream, given: str) -> None:
-    """Accept a file only by a whole hash: one with the same first digits can be made."""
-    for known, whose in ((upstream.sha256, "published"), (given, "given")):
-        if not digest.startswith(known):
-            raise EvidenceError(
-                f"{place} is not {upstream.file}: its sha256 begins with {digest[: len(known)]}, "
-                f"the {whose} one with {known}. Download it again from {upstream.source}."
-            )
-    if digest not in (upstream.sha256, given):
-        raise EvidenceError(
-            f"{place} cannot be checked: {len(upstream.sha256)} of the 64 digits of its sha256 are "
-            f"known, and files with equal first digits can be made. Its sha256 is {digest}. "
-            f"Compare it with {upstream.source}, then give it: --sha256 {digest}"
-        )
+    return kept
 
 
 class _OnlyHttps(urllib.request.HTTPRedirectHandler):
@@ -206,30 +173,32 @@ def _is_here(address: str) -> bool:
     return parts.scheme == "http" and parts.hostname in _LOOPBACK
 
 
-def _download(address: str, target: Path, say: Say) -> None:
+def _download(upstream: Upstream, target: Path, say: Say) -> None:
+    address = upstream.url
     if urllib.parse.urlsplit(address).scheme != "https" and not _is_here(address):
-        raise UsageError(f"{address!r} is not an https address. Name one, or a file.")
+        raise UsageError(f"{address!r} is not an https address.")
     say(f"fetching {address}")
     opener = urllib.request.build_opener(_OnlyHttps)
     try:
-        answer = opener.open(address, timeout=TIMEOUT_SECONDS)
-        with answer, target.open("wb") as file:
+        with opener.open(address, timeout=TIMEOUT_SECONDS) as answer, target.open("wb") as file:
             while block := answer.read(_BLOCK):
                 file.write(block)
                 if file.tell() > LARGEST_BYTES:
                     raise ConnectionError(f"it has more than {LARGEST_BYTES >> 30} GiB")
-            told, received = answer.headers.get("Content-Length"), file.tell()
-        # A connection that ends early looks like the end of the file.
-        if told is not None and told.isdigit() and int(told) != received:
-            raise ConnectionError(f"only {received} of {told} bytes arrived")
     except _LOST as error:
         reason = getattr(error, "reason", None) or error
         if isinstance(error, urllib.error.HTTPError):
             error.close()
         raise Sme2Error(
             f"{address} cannot be downloaded: {reason}. Download the file by other means and name "
-            "it with --fetch-weights FILE."
+            "it with --weights FILE."
         ) from error
+    digest = file_sha256(target)
+    if digest != upstream.sha256:
+        raise EvidenceError(
+            f"{address} is not {upstream.file}: its sha256 is {digest}, the published one "
+            f"{upstream.sha256}. Download it again from {upstream.source}."
+        )
 
 
 # So few values per channel (8 by 8 pixels) do not give its mean and variance.
@@ -250,19 +219,6 @@ def lifeless(least: float, greatest: float, values: int) -> str:
     if values > 1 and greatest - least < LEAST_SPREAD * peak:
         return f"nearly constant (all values lie between {least:.4g} and {greatest:.4g})"
     return ""
-
-
-def fill_zero_weights(network: Any) -> Any:
-    """Give layers that start at zero, as heads often do, random weights; returns network.
-
-    Otherwise every output would be zero, and hide any error before them.
-    """
-    import torch
-
-    for layer in network.modules():
-        if isinstance(layer, torch.nn.Linear | torch.nn.Conv2d) and not layer.weight.any():
-            torch.nn.init.trunc_normal_(layer.weight, std=0.02)
-    return network
 
 
 def settle_batch_norms(network: Any, *inputs: Any, **keyword_inputs: Any) -> Any:

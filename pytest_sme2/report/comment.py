@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pytest_sme2.export.variant import REWRITES, precision_of
-from pytest_sme2.report.findings import trial_text
+from pytest_sme2.export.variant import precision_of
 from pytest_sme2.report.history import FIGURES, history_record
 from pytest_sme2.report.text import json_text
 from pytest_sme2.report.versus_baseline import (
@@ -24,7 +23,6 @@ from pytest_sme2.report.versus_baseline import (
 )
 from pytest_sme2.results import Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
-from pytest_sme2.session.trials import Edit, Trial
 from pytest_sme2.verdict.judging import FAILING
 
 # As post_comment.py has it.
@@ -55,21 +53,6 @@ def comment_json(records: Sequence[CaseRecord]) -> str:
         "emulated": any(record.measured.emulated for record in records),
     }
     return json_text(document)
-
-
-def fix_of(record: CaseRecord, best: Trial, edit: Edit | None) -> dict[str, Any]:
-    """What to add to the comment: the best tested rewrite, as a change of the model's file."""
-    trial = best if edit is None else edit.trial
-    known = {rewrite.name: rewrite for rewrite in REWRITES}
-    rewrites = [known[name] for name in trial.rewrites]
-    return {
-        "case": record.id,
-        "model": record.measured.model,
-        "rewrites": [*trial.rewrites],
-        "effect": f"{' and '.join(trial.rewrites)} {trial_text(trial)}",
-        "why": [f"{each.what}: {each.why}; {each.remedy}." for each in rewrites],
-        "diff": "" if edit is None else edit.diff,
-    }
 
 
 def _worst(record: CaseRecord) -> dict[str, str] | None:

@@ -65,7 +65,7 @@ def depthwise(model: str) -> int:
     """How many depthwise convolutions the network has."""
     import torch
 
-    entry = discover([provision.MODELS], entry_points=False).get(model)
+    entry = discover([provision.MODELS]).get(model)
     network = entry.instantiate(None).get_eager_model()
     return sum(
         isinstance(layer, torch.nn.Conv2d) and layer.groups == layer.in_channels > 1

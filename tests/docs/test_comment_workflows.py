@@ -61,12 +61,6 @@ class Forge(BaseHTTPRequestHandler):
         elif path.path.endswith("/jobs"):
             made = [{"id": 1, "name": "other"}, {"id": 44, "name": "performance measure"}]
             reply = made if first else []
-        elif path.path.endswith("/files"):
-            reply = [{"filename": "models/net/model.py", "patch": PATCH}] if first else []
-        elif path.path.endswith("/pulls/5/comments"):
-            if body:
-                server.suggested.append(body)
-            reply = server.suggested if self.command == "GET" and first else []
         elif self.command == "GET":
             reply = server.comments if first else []
         elif self.command == "POST":
@@ -87,7 +81,7 @@ class Forge(BaseHTTPRequestHandler):
 @pytest.fixture
 def forge() -> Iterator[Any]:
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Forge)
-    server.calls, server.suggested = [], []
+    server.calls = []
     server.comments = [dict(entry) for entry in OTHERS]
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -104,7 +98,6 @@ def environment(kind: str, forge: Any) -> dict[str, str]:
             "GH_TOKEN": "secret",
             "COMMENTS": f"{root}/repos/o/n/issues",
             "NUMBER": "5",
-            "HEAD": "abc",
         }
     return {
         "SME2_COMMENT_TOKEN": "secret",
@@ -149,7 +142,7 @@ def test_a_comment_is_posted_and_replaced_by_the_next(
     assert forge.calls[-1][:2] == change
 
 
-def document(words: Sequence[str], diff: str = "") -> Any:
+def document(words: Sequence[str]) -> Any:
     """What a branch could write: each field holds one of these words."""
     given = itertools.cycle(words)
     row = ("case", *post_comment.COLUMNS, "verdict", "state")
@@ -161,12 +154,6 @@ def document(words: Sequence[str], diff: str = "") -> Any:
         "rows": [{name: next(given) for name in row} for _ in range(2)],
         "failures": [{name: next(given) for name in failure}],
         "devices": [next(given)],
-        "fix": {
-            **{name: next(given) for name in ("case", "model", "effect")},
-            "rewrites": [next(given)],
-            "why": [next(given), next(given)],
-            "diff": diff,
-        },
     }
 
 
@@ -182,7 +169,7 @@ def parts(text: str) -> list[tuple[str, str]]:
 def harmless(word: str) -> str:
     """A word that is shown in the same way, and has nothing in it that could be alive."""
     shown = post_comment.span(word) == "-" or word == "-" or post_comment.FIGURE.fullmatch(word)
-    return word if shown or post_comment.WORD.fullmatch(word) else "x y"
+    return word if shown else "x y"
 
 
 ALIVE = [
@@ -207,67 +194,6 @@ def test_no_word_of_a_branch_is_markdown(words: list[str]) -> None:
     assert not re.search(r"(?m:^)\s*/", text)
     assert all(each.isprintable() for each in text.replace("\n", ""))
     assert all(len(line) < 10_000 for line in text.splitlines())
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "+```",
-        " ~~~",
-        "+/merge",
-        " /merge",
-        "/merge",
-        "@you\n/merge",
-        "+a\u202eb",
-        "+a\x1b",
-        "\n\n# x",
-        "+" * 301,
-    ],
-)
-def test_a_change_that_could_leave_its_block_is_not_shown(line: str) -> None:
-    diff = f"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n{line}\n"
-    text = post_comment.rendered(document(["x y"], diff))
-    assert text == post_comment.rendered(document(["x y"]))
-    assert "Its lines are not shown here" in text
-
-
-PATCH = """\
-@@ -7,3 +7,4 @@ class Net:
-     def f(self, x):
--        x = x + 1
-+        x = F.silu(x)
-+        x = x + 2
-         return x"""
-DIFF = """\
---- a/models/net/model.py
-+++ b/models/net/model.py
-@@ -{row},3 +{row},3 @@
-     @torch.compile  # https://x.example [a](b) <b>
--        x = F.silu(x)
-+        x = x * torch.sigmoid(x)
-         return x
-"""
-
-
-LONGER = DIFF.replace("         return x", "+        y = x\n         return x")
-
-
-@pytest.mark.parametrize(
-    ("diff", "offered"),
-    [(DIFF.format(row=7), True), (DIFF.format(row=6), False), (LONGER.format(row=7), False)],
-    ids=["its line", "another line", "lines that it adds"],
-)
-def test_a_fix_is_offered_where_the_pull_request_has_the_line(
-    diff: str, offered: bool, forge: Any, tmp_path: Path
-) -> None:
-    data = json.dumps(document(["x y"], diff)).encode()
-    for _ in range(2):
-        assert post("github", forge, data, tmp_path).returncode == 0
-    # Code is as it was: it can be copied.
-    assert f"```diff\n{diff}```\n" in forge.comments[2]["body"]
-    body = f"{MARK}\n```suggestion\n        x = x * torch.sigmoid(x)\n```"
-    place = {"path": "models/net/model.py", "line": 8, "side": "RIGHT", "commit_id": "abc"}
-    assert forge.suggested == ([{"body": body, **place}] if offered else [])
 
 
 @pytest.mark.parametrize("kind", ["github", "gitlab"])

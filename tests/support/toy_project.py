@@ -65,7 +65,7 @@ def at_home() -> AbstractContextManager[object]:
 def export_here(models: Path, variant: str = "fp32", name: str = "toy_cnn") -> None:
     """Export for the run that a test starts next: this process imports torch once for all tests."""
     with at_home():
-        entry = discover([models], entry_points=False).get(name)
+        entry = discover([models]).get(name)
         export_model(entry, parse_variant(variant), cache=_CACHE)
 
 

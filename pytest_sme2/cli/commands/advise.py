@@ -15,7 +15,6 @@ from pytest_sme2.cli.options import (
     FOLDERS,
     MODEL_OR_PROGRAM,
     Arguments,
-    add_arguments,
     chosen,
     opened,
     shared,
@@ -34,10 +33,9 @@ from pytest_sme2.report.findings import (
     trial_text,
 )
 from pytest_sme2.report.text import bullet, clipped, printable
-from pytest_sme2.report.versus_baseline import value_text, worst_first
-from pytest_sme2.results import AS_EXPORTED, FORWARD, Arm, Topic
+from pytest_sme2.report.versus_baseline import value_text
+from pytest_sme2.results import Arm, Topic
 from pytest_sme2.session.options import DEVICE
-from pytest_sme2.session.run_directory import advise_command
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.session.trials import (
     Ran,
@@ -46,16 +44,10 @@ from pytest_sme2.session.trials import (
     named_rewrites,
     run_once,
     shares_of,
-    try_edit,
     try_rewrites,
 )
-from pytest_sme2.system.files import write_json
-from pytest_sme2.system.reading import read_members
-from pytest_sme2.system.wording import one_of
-from pytest_sme2.verdict.judging import FAILING, combine
 
 if TYPE_CHECKING:
-    from pytest_sme2.session.run_directory import CaseRecord
     from pytest_sme2.session.session import Session
 
 EXAMPLE = "sme2 advise toy_cnn --device emulated"
@@ -63,13 +55,7 @@ EXAMPLE = "sme2 advise toy_cnn --device emulated"
 OUT = Path("sme2-advice")
 _ROW = "{:<20}{:>8}{:>14}{:>10}{:>10}{:>9}  {}"
 ARGUMENTS: Arguments = {
-    "model MODEL?": MODEL_OR_PROGRAM,
-    "--method NAME": "of a .pte file that has several (default: all of them, side by side)",
-    "--no-try": "apply no rewrite: say what costs, not what would be saved",
-    "--comment FILE": (
-        "with --run: apply rewrites to the case that failed worst, and add the best one, as a "
-        "tested change of its model.py, to this comment on a pull request"
-    ),
+    "model MODEL": MODEL_OR_PROGRAM,
     **FOLDERS,
     "--run DIR": "use the results of an earlier run, and run nothing",
     "--try REWRITES?": (
@@ -83,10 +69,6 @@ _Trials = Mapping[str, Sequence[Trial]]
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit code 1 where no variant could be run."""
-    if arguments.comment is not None:
-        return _comment(arguments)
-    if arguments.model is None:
-        raise UsageError("Which model? Give its name; `sme2 models` lists them.")
     problems: dict[str, str] = {}
     if arguments.run_ is not None:
         if arguments.try_:
@@ -94,7 +76,12 @@ def run(arguments: argparse.Namespace) -> int:
         variants, timed = _earlier(arguments.run_, arguments.model)
         trials: _Trials = {}
     else:
-        with opened(_settings(arguments)) as session:
+        settings = Settings(
+            models=(arguments.model,),
+            model_folders=model_folders(arguments),
+            **chosen(arguments, out=OUT),
+        )
+        with opened(settings) as session:
             variants, trials = _now(session, arguments, problems)
             timed = session.bench.timed
     if timed:
@@ -102,20 +89,19 @@ def run(arguments: argparse.Namespace) -> int:
         variants = dict(sorted(variants.items(), key=lambda item: item[1].amount or math.inf))
     # With --run nothing is run, so the command that runs takes its place.
     typed = ("advise", arguments.model) if arguments.run_ else arguments.typed
-    again = "" if trials or arguments.try_ else trying(typed)
+    again = "" if trials or arguments.try_ else shlex.join(["sme2", *typed])
     document = _document(arguments.model, variants, trials, timed)
     lines = _lines(arguments.model, again, variants, trials, problems, timed)
     show(arguments, {**document, "problems": problems}, lines)
     return 0 if variants else 1
 
 
-def trying(typed: Sequence[str]) -> str:
-    """The command as it was typed, to be followed by a rewrite to try."""
-    return shlex.join(["sme2", *(word for word in typed if not word.startswith("--no-t"))])
-
-
 def _earlier(folder: Path, model: str) -> tuple[dict[str, Ran], bool]:
-    every = [record.measured for record in _records(folder)]
+    from pytest_sme2.session.run_directory import find_records, read_record
+
+    if not folder.is_dir():
+        raise UsageError(f"{str(folder)!r} is not a run directory. Name one with --run.")
+    every = [read_record(found).measured for found in find_records(folder)]
     measured = [entry for entry in every if entry.model == model and Arm.ON in entry.profiles]
     if not measured:
         held = ", ".join(sorted({entry.model for entry in every})) or "none"
@@ -136,97 +122,37 @@ def _earlier(folder: Path, model: str) -> tuple[dict[str, Ran], bool]:
     return variants, timed
 
 
-def _records(folder: Path) -> list[CaseRecord]:
-    from pytest_sme2.session.run_directory import find_records, read_record
-
-    if not folder.is_dir():
-        raise UsageError(f"{str(folder)!r} is not a run directory. Name one with --run.")
-    return [read_record(found) for found in find_records(folder)]
-
-
-def _settings(arguments: argparse.Namespace) -> Settings:
-    return Settings(
-        models=(arguments.model,),
-        model_folders=model_folders(arguments),
-        **chosen(arguments, out=OUT),
-    )
-
-
 def _now(
     session: Session, arguments: argparse.Namespace, problems: dict[str, str]
 ) -> tuple[dict[str, Ran], dict[str, list[Trial]]]:
     """The variants, and their trials. A variant that fails takes no other with it."""
-    asked, method, skip = arguments.try_, arguments.method, arguments.no_try
+    asked = arguments.try_
     # A wrong name is an error of the variant that it would make, before anything is run.
     names = parse_variant(f"fp32+{asked.replace(',', '+')}").rewrites if asked else ()
     cases = session.cases()
-    if method is not None and not any(case.problem for case in cases):
-        methods = {case.method or FORWARD for case in cases}
-        one_of(method, sorted(methods), "a method of the program")
-        cases = [case for case in cases if (case.method or FORWARD) == method]
     if not cases:
         raise UsageError(
             f"No variant of {session.settings.models[0]!r} is run on this device unless it is "
             "named: give --variants."
         )
     session.bench.require_sme2()
+    # The methods of a program stand side by side as the variants of a model do.
+    by_name = {case.method or case.variant_name: case for case in cases}
     variants: dict[str, Ran] = {}
     trials: dict[str, list[Trial]] = {}
-    for case in cases:
-        # The methods of a program stand side by side as the variants of a model do.
-        name = case.variant_name if case.method is None else case.method
+    for name, case in by_name.items():
         try:
             variants[name] = run_once(session, case)
         except Sme2Error as error:
             problems[name] = str(error).splitlines()[0]
-            continue
-    by_name = {case.variant_name if case.method is None else case.method: case for case in cases}
     # Counts of unlike kernels put nothing in order, so it is the first one that is tried then.
     order = sorted(variants, key=lambda name: variants[name].amount or math.inf)
     order = order if session.bench.timed else list(variants)
     for name in order if names else order[:1]:
         case, tried = by_name[name], names or named_rewrites(variants[name])
-        if case.variant is not None and not case.variant.rewrites and tried and not skip:
+        if case.variant is not None and not case.variant.rewrites and tried:
             trials[name] = list(try_rewrites(session, case, variants[name], tried))
     return variants, trials
-
-
-def _comment(arguments: argparse.Namespace) -> int:
-    """Exit code 0 also where there is nothing to add: the run itself has failed already."""
-    from pytest_sme2.report.comment import COMMENT_SCHEMA, fix_of
-
-    comment: Path = arguments.comment
-    if arguments.run_ is None:
-        raise UsageError("--comment needs --run DIR: the run whose failure is to be mended.")
-    written = read_members(comment) if comment.is_file() else {}
-    if written.get("schema") != COMMENT_SCHEMA:
-        raise UsageError(f"{str(comment)!r} is not what --sme2-report FILE.json wrote.")
-    ranked = worst_first(_records(arguments.run_))
-    if not ranked or combine(ranked[0].checks) not in FAILING:
-        print(f"No case of {arguments.run_} failed, so {comment} stays as it is.")
-        return 0
-    record = ranked[0]
-    if record.measured.variant == AS_EXPORTED or not record.measured.profiles:
-        print(f"{record.id} has no model that could be changed, so {comment} stays as it is.")
-        return 0
-    # Found and run as it was in the run that failed.
-    parser = argparse.ArgumentParser()
-    add_arguments(parser, ARGUMENTS)
-    settings = _settings(parser.parse_args(shlex.split(advise_command(record, ""))[2:]))
-    with opened(settings) as session:
-        (case,) = session.cases()
-        session.bench.require_sme2()
-        before = run_once(session, case)
-        trials = [*try_rewrites(session, case, before, named_rewrites(before))]
-        helping = sorted((trial for trial in trials if trial.helps), key=lambda one: -one.saving)
-        edits = (try_edit(session, case, trial) for trial in helping)
-        edit = next((found for found in edits if found is not None), None)
-    if not helping:
-        print(f"No rewrite is known that saves anything in {record.id}: {comment} stays as it is.")
-        return 0
-    write_json(comment, {**written, "fix": fix_of(record, helping[0], edit)})
-    print(f"{comment}: added {', '.join((edit.trial if edit else helping[0]).rewrites)}")
-    return 0
 
 
 def _sizes(ran: Ran) -> dict[str, Any]:

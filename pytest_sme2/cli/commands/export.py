@@ -1,26 +1,19 @@
-"""``sme2 export``: one model, one variant, into the cache and, where asked for, a folder; and what
-is known of the model's trained weights.
-"""
+"""``sme2 export``: one model, one variant, into the cache and, where asked for, a folder."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import shlex
 import shutil
-from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 from pytest_sme2.cli.commands.models import registry_of
-from pytest_sme2.cli.options import FOLDERS, MODEL, VARIANT, Arguments, show
+from pytest_sme2.cli.options import FOLDERS, MODEL, VARIANT, Arguments
 from pytest_sme2.errors import ExportError, UsageError
 from pytest_sme2.export.artifacts import export_model
-from pytest_sme2.export.registry import ModelEntry
 from pytest_sme2.export.store import META_FILE, load_artifact
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.export.weights import Upstream, fetch_weights, upstream_of
-from pytest_sme2.report.text import printable
+from pytest_sme2.export.weights import fetch_weights
 from pytest_sme2.results import Artifact
 from pytest_sme2.system.files import new_folder, replacing
 from pytest_sme2.system.terminal import say
@@ -31,14 +24,7 @@ ARGUMENTS: Arguments = {
     **VARIANT,
     "--out DIR": "copy the artifact here (default: cache only)",
     "--weights FILE": "a state dict (default: random weights)",
-    "--fetch-weights": {
-        "nargs": "?",
-        "const": "",
-        "metavar": "FILE|URL",
-        "help": "check the model's trained weights in this file or at this address, keep them, and "
-        "export with them; alone: say where they are published, and fetch nothing",
-    },
-    "--sha256 HASH": ("the whole SHA-256 of them, where the model's folder does not name it", ""),
+    "--fetch-weights": "download the trained weights that the model's folder names, and check them",
     "--seed N": ("the seed for random weights and inputs (default: 0)", 0),
     "--json": "print export_meta.json instead of the path",
     **FOLDERS,
@@ -48,15 +34,13 @@ ARGUMENTS: Arguments = {
 def run(arguments: argparse.Namespace) -> int:
     variant = parse_variant(arguments.variant)
     entry = registry_of(arguments).get(arguments.model)
-    if arguments.fetch_weights == "":
-        return _describe_weights(arguments, entry)
     if arguments.out is not None:
         _check_free(arguments.out, entry.name, str(variant))
     weights = arguments.weights
-    if arguments.fetch_weights is not None:
+    if arguments.fetch_weights:
         if weights is not None:
             raise UsageError("Give --weights or --fetch-weights, not both.")
-        weights, _ = fetch_weights(entry, arguments.fetch_weights, sha256=arguments.sha256, say=say)
+        weights = fetch_weights(entry, say)
         say(f"kept {weights}; tests use it with --sme2-weights")
     artifact = export_model(entry, variant, weights=weights, seed=arguments.seed, progress=say)
     if arguments.out is not None:
@@ -66,28 +50,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(artifact.pte)
     return 0
-
-
-def _describe_weights(arguments: argparse.Namespace, entry: ModelEntry) -> int:
-    upstream = upstream_of(entry)
-    document = {"model": entry.name, "upstream": None if upstream is None else asdict(upstream)}
-    return show(arguments, document, _weights_lines(entry.name, upstream))
-
-
-def _weights_lines(name: str, upstream: Upstream | None) -> Iterator[str]:
-    if upstream is None:
-        yield f"Nothing is known of trained weights for {printable(name)}: they are random."
-        yield "A state dict of your own goes to --weights FILE; see docs/models.md."
-        return
-    yield f"file     {printable(upstream.file)}"
-    yield f"source   {printable(upstream.source)}"
-    yield f"licence  {printable(upstream.licence)}"
-    yield f"sha256   {printable(upstream.sha256) or 'not published'}"
-    if upstream.note:
-        yield f"note     {printable(upstream.note)}"
-    yield "Nothing was fetched. Name the file, or its address, to have it checked and used:"
-    place = shlex.quote(upstream.url or "FILE")
-    yield f"  sme2 export {shlex.quote(name)} --fetch-weights {place}"
 
 
 def _check_free(folder: Path, model: str, variant: str) -> None:

@@ -10,14 +10,13 @@ from typing import Any
 
 from pytest_sme2.cli.options import FOLDERS, Arguments, show
 from pytest_sme2.errors import UsageError
-from pytest_sme2.export.registry import EXECUTORCH_PREFIX, Registry, discover, executorch_models
+from pytest_sme2.export.registry import Registry, discover
 from pytest_sme2.report.text import aligned
 
 EXAMPLE = "sme2 models --models-folder models --json"
 DEFAULT_FOLDER = Path("models")
 ARGUMENTS: Arguments = {
     **FOLDERS,
-    "--executorch": "also list ExecuTorch's example models",
     "--contract": {
         "nargs": "?",
         "type": Path,
@@ -44,18 +43,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.contract is not None:
         return _show_contract(arguments)
     registry = registry_of(arguments)
-    entries = list(registry.entries)
-    if arguments.executorch:
-        entries += [registry.get(EXECUTORCH_PREFIX + name) for name in sorted(executorch_models())]
     models: list[dict[str, Any]] = [
         {
             "name": entry.name,
             "variants": [str(variant) for variant in entry.variants],
             "emulated": [str(variant) for variant in entry.defaults(emulated=True)],
-            "kind": entry.kind,
             "source": entry.source,
         }
-        for entry in entries
+        for entry in registry.entries
     ]
     problems = [asdict(problem) for problem in registry.problems]
     show(arguments, {"models": models, "problems": problems}, _lines(models, registry))

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.cli.commands import advise
 from pytest_sme2.profile.beside import keep_shapes
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, write_record
@@ -59,12 +58,6 @@ def test_advice_quotes_the_kernel_matrix(sme2: Command) -> None:
     assert "convolution 1x1, fp16, 256 rows" in advice(sme2, "toy_cnn", sample)
     document = json.loads(advice(sme2, "toy_cnn", sample, "--json"))
     assert any("NEON" in entry["evidence"] for entry in document["advice"])
-
-
-def test_a_command_that_tries_a_rewrite_does_not_refuse_to() -> None:
-    assert advise.trying(["advise", "a b", "--no-try", "--cpu", "sme1"]) == (
-        "sme2 advise 'a b' --cpu sme1"
-    )
 
 
 def test_a_single_row_on_sme2_is_to_be_measured(tmp_path: Path, sme2: Command) -> None:

@@ -25,6 +25,7 @@ FORMS = {
     "x.cumsum(-1)": "functional.linear(x, m)",
     "x.sum(2, keepdim=True)": TURNED.format(2),
     "x.mean(1)": TURNED.format(1),
+    "x.mean((2, 3))": "`mean` of 2x4x6x8 as `x.mean((2, 3), keepdim=True)`",
     "F.max_pool2d(x, 2).mean(1)": "functional.conv2d(x, m)",
     "torch.zeros_like(x).index_add(1, PLACES, x * x)": TURNED.format(1),
     "F.pad(x, PAD, mode='reflect')": "as slices and `torch.cat`",

@@ -28,7 +28,7 @@ lowering.main(sys.argv[1])
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
 def test_the_answer_arrives_when_the_log_cannot_be_written(tmp_path: Path) -> None:
     entry, variant = ModelEntry("net", (), file=tmp_path / "model.py"), Variant("fp32", 8)
-    asked = LoweringRequest(entry, variant, 0, None, tmp_path, sys.path)
+    asked = LoweringRequest(entry, variant, 0, None, tmp_path)
     assert LoweringRequest.from_json(asked.to_json()) == asked
     (tmp_path / "request.json").write_text(asked.to_json())
     with (

@@ -17,7 +17,7 @@ from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.export.weights import upstream_of
 
 ROOT = Path(__file__).parents[3]
-REGISTRY: Registry = discover([ROOT / "models"], entry_points=False)
+REGISTRY: Registry = discover([ROOT / "models"])
 NEEDS = {
     "edgetam_image_encoder": ("timm", "transformers", "torchvision"),
     "efficient_sam": ("executorch",),
@@ -53,7 +53,7 @@ def efficient_sam():
 
 built = {"mobilenet_v3_small": mobilenet, "edgetam_image_encoder": edgetam,
          "efficient_sam": efficient_sam}
-registry = discover([Path("models")], entry_points=False)
+registry = discover([Path("models")])
 for line in sys.stdin:
     name, size = json.loads(line)
     found = {"name": name}
@@ -153,7 +153,7 @@ def test_its_readme_names_source_licence_input_and_weights(entry: ModelEntry) ->
     for row in ("Source", "Licence", "Input", "Weights"):
         assert re.search(rf"^\| {row}.* \| \S", text, re.MULTILINE), row
     described = upstream_of(entry) is not None
-    assert (f"sme2 export {entry.name} --fetch-weights" in text) == described
+    assert ("`weights.toml` names the trained ones" in text) == described
 
 
 def test_the_language_model_block_has_every_data_type_of_linear_layers() -> None:

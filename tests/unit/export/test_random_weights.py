@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.export.weights import fill_zero_weights, lifeless, settle_batch_norms
+from pytest_sme2.export.weights import lifeless, settle_batch_norms
 
 torch: Any = pytest.importorskip("torch")
 
@@ -40,15 +40,6 @@ def test_on_a_few_pixels_the_last_digits_do_not_decide_the_answer() -> None:
         answer, beside = deep(small), deep(small + 1e-6)
     assert 0.1 < answer.std() < 10
     assert (answer - beside).abs().max() < 1e-4
-
-
-def test_weights_that_are_zero_are_filled_and_no_others() -> None:
-    head = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
-    torch.nn.init.zeros_(head[1].weight)
-    kept = head[0].weight.clone()
-    assert fill_zero_weights(head) is head
-    assert head[1].weight.any()
-    assert head[0].weight.equal(kept)
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_sme2.errors import ModelError, UsageError
-from pytest_sme2.export.registry import ModelEntry, discover, executorch_models
+from pytest_sme2.export.registry import ModelEntry, discover
 from pytest_sme2.export.variant import Variant, parse_variant
 from pytest_sme2.system.files import safe_name
 from tests.support import Command
-from tests.support.needs import needs_export
 
 ROOT = Path(__file__).parents[3]
 
@@ -45,7 +44,7 @@ def write_model(folder: Path, text: str, name: str = "model.py") -> Path:
 
 def only(folder: Path, text: str) -> ModelEntry:
     """The one model that this text registers."""
-    (entry,) = discover([write_model(folder / "one", text)], entry_points=False).entries
+    (entry,) = discover([write_model(folder / "one", text)]).entries
     return entry
 
 
@@ -69,7 +68,7 @@ def test_a_literal_decorator_is_read_and_not_run(tmp_path: Path) -> None:
     assert entry.variants == (Variant("fp32"), Variant("fp16", 32))
     assert entry.folder == tmp_path / "one"
     # Its own folder can be named, too.
-    assert discover([tmp_path / "one", tmp_path], entry_points=False).names == ("one",)
+    assert discover([tmp_path / "one", tmp_path]).names == ("one",)
 
 
 EMULATED = (
@@ -130,7 +129,7 @@ def test_every_way_to_register_is_understood(tmp_path: Path, text: str) -> None:
     write_model(tmp_path / "one", text)
     write_model(tmp_path / "one", "name = 'n'\n", "part.py")
 
-    registry = discover([tmp_path], entry_points=False)
+    registry = discover([tmp_path])
 
     assert registry.problems == ()
     assert registry.names == ("n",)
@@ -142,7 +141,7 @@ def test_two_folders_may_call_their_helpers_alike(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_model(tmp_path / name, text)
         write_model(tmp_path / name, f"name = {name!r}\n", "part.py")
-    assert discover([tmp_path], entry_points=False).names == ("a", "b")
+    assert discover([tmp_path]).names == ("a", "b")
 
 
 def test_one_file_may_register_several_models(tmp_path: Path) -> None:
@@ -151,7 +150,7 @@ def test_one_file_may_register_several_models(tmp_path: Path) -> None:
         IMPORT + "@register_model('a')\n@register_model('b')\nclass First: pass\n"
         "@register_model('c')\nclass Second: pass\n",
     )
-    registry = discover([tmp_path], entry_points=False)
+    registry = discover([tmp_path])
     assert sorted(registry.names) == ["a", "b", "c"]
     assert registry.get("c").class_name == "Second"
 
@@ -167,16 +166,13 @@ def test_one_file_may_register_several_models(tmp_path: Path) -> None:
          "SystemExit", "model.py\", line 3"),
         ("@register_model('')\nclass M: pass\n", "not a model name", ""),
         ("@register_model('a\\nb')\nclass M: pass\n", "not a model name", ""),
-        ("@register_model('executorch:mv2')\nclass M: pass\n",
-         "belongs to ExecuTorch's examples", ""),
         ("@register_model('x', variants=('fp8',))\nclass M: pass\n", "'fp8' is not a variant", ""),
         ("@register_model('x', variants='fp16')\nclass M: pass\n", "a sequence of strings", ""),
         ("@register_model('x', colour='red')\nclass M: pass\n",
          "unexpected keyword argument 'colour'", ""),
     ],
     ids=[
-        "syntax", "none", "import", "exit", "empty", "newline", "prefix", "variant", "string",
-        "keyword",
+        "syntax", "none", "import", "exit", "empty", "newline", "variant", "string", "keyword",
     ],
 )  # fmt: skip
 def test_broken_folder_is_reported_and_hides_no_other(
@@ -185,7 +181,7 @@ def test_broken_folder_is_reported_and_hides_no_other(
     write_model(tmp_path / "broken", IMPORT + text)
     write_model(tmp_path / "fine", GOOD.format(name="fine"))
 
-    registry = discover([tmp_path], entry_points=False)
+    registry = discover([tmp_path])
 
     assert registry.names == ("fine",)
     (problem,) = registry.problems
@@ -201,7 +197,7 @@ def test_a_name_is_given_once(tmp_path: Path, second: str) -> None:
     write_model(tmp_path / "a", GOOD.format(name="same"))
     write_model(tmp_path / "b", GOOD.format(name=second))
 
-    registry = discover([tmp_path], entry_points=False)
+    registry = discover([tmp_path])
 
     assert registry.names == ("same",)
     assert registry.get("same").folder == tmp_path / "a"
@@ -215,10 +211,10 @@ def test_unknown_folders_and_names_are_usage_errors(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not exist"):
         discover([tmp_path / "nowhere"])
     write_model(tmp_path / "one", GOOD.format(name="one"))
-    with pytest.raises(UsageError, match=r"'two' is not a model. Choose one of: one;"):
-        discover([tmp_path], entry_points=False).get("two")
+    with pytest.raises(UsageError, match=r"'two' is not a model. Choose one of: one\."):
+        discover([tmp_path]).get("two")
     with pytest.raises(UsageError, match=r"'on' is not a model. Did you mean one\?"):
-        discover([tmp_path], entry_points=False).get("on")
+        discover([tmp_path]).get("on")
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
@@ -268,54 +264,6 @@ def test_size_is_passed_to_a_class_that_takes_it(tmp_path: Path) -> None:
         fixed.instantiate(32)
 
 
-@pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package with model entry points, on the path as pip would put it there."""
-    site = tmp_path / "site"
-    write_model(site / "zoo", "raise RuntimeError('imported at discovery')", "__init__.py")
-    write_model(site / "zoo", GOOD.format(name="ignored"), "nets.py")
-    write_model(site / "space" / "inner", GOOD.format(name="ignored"), "nets.py")
-    write_model(
-        site / "zoo-1.0.dist-info",
-        "[pytest_sme2.models]\ndeep = space.inner.nets:Model\n"
-        "zoo_net = zoo.nets:Model\nplain = zoo.nets:Undecorated\n"
-        "short = zoo.nets\nlost = zoo.gone:Model\n",
-        "entry_points.txt",
-    )
-    write_model(site / "zoo-1.0.dist-info", "Name: zoo\nVersion: 1.0\n", "METADATA")
-    monkeypatch.syspath_prepend(str(site))
-    return site
-
-
-def test_entry_points_are_found_without_importing_their_package(installed: Path) -> None:
-    registry = discover([])
-
-    assert set(registry.names) == {"zoo_net", "plain", "short", "deep"}
-    assert registry.get("zoo_net").variants == (Variant("fp32"), Variant("fp16", 32))
-    assert [str(variant) for variant in registry.get("plain").variants] == ["fp32", "fp16", "int8"]
-    assert registry.get("short").class_name == "Model"
-    assert installed / "zoo" / "nets.py" in registry.get("zoo_net").source_files()
-    (problem,) = registry.problems
-    assert problem.name == "lost"
-    assert "'zoo.gone' was not found" in problem.message
-    assert "zoo" not in sys.modules
-
-
-def test_a_broken_entry_point_is_reported_when_it_is_loaded(installed: Path) -> None:
-    with pytest.raises(ModelError, match="imported at discovery"):
-        discover([]).get("zoo_net").load()
-
-
-@needs_export
-def test_executorch_s_examples_are_reachable_by_name() -> None:
-    assert "mv2" in executorch_models()
-    entry = discover([], entry_points=False).get("executorch:mv2")
-    assert entry.class_name == "MV2Model"
-    assert [file.name for file in entry.source_files()] == ["__init__.py", "model.py"]
-    with pytest.raises(UsageError, match=r"Choose one of: .*mv2"):
-        discover([], entry_points=False).get("executorch:nothing")
-
-
 def test_the_command_lists_models_and_problems(tmp_path: Path, sme2: Command) -> None:
     write_model(tmp_path / "broken", "def broken(:\n")
     write_model(tmp_path / "fine", GOOD.format(name="<script> fine"))
@@ -329,11 +277,3 @@ def test_the_command_lists_models_and_problems(tmp_path: Path, sme2: Command) ->
     data = json.loads(sme2("models", "--json", "--models-folder", tmp_path, code=1).out)
     assert [model["name"] for model in data["models"]] == ["<script> fine"]
     assert data["problems"][0]["name"] == "broken"
-
-
-@needs_export
-def test_the_command_lists_executorch_s_examples_when_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sme2: Command
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert "executorch:mv2 " in sme2("models", "--executorch").out

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from pytest_sme2.errors import ExportError, ModelError
 from pytest_sme2.export import artifacts, server
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.registry import discover
-from pytest_sme2.export.server import ProcessEnvironment, Servers
+from pytest_sme2.export.server import ProcessEnvironment, Server, Servers
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import Artifact
 from tests.support.gone import wait_until_gone
@@ -72,7 +72,7 @@ class Small:
 
     def export(self, cache: Path, *, end: str = "", seconds: float = 600) -> Artifact:
         (self.folder / "end.txt").write_text(end)
-        entry = discover([self.folder.parent], entry_points=False).get("small")
+        entry = discover([self.folder.parent]).get("small")
         return export_model(entry, Variant("int8"), cache=cache, timeout_seconds=seconds)
 
     def stopped(self, cache: Path) -> str:
@@ -95,8 +95,8 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
     made.close()
 
 
-def test_forks_share_no_end_and_make_the_files_of_a_fresh_process(
-    servers: Servers, tmp_path: Path
+def test_forks_share_no_end_and_make_the_files_of_a_process_without_forks(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = Small(tmp_path)
     forked = small.export(tmp_path / "forked")
@@ -107,21 +107,21 @@ def test_forks_share_no_end_and_make_the_files_of_a_fresh_process(
 
     with pytest.raises(ExportError, match="loading the model ended the process: signal SIGSEGV"):
         small.export(tmp_path, end="crash")
-    with pytest.raises(ExportError, match="took more than 1 s"):
-        small.export(tmp_path, end="hang", seconds=1)
     log = small.stopped(tmp_path)
     assert parent_in(log) == parent
     assert "warm True" in log
+    with pytest.raises(ExportError, match="took more than 1 s"):
+        small.export(tmp_path, end="hang", seconds=1)
+    wait_until_gone(parent)
 
-    os.kill(parent, signal.SIGKILL)
-    # Without a server there is no reason to fail: an export has a process of its own.
+    alone = f"{server._SERVER.rpartition(';')[0]}; server._can_fork = bool; server.serve()"
+    monkeypatch.setattr(server, "_SERVER", alone)
     fresh = small.export(tmp_path / "fresh")
     left = (tmp_path / "left.txt").read_text().split()
     assert len(left) >= 4
     for pid in left:
         wait_until_gone(int(pid))
     assert parent_in((fresh.folder / "export.log").read_text()) == os.getpid()
-    assert servers.get(ProcessEnvironment.of_this_process()) is None
     assert forked.folder.name == fresh.folder.name
     assert all(path.is_file() for path in fresh.folder.iterdir())
     metas = (artifact.folder / "export_meta.json" for artifact in (forked, fresh))
@@ -140,38 +140,30 @@ def here(**environment: str) -> ProcessEnvironment:
     return ProcessEnvironment(environment, sys.path, {"torch": "1"})
 
 
-def test_other_circumstances_take_another_server(servers: Servers) -> None:
-    first = servers.get(here(A="1"))
-    assert first is not None
-    assert servers.get(here(A="1")) is first
-    second = servers.get(here(A="2"))
-    assert second is not None
-    assert second is not first
-    with pytest.raises(EOFError):
-        first.is_ready(1)
-    # An export of another thread goes on; this one gets a process of its own.
-    with second.busy:
-        assert servers.get(here(A="3")) is None
-
-
-@pytest.mark.parametrize(
-    "script",
-    [
-        "import nothing_of_this_name",
-        # As one does whose threads neither let it fork nor end.
-        "import os, sys, time; os.close(int(sys.argv[1])); time.sleep(600)",
-    ],
-)
-def test_a_server_that_cannot_serve_is_not_tried_again(
-    servers: Servers, monkeypatch: pytest.MonkeyPatch, script: str
+def test_only_the_same_circumstances_take_the_same_server(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "_SERVER", script)
-    one = servers.get(here())
-    assert one is not None
-    with pytest.raises(EOFError):
-        one.is_ready(600)
-    one.close()
-    assert servers.get(here()) is None
+    """Neither an export of another thread, nor one after an error, nor one after it has ended."""
+    monkeypatch.setattr(server, "_SERVER", "input()")
+    with (tmp_path / "log").open("wb") as log:
+
+        def taken(**environment: str) -> AbstractContextManager[Server]:
+            return servers.borrowed(here(**environment), log)
+
+        with taken(A="1") as first, taken(A="1") as beside:
+            assert beside is not first
+        with taken(A="1") as again:
+            assert again is beside
+        with taken(A="2") as other:
+            assert other is not beside
+        with pytest.raises(LookupError), taken(A="2"):
+            raise LookupError
+        with taken(A="2") as new:
+            assert new is not other
+            new.ask(tmp_path, tmp_path)
+            assert new.hear(600) == {"ended": 0}
+        with taken(A="2") as last:
+            assert last is not new
 
 
 def test_a_process_with_other_threads_does_not_fork() -> None:

@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.report.comment import MOST_CASES, comment_json, fix_of, pytorch_benchmark
-from pytest_sme2.results import CaseResult, Check, Counts, InferenceCost, Outcome
+from pytest_sme2.report.comment import MOST_CASES, comment_json, pytorch_benchmark
+from pytest_sme2.results import CaseResult, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record
-from pytest_sme2.session.trials import Edit, Ran, Trial
 from tests.support.gate_examples import emulated, measured
 from tests.support.records import stored_dumps, toy_run, write_case
 
@@ -102,23 +101,3 @@ def test_pytorchs_database() -> None:
     assert low < 20 < high
     times = {one["benchmark"]["extra_info"]["emulated"] for one in entries if "(ms)" in str(one)}
     assert times == {"false"}
-
-
-def test_a_fix_is_told_with_the_change_where_there_is_one(tmp_path: Path) -> None:
-    record = read_record(toy_run(tmp_path, emulated=True)[0])
-    profile = next(iter(record.measured.profiles.values()))
-    before, after = (
-        Ran(profile, InferenceCost("max", 512, (), (), Counts(instructions=count), Counts()), ())
-        for count in (1000, 600)
-    )
-    best = Trial(("silu",), before, after)
-    edit = Edit(Trial(("silu", "gelu"), before, after), "--- a\n+++ b\n-x\n+y\n")
-    fix = fix_of(record, best, edit)
-    assert (fix["case"], fix["model"], fix["diff"]) == (record.id, record.measured.model, edit.diff)
-    assert fix["rewrites"] == ["silu", "gelu"]
-    assert fix["effect"].startswith("silu and gelu saves 400 of 1,000")
-    assert fix["why"][1].startswith("GELU: ")
-    assert (fix_of(record, best, None)["rewrites"], fix_of(record, best, None)["diff"]) == (
-        ["silu"],
-        "",
-    )
