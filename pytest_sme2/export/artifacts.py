@@ -26,7 +26,7 @@ from pytest_sme2.errors import (
     UsageError,
 )
 from pytest_sme2.export.lowering import LoweringRequest
-from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, ModelEntry
+from pytest_sme2.export.registry import ModelEntry
 from pytest_sme2.export.server import SERVERS, ProcessEnvironment, Server
 from pytest_sme2.export.store import (
     META_FILE,
@@ -96,14 +96,6 @@ def export_model(
     found = find()
     if found is not None:
         return found
-    if entry.file is not None and not is_utf8(entry.file.resolve()):
-        raise ModelError(
-            f"{entry.name!r} cannot be exported from {entry.file.parent}: the folder's name is not "
-            "UTF-8, and torch cannot capture code there. Move or rename the folder."
-        )
-    for package, extra in EXTRA_OF_PACKAGE.items():
-        if extra == "export" and package not in package_versions():
-            raise MissingExtraError(package, extra, "Exporting a model")
     try:
         lock = root / "locks" / f"{name}.lock"
         with locked(lock, f"exporting {entry.name} {variant}", say=say):
@@ -126,11 +118,6 @@ def is_exported(entry: ModelEntry, variant: Variant, *, weights: Path | None) ->
     key = cache_key(entry, variant, weights=weights and weights.absolute(), seed=0)
     folder = find_cache() / "exports"
     return any(folder.glob(f"{artifact_stem(entry.name, variant)}-{key}-*"))
-
-
-def is_utf8(path: Path) -> bool:
-    """Whether a path is text; file systems accept any bytes as a name."""
-    return not any("\udc80" <= letter <= "\udcff" for letter in str(path))
 
 
 def cache_key(entry: ModelEntry, variant: Variant, *, weights: Path | None, seed: int) -> str:

@@ -266,43 +266,29 @@ def tiny(exported: Tiny, tmp_path: Path) -> Tiny:
     return exported.copy(tmp_path)
 
 
-def test_two_processes_make_it_once(exported: Tiny) -> None:
+def test_two_processes_make_it_once(exported: Tiny, differences: Differences) -> None:
     one, other = exported.answers
     assert (one.returncode, other.returncode) == (0, 0), one.stderr + other.stderr
     assert one.stdout == other.stdout
     assert "lowering to XNNPACK" in one.stderr + other.stderr
     assert ("importing torch" in one.stderr) != ("importing torch" in other.stderr)
-    assert len(exported.folders()) == 1
-
-
-def test_hostile_name_makes_a_safe_path_and_nothing_is_left_beside_it(exported: Tiny) -> None:
+    # A hostile name makes a safe path, and nothing is left beside it.
     (folder,) = exported.folders()
     artifact = load_artifact(folder)
-
     assert artifact.model == TINY_NAME
     assert artifact.pte.name.startswith("=2E.=2Ftiny=20=27x=22=20=3B=20=3Cscript=3E_xnnpack_fp32")
     beside = {path.name for path in exported.cache.parent.iterdir()}
     assert beside == {"cache", "models"}
     left = {path.name for path in (exported.cache / "exports").iterdir()}
     assert left == {folder.name, "locks"}
-    assert not (folder / "request.json").exists()
-
-
-def test_inputs_and_references_follow_the_program_s_order(
-    exported: Tiny, differences: Differences
-) -> None:
-    artifact = load_artifact(exported.folders()[0])
-
+    assert not (folder / "work").exists()
+    # Inputs and references follow the program's order.
     assert [spec.shape for spec in artifact.inputs] == [(1, 4), (1,)]
     assert [spec.shape for spec in artifact.outputs] == [(1, 3), (1, 4)]
     assert all(error <= 1e-5 for error, _, _ in differences(artifact))
-
-
-def test_output_of_the_export_goes_to_the_log(exported: Tiny) -> None:
+    # What the export prints goes to the log.
     terminal = "".join(done.stdout + done.stderr for done in exported.answers)
-    log = (exported.folders()[0] / "export.log").read_text()
-
-    assert "noise on stdout" in log
+    assert "noise on stdout" in (folder / "export.log").read_text()
     assert "noise on stdout" not in terminal
     assert "Warning" not in terminal
 
@@ -395,20 +381,10 @@ def test_the_same_source_elsewhere_is_the_same_model(tiny: Tiny, tmp_path: Path)
     assert cache_key(moved, FP32, weights=None, seed=0) == here
 
 
-def test_a_changed_import_from_elsewhere_makes_a_new_artifact(tiny: Tiny) -> None:
-    assert tiny.is_cached()
-    before = tiny.helper.read_text()
-    try:
-        tiny.helper.write_text("WIDTH = 5\n")
-        assert not tiny.is_cached()
-    finally:
-        tiny.helper.write_text(before)
-    assert tiny.is_cached()
-
-
 READER = """
 import glob, numpy, os, pathlib, torch
 import safetensors.torch
+import reader_helper
 from pytest_sme2 import register_model
 
 HERE = pathlib.Path(__file__).parent
@@ -437,9 +413,11 @@ class Model:
 
 
 def test_whatever_the_model_reads_is_part_of_its_key(
-    tmp_path: Path, differences: Differences
+    tmp_path: Path, outside: Path, differences: Differences
 ) -> None:
-    """By all ways that do not tell Python, too; a link, a hidden file, names in a folder."""
+    """By all ways that do not tell Python, too; a link, a hidden file, names in a folder, and a
+    module from elsewhere.
+    """
     import safetensors.torch
     import torch
 
@@ -455,7 +433,8 @@ def test_whatever_the_model_reads_is_part_of_its_key(
     torch.jit.trace(torch.nn.ReLU(), torch.zeros(4)).save(str(near / "scripted.pt"))
     numpy.ones(4, "float32").tofile(near / "raw.bin")
     numpy.save(near / "input.npy", numpy.ones((1, 4), "float32"))
-    for file in (here / ".hidden", elsewhere / "a"):
+    others = [here / ".hidden", elsewhere / "a", outside / "reader_helper.py"]
+    for file in others:
         file.write_text("1")
     cache = tmp_path / "cache"
     made = export_model(entry, FP32, cache=cache)
@@ -468,11 +447,10 @@ def test_whatever_the_model_reads_is_part_of_its_key(
     assert read["../../weights/more.pt"] == "missing"
     assert {name.rpartition("/")[2] for name in read} == {
         *("model.py", "net.pt", "bias.safetensors", "scripted.pt", "raw.bin", "input.npy"),
-        *(".hidden", "a", "weights", "more.pt"),
+        *(".hidden", "a", "weights", "more.pt", "reader_helper.py"),
     }
     assert is_cached(entry, cache)
-    files = [*near.iterdir(), here / ".hidden", elsewhere / "a"]
-    for file in files:
+    for file in [*near.iterdir(), *others]:
         kept = file.read_bytes()
         for changed in (bytes(len(kept)), b"\xff" * len(kept), None):
             file.unlink()
@@ -492,7 +470,7 @@ def test_whatever_the_model_reads_is_part_of_its_key(
     torch.save({"weight": torch.full((4, 4), torch.nan), "bias": torch.zeros(4)}, weights)
     assert not is_cached(entry, cache)
     weights.unlink()
-    with pytest.raises(ModelError, match=r"FileNotFoundError.*weights/net\.pt.*model\.py:13"):
+    with pytest.raises(ModelError, match=r"FileNotFoundError.*weights/net\.pt.*model\.py:14"):
         export_model(entry, FP32, cache=cache)
 
 
@@ -741,11 +719,3 @@ def test_wrong_record_is_a_damaged_artifact(
     (folder / "export_meta.json").write_text(json.dumps({**meta, field: value}))
     with pytest.raises(ExportError, match=f"is damaged: .*{words}"):
         load_artifact(folder)
-
-
-@pytest.mark.skipif(sys.platform == "darwin", reason="names are UTF-8 there")
-def test_folder_name_that_is_not_utf8_is_refused_before_torch_fails(tmp_path: Path) -> None:
-    text = HEADER + MODEL.format(name="tiny", inputs="()")
-    entry = write_model(tmp_path / os.fsdecode(b"caf\xe9"), text)
-    with pytest.raises(ModelError, match=r"is not UTF-8.*Move or rename the folder"):
-        export_model(entry, Variant("fp32"), cache=tmp_path / "cache")
