@@ -96,6 +96,11 @@ def export_model(
     found = find()
     if found is not None:
         return found
+    if entry.file is not None and not is_utf8(entry.file.resolve()):
+        raise ModelError(
+            f"{entry.name!r} cannot be exported from {entry.file.parent}: the folder's name is not "
+            "UTF-8, and torch cannot capture code there. Move or rename the folder."
+        )
     try:
         lock = root / "locks" / f"{name}.lock"
         with locked(lock, f"exporting {entry.name} {variant}", say=say):
@@ -118,6 +123,11 @@ def is_exported(entry: ModelEntry, variant: Variant, *, weights: Path | None) ->
     key = cache_key(entry, variant, weights=weights and weights.absolute(), seed=0)
     folder = find_cache() / "exports"
     return any(folder.glob(f"{artifact_stem(entry.name, variant)}-{key}-*"))
+
+
+def is_utf8(path: Path) -> bool:
+    """Whether a path is text; file systems accept any bytes as a name."""
+    return not any("\udc80" <= letter <= "\udcff" for letter in str(path))
 
 
 def cache_key(entry: ModelEntry, variant: Variant, *, weights: Path | None, seed: int) -> str:

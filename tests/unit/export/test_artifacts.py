@@ -719,3 +719,11 @@ def test_wrong_record_is_a_damaged_artifact(
     (folder / "export_meta.json").write_text(json.dumps({**meta, field: value}))
     with pytest.raises(ExportError, match=f"is damaged: .*{words}"):
         load_artifact(folder)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="names are UTF-8 there")
+def test_folder_name_that_is_not_utf8_is_refused_before_torch_fails(tmp_path: Path) -> None:
+    text = HEADER + MODEL.format(name="tiny", inputs="()")
+    entry = write_model(tmp_path / os.fsdecode(b"caf\xe9"), text)
+    with pytest.raises(ModelError, match=r"is not UTF-8.*Move or rename the folder"):
+        export_model(entry, Variant("fp32"), cache=tmp_path / "cache")

@@ -43,7 +43,7 @@ def test_a_model_that_is_broken_or_cannot_be_exported_is_its_own_error(
         raise ExportError("no kernel for aten::foo\nthe log")
 
     monkeypatch.setattr("pytest_sme2.session.session.export_model", fail)
-    entry = ModelEntry("net", (Variant("fp32"),), "folder", str(tmp_path), "Net")
+    entry = ModelEntry("net", (Variant("fp32"),), str(tmp_path), "Net")
     case = Case("net", Variant("fp32"), 1, entry)
     with pytest.raises(ExportError, match="aten::foo"):
         session.profile(case, Arm.OFF)
