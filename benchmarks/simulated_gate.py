@@ -39,10 +39,10 @@ from benchmarks.harness import Claim, Verdict, account, finish, gate_claims, par
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import Arm, Check, Moment, Sustained
 from pytest_sme2.session.cases import Case
+from pytest_sme2.session.device import MOMENT_SECONDS, MOMENTS
 from pytest_sme2.session.gate import Gate
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.session.sustained import MOMENT_SECONDS, MOMENTS
 from pytest_sme2.timing import stats
 from pytest_sme2.verdict import baselines
 from pytest_sme2.verdict.judging import combine, failing

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
         Comparison,
         Coverage,
         Executor,
-        FarmDevice,
         Fingerprint,
         KernelCensus,
         KernelFamily,
@@ -58,7 +57,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Analysis", "AndroidTarget", "Arm", "Artifact", "Bounds", "Case", "CaseResult", "Category",
-    "Check", "Columns", "Comparison", "Coverage", "Executor", "FakeLab", "FakePhone", "FarmDevice",
+    "Check", "Columns", "Comparison", "Coverage", "Executor", "FakeLab", "FakePhone",
     "Fingerprint", "Gate", "Generation", "KernelCensus", "KernelFamily", "Limits", "Outcome",
     "Pair", "Profile", "Reference", "Run", "RunRequest", "Runner", "Session", "Settings",
     "Sme2Error", "Sme2Runner", "Sme2Warning", "Target", "Tolerance", "Turn", "Variant",

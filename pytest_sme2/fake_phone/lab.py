@@ -96,7 +96,6 @@ def find_parts(progress: Callable[[str], None] | None = None) -> Parts:
                 progress(f"downloading {', '.join(_PROGRAMS)} for the fake phone")
             packages = [f"{name}/{_SUITES[1]}" for name in _BACKPORTS] + list(_STABLE)
             unpack_packages(packages, with_suites(system_archives(), _SUITES), folder)
-            _make_independent(unpacked_parts(folder))
     return unpacked_parts(trusted(folder, cache_folder()))
 
 
@@ -121,16 +120,6 @@ def unpacked_parts(folder: Path) -> Parts:
             raise TargetError(f"{name} is missing in {folder}. Delete that folder and try again.")
         found.append(part)
     return Parts(*found, libraries=tuple(libraries))
-
-
-def _make_independent(parts: Parts) -> None:
-    """Let adb find its libraries by itself, so that it works where no other adb is installed."""
-    around = parts.adb.parent
-    folders = [f"$ORIGIN/{os.path.relpath(folder, around)}" for folder in parts.libraries]
-    change = ["--force-rpath", "--set-rpath", ":".join(folders)]
-    done = run_process([str(parts.patchelf), *change, str(parts.adb)], timeout_seconds=60)
-    if done.returncode != 0:
-        raise TargetError(f"patchelf could not change {parts.adb}: {done.stderr.strip()[-300:]}")
 
 
 def shared_libraries(program: Path, environment: dict[str, str]) -> tuple[Path, list[Path]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_sme2.results import CaseResult, Check, FarmDevice, Limits
+    from pytest_sme2.results import CaseResult, Check, Limits
 
 
 @pytest.hookspec(firstresult=True)
@@ -41,31 +41,4 @@ def pytest_sme2_checks(
             portable = measured.structures[measured.arm].executed_by(Executor.PORTABLE)
             verdict = Outcome.PASS if portable <= 2 else Outcome.REGRESSED
             return [Check("portable operators", verdict, f"{portable} of at most 2 fell back.")]
-    """
-
-
-@pytest.hookspec(firstresult=True)
-def pytest_sme2_acquire_device(config: pytest.Config) -> FarmDevice | None:
-    """Hand out a phone of a device farm, for ``--device=android``; None: use the attached ones.
-
-    It is called when a phone is first needed, once per worker, and again for each phone that is
-    lost. Wait here until a phone is free; raise ``pytest_sme2.Sme2Error`` if there is none. For
-    example, with a farm's own client::
-
-        from pytest_sme2 import FarmDevice
-
-        def pytest_sme2_acquire_device(config):
-            lease = farm.lease(minutes=60)
-            return FarmDevice(serial=lease.address, name=lease.id)
-    """
-
-
-def pytest_sme2_release_device(config: pytest.Config, device: FarmDevice, lost: bool) -> None:
-    """Take back a phone that ``pytest_sme2_acquire_device`` handed out.
-
-    Its settings are restored by then, unless it is ``lost``: it could not be reached any more, or
-    could not be used::
-
-        def pytest_sme2_release_device(device, lost):
-            farm.release(device.name, broken=lost)
     """

@@ -12,7 +12,7 @@ from pytest_sme2.errors import LASTING, Sme2Error
 from pytest_sme2.plugin import options
 
 if TYPE_CHECKING:
-    from pytest_sme2.results import Check, FarmDevice
+    from pytest_sme2.results import Check
     from pytest_sme2.session.cases import Case
     from pytest_sme2.session.device import Farm
     from pytest_sme2.session.gate import Gate
@@ -46,21 +46,6 @@ def case_of(item: pytest.Item) -> Case | None:
     return case
 
 
-class _HookFarm:
-    """The device farm of a conftest.py, if it has one."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-
-    def acquire(self) -> FarmDevice | None:
-        hook = self._config.hook.pytest_sme2_acquire_device
-        found: FarmDevice | None = hook(config=self._config)
-        return found
-
-    def release(self, device: FarmDevice, *, lost: bool) -> None:
-        self._config.hook.pytest_sme2_release_device(config=self._config, device=device, lost=lost)
-
-
 def session_of(config: pytest.Config) -> Session:
     """The run's session, made when it is first asked for."""
     if SESSION not in config.stash:
@@ -76,7 +61,7 @@ def session_of(config: pytest.Config) -> Session:
         worker: dict[str, Any] = getattr(config, "workerinput", {})
         settings = options.read_settings(config)
         say = progress_of(config, cases)
-        farm: Farm = _HookFarm(config)
+        farm: Farm | None = None
         if settings.lab is not None:
             from pytest_sme2.targets.labgrid import Lab
 

@@ -297,14 +297,14 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class FarmDevice:
-    """A phone that a device farm has handed out."""
+    """A phone that a lab has handed out."""
 
     serial: str
     """As ``adb devices`` lists it, or ``HOST:PORT``."""
-    adb_server: str | None = None
-    """``HOST:PORT`` of the adb server that has it; None: the server that was chosen."""
-    name: str = ""
-    """The farm's own name for it, or for its lease."""
+    adb_server: str
+    """``HOST:PORT`` of the adb server that has it."""
+    name: str
+    """Of its place."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.metadata
+import itertools
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -17,15 +19,18 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pytest_sme2.errors import ConnectionLostError, NotMeasurableError, Sme2Error, TargetError
 from pytest_sme2.results import (
+    INTERRUPTED,
     PAIR,
     Arm,
     Artifact,
     Capabilities,
     FarmDevice,
     KernelCensus,
+    Moment,
     PairedTiming,
     Run,
     RunRequest,
+    Sustained,
 )
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system import platforms, provision
@@ -33,7 +38,7 @@ from pytest_sme2.system.locks import machine_lock, shared_lock
 from pytest_sme2.system.platforms import emulated_on
 from pytest_sme2.system.qemu import DEFAULT_CPU, Qemu, find_qemu, parse_cpu
 from pytest_sme2.system.terminal import Say
-from pytest_sme2.targets.base import Target
+from pytest_sme2.targets.base import Target, Thermal
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.local import MacTarget, this_machine
 from pytest_sme2.targets.phone.silicon import check_threads
@@ -52,10 +57,18 @@ EMULATED_SECONDS = 3600.0
 _SYSTEMS = {"mac": "macOS", "linux": "Linux"}
 
 
+MOMENT_SECONDS = 2.0
+MOMENTS = 3
+"""Of one process: its start lets the device rest, and a verdict counts processes."""
+FEWEST_MOMENTS = 60
+MOST_RUNS = 20_000
+"""Of a run under load."""
+
+
 class Farm(Protocol):
     """Who hands out phones and takes them back."""
 
-    def acquire(self) -> FarmDevice | None: ...
+    def acquire(self) -> FarmDevice: ...
 
     def release(self, device: FarmDevice, *, lost: bool) -> None: ...
 
@@ -129,15 +142,12 @@ class HeldDevice:
                     target.restore()
 
     def _hand_out(self) -> Settings:
-        """The settings that choose the farm's phone, if there is a farm and it has one."""
+        """The settings that choose the farm's phone, if there is a farm."""
         settings = self.settings
         if self.farm is None or settings.device != "android" or settings.fake_phone:
             return settings
-        self._handed = self.farm.acquire()
-        if self._handed is None:
-            return settings
-        server = self._handed.adb_server or settings.adb_server
-        return replace(settings, serials=(self._handed.serial,), adb_server=server)
+        self._handed = found = self.farm.acquire()
+        return replace(settings, serials=(found.serial,), adb_server=found.adb_server)
 
     def _hand_back(self, *, lost: bool) -> None:
         handed, self._handed = self._handed, None
@@ -301,6 +311,62 @@ class HeldDevice:
             self.say(f"{title}: {line}")
 
         return measure_pairs(starter, reference, candidate, plan, progress, still_open)
+
+
+def measure_sustained(
+    bench: HeldDevice, title: str, request: RunRequest, folder: Path
+) -> Sustained:
+    """For as long as the settings say, alone on the device."""
+    seconds = bench.settings.sustain_seconds or 0.0
+    bench.require_timing()
+    with bench.exclusively():
+        moments, ended = _load(bench, title, request, folder, seconds)
+    return Sustained(Arm(request.arm), tuple(moments), ended)
+
+
+def _load(
+    bench: HeldDevice, title: str, request: RunRequest, folder: Path, seconds: float
+) -> tuple[list[Moment], str]:
+    """Nothing is waited for in between. Ctrl-C, or a device that must be left alone, ends it."""
+    target, moments, ended = bench.target, list[Moment](), ""
+    request = replace(request, cpus=target.pinned(request.threads), warmup=1, runs=3)
+    single = statistics.median(bench.run(request, folder).wall_ns) / 1e9
+    length = MOMENTS * min(MOMENT_SECONDS, seconds / FEWEST_MOMENTS)
+    bench.cool_down()
+    begun = bench.clock()
+    target.pauses = False
+    try:
+        while not ended and (now := bench.clock() - begun) < seconds:
+            runs = min(MOST_RUNS, max(1, round(length / single)))
+            bench.say(f"{title}: {now:.0f} of {seconds:.0f} s under load, {single * 1e3:.3f} ms")
+            run = bench.run(replace(request, runs=runs), folder)
+            single, thermal = statistics.fmean(run.wall_ns) / 1e9, target.thermal()
+            process = moments[-1].process + 1 if moments else 0
+            moments += moments_of(run, bench.clock() - begun, thermal, process)
+            ended = "critical heat" if thermal.critical else ""
+    except KeyboardInterrupt:
+        ended = INTERRUPTED
+    finally:
+        target.pauses = True
+    return moments, ended
+
+
+def moments_of(run: Run, ended: float, thermal: Thermal, process: int) -> Iterator[Moment]:
+    """Equal parts of a process that ended then."""
+    number = min(MOMENTS, len(run.wall_ns))
+    edges = [len(run.wall_ns) * edge // number for edge in range(number + 1)]
+    left = sum(run.wall_ns)
+    for start, end in itertools.pairwise(edges):
+        part = run.wall_ns[start:end]
+        left -= sum(part)
+        yield Moment(
+            ended - left / 1e9,
+            statistics.fmean(part),
+            run.clock_ghz,
+            thermal.cap_ghz,
+            thermal.celsius,
+            process,
+        )
 
 
 def choose_target(

@@ -66,7 +66,7 @@ from pytest_sme2.session.case_trace import (
     why_not_counted,
 )
 from pytest_sme2.session.cases import Case, chosen_programs, select_cases
-from pytest_sme2.session.device import Farm, HeldDevice, is_emulated
+from pytest_sme2.session.device import Farm, HeldDevice, is_emulated, measure_sustained
 from pytest_sme2.session.reference import (
     OpenReference,
     baseline_reference,
@@ -75,7 +75,6 @@ from pytest_sme2.session.reference import (
 )
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, RunLock, run_command, write_record
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.session.sustained import measure_sustained
 from pytest_sme2.system.cache import apply_limit
 from pytest_sme2.system.files import safe_name
 from pytest_sme2.system.platforms import LINUX_X86_64

@@ -15,10 +15,9 @@ from pathlib import Path
 from pytest_sme2.errors import NotMeasurableError, Sme2Error
 from pytest_sme2.results import PAIR, Arm, Artifact, PairedTiming, RunRequest
 from pytest_sme2.session.cases import Case
-from pytest_sme2.session.device import HeldDevice
+from pytest_sme2.session.device import HeldDevice, measure_sustained
 from pytest_sme2.session.gate import Gate
 from pytest_sme2.session.session import Session
-from pytest_sme2.session.sustained import measure_sustained
 from pytest_sme2.targets.base import Job
 from pytest_sme2.targets.phone.answers import parse_cores
 from pytest_sme2.targets.phone.power import NOTE

@@ -1,4 +1,4 @@
-"""Phones of a lab: reserved and taken at a labgrid coordinator, used, and given back.
+"""Phones of a lab: taken at a labgrid coordinator, used, and given back.
 
 labgrid keeps a place for a client that was killed. So each client has a name of its own there, and
 holds a lock of that name on its machine. Whoever waits for a place on the same machine and finds
@@ -17,7 +17,7 @@ import secrets
 import socket
 import time
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,7 +40,6 @@ _WAIT_SECONDS = 3600.0
 # Coordinators and exporters are restarted now and then.
 _PATIENCE_SECONDS = 60.0
 _CALL_SECONDS = 60.0
-_ALLOCATED = (1, 2)
 _CHANNEL = (
     # A client is known by its connection, so that must not be shared.
     ("grpc.use_local_subchannel_pool", 1),
@@ -62,7 +61,6 @@ class Lab:
         self._held: dict[str, tuple[str, contextlib.ExitStack]] = {}
         """By place: this process's name there, and the lock of that name."""
         self._lost: set[str] = set()
-        """Places whose phones died: they stay leased by this process."""
 
     def size(self) -> int:
         """How many places fit, for one worker each."""
@@ -77,7 +75,7 @@ class Lab:
             # It may have come to be ours without our being told.
             for place in [each for each in lab.places.values() if each.acquired == name]:
                 lab.give_back(place.name, name)
-            return _Taking(lab, self._wishes, self._say, self._lost).take(deadline)
+            return self._take(lab, deadline)
 
         try:
             device = self._patiently(name, take)
@@ -86,6 +84,43 @@ class Lab:
             raise
         self._held[device.name] = name, lock
         return device
+
+    def _take(self, lab: _Coordinator, deadline: float) -> FarmDevice:
+        said, with_phones = "", time.monotonic()
+        while time.monotonic() < deadline:
+            lab.sync()
+            fitting = self._fitting(lab)
+            for place in fitting:
+                phone = lab.phone_of(place.name)
+                with_phones = with_phones if phone is None else time.monotonic()
+                if phone is not None and not place.acquired and _acquire(lab, place, phone):
+                    return phone
+                if place.acquired and _is_dead(place.acquired):
+                    holder = place.acquired
+                    self._say(f"freeing the place {place.name}: its holder {holder} has ended")
+                    lab.give_back(place.name, holder)
+            if time.monotonic() - with_phones > _PATIENCE_SECONDS:
+                raise TargetError(
+                    f"None of {len(fitting)} places has a phone: their exporters are not "
+                    "connected. Start them."
+                )
+            held = [f"{place.name} ({place.acquired})" for place in fitting if place.acquired]
+            if said != (said := f"{len(fitting)} places of the lab, in use: {', '.join(held)}"):
+                self._say(f"waiting for one of {said}")
+            time.sleep(_POLL_SECONDS)
+        raise TargetError(f"For {_WAIT_SECONDS:g} s none became free of {said}. Run fewer workers.")
+
+    def _fitting(self, lab: _Coordinator) -> list[Any]:
+        """Without those whose phones died: this process still has their leases."""
+        fitting = [p for p in lab.fitting(self._wishes) if p.name not in self._lost]
+        if not fitting:
+            wanted = ",".join(f"{name}={value}" for name, value in self._wishes.items())
+            known = {f"{tag}={value}" for p in lab.places.values() for tag, value in p.tags.items()}
+            raise TargetError(
+                f"The lab has no place with {wanted or 'a phone'}. Its {len(lab.places)} "
+                f"places have the tags: {', '.join(sorted(known)) or 'none'}."
+            )
+        return fitting
 
     def release(self, device: FarmDevice, *, lost: bool) -> None:
         """Give a place back. One whose phone was ``lost`` is not taken again by this process."""
@@ -102,7 +137,7 @@ class Lab:
             lock.close()
 
     def _patiently(self, name: str, work: Callable[[_Coordinator], _Value]) -> _Value:
-        """Do it again from the start where the coordinator ends: it forgets reservations."""
+        """Do it again from the start where the coordinator ends."""
         lost: float | None = None
         while True:
             try:
@@ -238,112 +273,15 @@ def _path(path: Any) -> tuple[str, ...]:
     return path.exporter_name, path.group_name, path.resource_name
 
 
-class _Taking:
-    """One wait for a place. Places that cannot be used stay reserved, so that another is given."""
-
-    def __init__(
-        self,
-        lab: _Coordinator,
-        wanted: Mapping[str, str],
-        say: Say,
-        lost: Collection[str],
-    ) -> None:
-        self._lab, self._wanted, self._say, self._lost = lab, wanted, say, lost
-        self._token = ""
-        """Of the reservation that waits."""
-        self._aside: list[str] = []
-        """Those of places that could not be used."""
-
-    def take(self, deadline: float) -> FarmDevice:
-        said, with_phones = "", time.monotonic()
-        try:
-            while time.monotonic() < deadline:
-                self._lab.sync()
-                fitting = self._fitting()
-                if any(self._lab.phone_of(place.name) for place in fitting):
-                    with_phones = time.monotonic()
-                    device = self._take_one(len(fitting))
-                    if device is not None:
-                        return device
-                elif time.monotonic() - with_phones > _PATIENCE_SECONDS:
-                    raise TargetError(
-                        f"None of {len(fitting)} places has a phone: their exporters are not "
-                        "connected. Start them."
-                    )
-                self._free_stale(fitting)
-                held = [f"{place.name} ({place.acquired})" for place in fitting if place.acquired]
-                if said != (said := f"{len(fitting)} places of the lab, in use: {', '.join(held)}"):
-                    self._say(f"waiting for one of {said}")
-                time.sleep(_POLL_SECONDS)
-                # What could not be used may be usable now.
-                self._cancel(self._aside)
-            raise TargetError(
-                f"For {_WAIT_SECONDS:g} s none became free of {said}. Run fewer workers."
-            )
-        finally:
-            with contextlib.suppress(_UnavailableError):
-                self._cancel([self._token, *self._aside])
-
-    def _take_one(self, most: int) -> FarmDevice | None:
-        """The first of the free places that can be used."""
-        for _ in range(most):
-            if not self._token:
-                filters = {"main": {"filter": self._wanted}}
-                made = self._lab.call("CreateReservation", filters=filters, prio=0.0)
-                self._token = made.reservation.token
-            try:
-                found = self._lab.call("PollReservation", token=self._token).reservation
-            except _RefusedError:
-                found = None
-            if found is None or found.state not in _ALLOCATED:
-                # One that has expired, or that the coordinator does not know, is made again.
-                self._token = self._token if found is not None and found.state == 0 else ""
-                return None
-            device = self._try(self._lab.places.get(found.allocations["main"]))
-            if device is not None:
-                return device
-            self._aside.append(self._token)
-            self._token = ""
-        return None
-
-    def _cancel(self, tokens: list[str]) -> None:
-        while tokens:
-            with contextlib.suppress(_RefusedError):
-                self._lab.call("CancelReservation", token=tokens.pop())
-
-    def _fitting(self) -> list[Any]:
-        fitting = [p for p in self._lab.fitting(self._wanted) if p.name not in self._lost]
-        if not fitting:
-            wanted = ",".join(f"{name}={value}" for name, value in self._wanted.items())
-            known = {
-                f"{tag}={value}" for p in self._lab.places.values() for tag, value in p.tags.items()
-            }
-            raise TargetError(
-                f"The lab has no place with {wanted or 'a phone'}. Its {len(self._lab.places)} "
-                f"places have the tags: {', '.join(sorted(known)) or 'none'}."
-            )
-        return fitting
-
-    def _try(self, place: Any) -> FarmDevice | None:
-        phone = None if place is None else self._lab.phone_of(place.name)
-        # A coordinator that was started again does not know who uses what.
-        if phone is None or is_leased(_server(phone), phone.serial):
-            return None
-        try:
-            self._lab.call("AcquirePlace", placename=place.name)
-        except _RefusedError:
-            return None
-        return phone
-
-    def _free_stale(self, fitting: list[Any]) -> None:
-        for place in fitting:
-            if place.acquired and _is_dead(place.acquired):
-                self._say(f"freeing the place {place.name}: its holder {place.acquired} has ended")
-                self._lab.give_back(place.name, place.acquired)
-
-
-def _server(phone: FarmDevice) -> AdbServer:
-    return AdbServer(*parse_adb_server(phone.adb_server or ""))
+def _acquire(lab: _Coordinator, place: Any, phone: FarmDevice) -> bool:
+    # A coordinator that was started again does not know who uses what.
+    if is_leased(AdbServer(*parse_adb_server(phone.adb_server)), phone.serial):
+        return False
+    try:
+        lab.call("AcquirePlace", placename=place.name)
+    except _RefusedError:  # somebody else has it, or reserved it
+        return False
+    return True
 
 
 def _name_of_this_process() -> tuple[str, contextlib.ExitStack]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import re
 import secrets
-import struct
 import subprocess
 import time
 import warnings
@@ -133,17 +133,17 @@ class LocalTarget(Target):
 def cpu_has(feature: str, platform_name: str) -> bool:
     """Whether the system reports ``sme`` or ``sme2`` for the CPU of this machine."""
     if platform_name == LINUX_AARCH64:
-        return _hwcap2(Path("/proc/self/auxv").read_bytes()) & _HWCAP2[feature] != 0
+        return _hwcap2() & _HWCAP2[feature] != 0
     if platform_name == MACOS_ARM64:
         return sysctl(f"hw.optional.arm.FEAT_{feature.upper()}") == "1"
     return False
 
 
-def _hwcap2(auxiliary_vector: bytes) -> int:
-    """The CPU features of an auxiliary vector: pairs of 64-bit numbers, a kind and a value."""
-    whole = len(auxiliary_vector) // 16 * 16
-    pairs: dict[int, int] = dict(struct.iter_unpack("=QQ", auxiliary_vector[:whole]))
-    return pairs.get(_AT_HWCAP2, 0)
+def _hwcap2() -> int:
+    """The CPU features that Linux tells this process."""
+    getauxval = ctypes.CDLL(None).getauxval
+    getauxval.restype = ctypes.c_ulong
+    return int(getauxval(ctypes.c_ulong(_AT_HWCAP2)))
 
 
 def _read_core(number: int, folder: Path) -> Core:

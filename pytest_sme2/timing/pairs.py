@@ -157,8 +157,6 @@ def measure_pairs(
     ``progress`` hears after each pair where the measurement stands. ``still_open`` says after a
     look whether the pairs leave open what is asked, where that is not the ratio of whole runs.
     """
-    if reference == candidate:
-        raise ValueError("The two arms need different labels, even if they are the same thing.")
     arms = (reference, candidate)
     return _Measuring(starter, arms, plan or SamplingPlan(), progress, still_open).measure()
 

@@ -118,13 +118,6 @@ class SamplingPlan:
     blocks: int = 0
     """How many pairs to measure in blocks of BLOCK_SECONDS, besides those in short turns."""
 
-    def __post_init__(self) -> None:
-        if self.threshold is not None and not -1 < self.threshold < math.inf:
-            raise ValueError(f"A tolerated slowdown of {self.threshold} is not above -1.")
-        for name, seconds in (("budget", self.budget_seconds), ("limit", self.limit_seconds)):
-            if seconds is not None and not seconds > 0:
-                raise ValueError(f"A time {name} of {seconds} s leaves no time.")
-
     @property
     def hard_limit(self) -> float:
         """In seconds; never below the budget."""

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pytest_sme2.results import Arm, Outcome, RunRequest
-from pytest_sme2.session.device import HeldDevice
+from pytest_sme2.session.device import HeldDevice, measure_sustained
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.session.sustained import measure_sustained
 from pytest_sme2.targets.local import this_machine
 from pytest_sme2.verdict.times import check_sustained
 from tests.support.gate_examples import measured, with_limits

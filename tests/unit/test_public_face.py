@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import pytest_sme2
-from pytest_sme2 import Check, FarmDevice, Limits, RunRequest, Settings
+from pytest_sme2 import Check, Limits, RunRequest, Settings
 from pytest_sme2.plugin import hookspecs
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ def test_what_a_user_has_to_name_is_public() -> None:
     taken = [str(inspect.signature(function)) for function in functions]
     given = (ROOT / "pytest_sme2" / "plugin" / "fixtures.py").read_text("utf-8")
     taken += re.findall(r"^def sme2_\w+(\(.*?):$", given, re.MULTILINE | re.DOTALL)
-    for made in (Check, FarmDevice, Limits, RunRequest, Settings):
+    for made in (Check, Limits, RunRequest, Settings):
         taken.append(str(made.__annotations__))
     assert len(taken) > 25
     named = {*re.findall(r"\w+", " ".join(taken))}
@@ -91,7 +91,7 @@ from pathlib import Path
 import pytest
 import pytest_sme2
 from pytest_sme2 import (
-    Analysis, Arm, CaseResult, Check, Executor, FarmDevice, Gate, Limits, Outcome, Tolerance,
+    Analysis, Arm, CaseResult, Check, Executor, Gate, Limits, Outcome, Tolerance,
     analyze_file, compare, read_etdump, register_model,
 )
 
@@ -103,10 +103,6 @@ def pytest_sme2_limits(model: str, variant: str, limits: Limits) -> Limits | Non
 def pytest_sme2_checks(config: pytest.Config, measured: CaseResult) -> Sequence[Check]:
     portable: int = measured.structures[measured.arm].executed_by(Executor.PORTABLE)
     return [Check("portable", Outcome.PASS if portable <= 2 else Outcome.REGRESSED, "few")]
-
-
-def pytest_sme2_acquire_device() -> FarmDevice:
-    return FarmDevice(serial="1", name=pytest_sme2.__version__)
 
 
 def test_model(sme2_gate: Gate) -> None:

@@ -25,7 +25,7 @@ from adbutils.errors import AdbError, AdbTimeout
 
 from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetError, UsageError
 from pytest_sme2.system.files import new_file
-from pytest_sme2.targets.phone.answers import ShellResult, parse_devices, parse_lines, parse_list
+from pytest_sme2.targets.phone.answers import ShellResult, parse_devices, parse_lines
 from pytest_sme2.targets.settings import (
     adb_server_from,
     is_network_serial,
@@ -34,8 +34,6 @@ from pytest_sme2.targets.settings import (
 )
 
 DEFAULT_PORT = 5037
-# All servers since platform-tools 29 have it; nothing here was tried with an older one.
-_LEAST_SERVER = 41
 _CHUNK = 64 * 1024
 _LONGEST_REQUEST = 0xFFFF
 
@@ -126,11 +124,6 @@ class _Connection(adbutils.AdbConnection):  # type: ignore[misc]
             else:
                 plain = socket.create_connection((client.host, client.port), timeout=seconds)
                 made = _Socket(fileno=plain.detach())
-                # Notice a lost machine within half a minute, not only after the deadline.
-                made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                for name, value in (("KEEPIDLE", 10), ("KEEPINTVL", 5), ("KEEPCNT", 4)):
-                    if hasattr(socket, f"TCP_{name}"):
-                        made.setsockopt(socket.IPPROTO_TCP, getattr(socket, f"TCP_{name}"), value)
             failed.pop_all()
         made.deadline, made.allowed = client.deadline, client.allowed
         return made
@@ -166,13 +159,13 @@ class _Client(adbutils.AdbClient):  # type: ignore[misc]
         return connection
 
     def server_version(self) -> int:
-        """Checked once, by ``ensure_running``. adbutils asks for it before each command."""
-        return _LEAST_SERVER
+        """That of platform-tools 29. adbutils asks for it before each command."""
+        return 41
 
 
 class _Phone(adbutils.AdbDevice):  # type: ignore[misc]
     def get_features(self) -> str:
-        """Checked once, by the target. adbutils asks before a command, and runs it anyway."""
+        """Of every Android since 7. adbutils asks before a command, and runs it anyway."""
         return "shell_v2"
 
 
@@ -220,9 +213,9 @@ class AdbServer:
             ) from error
 
     def ensure_running(self, *, find: Callable[[], Path | None] = find_adb) -> None:
-        """Start the server if it does not run and is ours to start; refuse one that is too old."""
+        """Start the server if it does not run and is ours to start."""
         try:
-            self._check_version()
+            self.version()
             return
         except (ConnectionLostError, DeviceTimeoutError) as error:
             if not self.ours_to_start:
@@ -250,21 +243,12 @@ class AdbServer:
             raise TargetError(f"{adb} could not start a server: {error}.") from error
         if done.returncode != 0:
             raise TargetError(f"{adb} could not start a server: {done.stderr.strip()}")
-        self._check_version()
+        self.version()
 
     def version(self, *, timeout: float = 10.0) -> int:
         with self.client(timeout, "asking for its version") as client:
             version: int = super(_Client, client).server_version()
         return version
-
-    def _check_version(self) -> None:
-        version = self.version()
-        if version < _LEAST_SERVER:
-            raise TargetError(
-                f"The adb server at {self} is too old: its version is {version}, and "
-                f"{_LEAST_SERVER} is needed (platform-tools 29 or newer). Stop it there with "
-                "adb kill-server, and start a newer one."
-            )
 
     def devices(self) -> dict[str, str]:
         """Serial to state. Of "no permissions", adbutils' list keeps only the first word."""
@@ -314,11 +298,6 @@ class AdbDevice:
                 raise ConnectionLostError(
                     f"The device {self.serial} does not answer while {doing}: {error}"
                 ) from error
-
-    def features(self) -> tuple[str, ...]:
-        """What the device's adbd can do, such as ``shell_v2``."""
-        with self.phone(10.0, "asking for its features") as phone:
-            return parse_list(super(_Phone, phone).get_features())
 
     def shell(self, command: str | Sequence[str], *, timeout: float = 30.0) -> ShellResult:
         """Run a command: an argument vector is quoted, a string is shell code."""

@@ -7,7 +7,6 @@ do. What a phone may leave out is None or empty.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -66,8 +65,8 @@ def parse_parts(text: str, count: int) -> list[str]:
     return [*text.split("==\n", count - 1), *[""] * count][:count]
 
 
-def parse_list(text: str) -> tuple[str, ...]:
-    return tuple(text.split(","))
+def parse_list(text: str, separator: str = ",") -> tuple[str, ...]:
+    return tuple(filter(None, text.split(separator)))
 
 
 def last_line(text: str) -> str:
@@ -79,14 +78,6 @@ def parse_devices(text: str) -> dict[str, str]:
     """Serial to state."""
     lines = (line.split("\t") for line in text.splitlines())
     return {words[0]: words[1] for words in lines if len(words) == 2}
-
-
-def parse_words(serial: str, name: str, text: str) -> tuple[str, ...]:
-    """The words of a property that is the start of a command."""
-    try:
-        return tuple(shlex.split(text))
-    except ValueError:
-        raise odd(serial, f"getprop {name}", text, "the start of a command") from None
 
 
 def parse_silicon(text: str) -> Silicon:

@@ -28,7 +28,6 @@ from pytest_sme2.targets.phone.answers import (
     parse_page_size,
     parse_parts,
     parse_silicon,
-    parse_words,
 )
 from pytest_sme2.targets.phone.power import CRITICAL, PhonePower, Thermometer
 from pytest_sme2.targets.phone.processes import PhoneProcesses, PhoneStorage
@@ -146,8 +145,6 @@ class AndroidTarget(Target):
         return action()
 
     def _read_facts(self) -> None:
-        if "shell_v2" not in self.device.features():
-            raise TargetError(f"{self.serial} is too old: it needs Android 7 or newer.")
         command = "; ".join(quote(["getprop", name]) for name in _PROPERTIES)
         done = self.device.shell(f"{command}; echo ==; {READ_SILICON}")
         values, rest = parse_parts(done.text, 2)
@@ -181,7 +178,7 @@ class AndroidTarget(Target):
 
     def _launcher(self) -> tuple[str, ...]:
         """What comes before a program: a fake phone's emulator, else nothing."""
-        return parse_words(self.serial, LAUNCHER_PROPERTY, self._known()[LAUNCHER_PROPERTY])
+        return parse_list(self._known()[LAUNCHER_PROPERTY], " ")
 
     def _note(self, said: str) -> bool:
         """For the report, once, however often it is said; whether it is new."""

@@ -15,11 +15,11 @@ import adbutils
 import pytest
 
 from pytest_sme2.errors import ConnectionLostError, TargetError
-from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
+from pytest_sme2.fake_phone.lab import FakePhone
 from pytest_sme2.results import PAIR, Arm
 from pytest_sme2.targets.phone.adb import AdbDevice
 from pytest_sme2.targets.phone.leases import redo_when_lost
-from pytest_sme2.targets.phone.target import LAUNCHER_PROPERTY, AndroidTarget
+from pytest_sme2.targets.phone.target import AndroidTarget
 from tests.support.phones import MakeTarget, StartRun, leftovers, settings_of
 
 
@@ -171,10 +171,3 @@ def test_an_interrupted_push_is_repeated_and_leaves_nothing(
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     assert target.device.check(f"sha256sum < {folder}/file").split()[0] == digest
     assert leftovers(phone, prepared=True) == []
-
-
-def test_an_odd_answer_is_one_error_with_its_command(lab: FakeLab, make_target: MakeTarget) -> None:
-    phone = lab.add(properties={LAUNCHER_PROPERTY: "qemu 'open"})
-    with pytest.raises(TargetError, match=f"answered 'getprop {LAUNCHER_PROPERTY}' with"):
-        make_target(phone)
-    assert leftovers(phone) == []

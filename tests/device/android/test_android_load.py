@@ -13,7 +13,7 @@ import pytest
 
 from pytest_sme2.fake_phone.lab import FakePhone
 from pytest_sme2.results import Arm, Artifact, Outcome, Run, RunRequest
-from pytest_sme2.session.sustained import measure_sustained
+from pytest_sme2.session.device import measure_sustained
 from pytest_sme2.targets.phone.target import AndroidTarget
 from pytest_sme2.verdict.times import check_sustained
 from tests.support.gate_examples import measured, with_limits

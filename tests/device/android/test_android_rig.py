@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_sme2.errors import ConnectionLostError, TargetError
-from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, find_parts
+from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.targets.phone.adb import AdbDevice, make_ready, open_server
 from pytest_sme2.targets.phone.answers import ShellResult, parse_temperature
 from tests.support.phones import processes_below
@@ -105,11 +105,6 @@ def test_a_phone_sees_no_process_of_another(lab: FakeLab, phone: FakePhone) -> N
     other.kill_adbd()
     assert ["sleep", "600"] in other.processes().values()
     assert ["sleep", "600"] not in phone.processes().values()
-
-
-def test_its_adb_needs_no_help_to_find_its_libraries() -> None:
-    done = subprocess.run([find_parts().adb, "version"], env={}, capture_output=True, timeout=60)
-    assert done.stdout.startswith(b"Android Debug Bridge")
 
 
 def test_vsock_is_taken_away() -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import platform
-import struct
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -72,13 +71,13 @@ def test_auto_is_this_machine_with_sme2_else_the_emulator_else_this_machine(
 
 def test_on_is_sme1_on_a_machine_that_has_sme_and_no_sme2(machine, monkeypatch):
     machine("linux-aarch64", sme2=False, qemu=None)
-    monkeypatch.setattr(local, "_hwcap2", lambda vector: 1 << 23)
+    monkeypatch.setattr(local, "_hwcap2", lambda: 1 << 23)
     monkeypatch.setattr(local, "cpu_has", CPU_HAS)
     target = local.LocalTarget()
     able = target.capabilities()
     assert (able.sme2, able.sme1, able.switches, able.timing) == (False, True, True, True)
     assert target.fingerprint().sme1
-    monkeypatch.setattr(local, "_hwcap2", lambda vector: 1 << 23 | 1 << 37)
+    monkeypatch.setattr(local, "_hwcap2", lambda: 1 << 23 | 1 << 37)
     assert local.LocalTarget().capabilities().sme2
     assert not local.LocalTarget().fingerprint().sme1
 
@@ -143,19 +142,6 @@ def test_an_unknown_device_lists_the_choices(machine):
     machine("linux-x86_64", sme2=False, qemu=None)
     with pytest.raises(UsageError, match=r"'toaster' is not a device\. Choose one of: auto, mac"):
         choose_target(Settings(device="toaster"))
-
-
-@pytest.mark.parametrize(
-    ("vector", "bits"),
-    [
-        (struct.pack("=6Q", 16, 5, 26, 1 << 37, 0, 0), 1 << 37),
-        (struct.pack("=4Q", 16, 5, 0, 0), 0),
-        (b"", 0),
-        (struct.pack("=2Q", 26, 3) + b"cut", 3),
-    ],
-)
-def test_the_auxiliary_vector(vector, bits):
-    assert local._hwcap2(vector) == bits
 
 
 ARM_CPUINFO = """\

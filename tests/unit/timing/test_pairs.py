@@ -440,26 +440,6 @@ def test_what_is_not_a_time_is_an_error(changes, error, words):
         Machine(change=lambda _, arm, run: replace(run, **changes)).measure()
 
 
-@pytest.mark.parametrize(
-    ("choices", "message"),
-    [
-        ({"threshold": -1.0}, "not above -1"),
-        ({"threshold": float("nan")}, "not above -1"),
-        ({"budget_seconds": 0.0}, "leaves no time"),
-        ({"budget_seconds": float("nan")}, "leaves no time"),
-        ({"limit_seconds": 0.0}, "time limit"),
-    ],
-)
-def test_a_plan_that_makes_no_sense_is_refused(choices, message):
-    with pytest.raises(ValueError, match=message):
-        SamplingPlan(**choices)
-
-
-def test_equal_labels_are_refused():
-    with pytest.raises(ValueError, match="different labels"):
-        measure_pairs(Starter(Machine()), "A", "A")
-
-
 def hot(*processes):
     """The device slowed itself down in these processes; in all of them where none is named."""
     return lambda machine, arm, run: replace(
