@@ -41,14 +41,13 @@ from pytest_sme2.report.html import history_page, write_html
 from pytest_sme2.report.markdown import run_report
 from pytest_sme2.report.versus_baseline import update_lines
 from pytest_sme2.report.writing import validate_run, write_case
-from pytest_sme2.results import PAIR, Arm
+from pytest_sme2.results import PAIR
 from pytest_sme2.session.run_directory import TESTS, read_record, read_shard
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.library import read_package
 from pytest_sme2.verdict import baselines, limits, ratios, structure, times
 from pytest_sme2.verdict.baseline_file import render
-from pytest_sme2.verdict.judging import stored_frontier
 from tests.support import gate_examples, records
 from tests.support.library_writer import KERNEL, SME2_KERNEL, macho
 
@@ -114,10 +113,10 @@ def damaged_file(name: str, content: str | bytes, read: Callable[[Path], object]
 
 def baseline(chance: Random, folder: Path) -> None:
     """A baseline, read, held against a measurement, and updated."""
-    measured = gate_examples.measured(frontier=gate_examples.frontier())
+    measured = gate_examples.measured()
     path = baselines.baseline_path(folder, measured.model, measured.variant, measured.fingerprint)
     path.parent.mkdir(parents=True)
-    stored = gate_examples.baseline(frontier=stored_frontier(None, measured.frontier))
+    stored = gate_examples.baseline()
     damaged = damaged_json(chance, render(stored))
     path.write_bytes(damaged)
 
@@ -132,10 +131,7 @@ def baseline(chance: Random, folder: Path) -> None:
             times.check_load(measured, found, some, arm)
         structure.check_coverage(measured, found, some)
         ratios.check_speedup(measured, found, some)
-        ratios.check_frontier(measured, found, some)
         ratios.check_size(measured, found, some)
-        for category in (measured.shares or {}).get(Arm.ON, {}):
-            ratios.check_share(measured, found, some, category)
 
     read_within_bounds(read, path.name)
     try:

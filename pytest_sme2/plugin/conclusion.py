@@ -13,9 +13,9 @@ from pytest_sme2.report.comment import comment_json
 from pytest_sme2.report.history import write_history
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.text import WIDTH
-from pytest_sme2.report.versus_baseline import Update, unaccepted, update_lines
+from pytest_sme2.report.versus_baseline import Update, update_lines
 from pytest_sme2.report.writing import write_case, write_run
-from pytest_sme2.results import Accepted, BaselineChange, Check, Outcome
+from pytest_sme2.results import Accepted, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record, write_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.cache import untold
@@ -66,13 +66,6 @@ def conclude_run(
             problems.append(f"the report was not written: {error}")
     root = str(settings.baseline_folder)
     lines += update_lines(updates, root, verbosity, width, dry_run=settings.dry_run)
-    if not settings.dry_run:
-        problems += [
-            f"{update.case}: the baseline was not stored: a change matches no pattern of "
-            "--update-baselines"
-            for update in updates
-            if not update.stored
-        ]
     return lines, [*records.values()], problems
 
 
@@ -89,7 +82,7 @@ def _updated(
     except (BaselineError, OSError) as error:
         problems.append(f"{record.id}: the baseline was not written: {error}")
         return record
-    if settings.dry_run or not updates[-1].stored:
+    if settings.dry_run:
         return record
     stored = "It is stored in the baseline."
     checks = (
@@ -104,25 +97,18 @@ def _updated(
 def update_baseline(
     record: CaseRecord, settings: Settings, figures: Mapping[str, str] | None = None
 ) -> Update:
-    """Store one case's baseline, unless it is a dry run or not accepted; what that changed."""
+    """Store one case's baseline, unless it is a dry run; what that changes."""
     conditions = Accepted(figures or {}, record.limits)
     root, measured = settings.baseline_folder, record.measured
     path = baselines.baseline_path(root, measured.model, measured.variant, measured.fingerprint)
     new = not path.exists()
-
-    def approved(changes: Sequence[BaselineChange]) -> bool:
-        return not settings.accept or not unaccepted(changes, settings.accept)
-
     force = settings.force_update
     if settings.dry_run:
         old = baselines.load(root, measured.model, measured.variant, measured.fingerprint)
         _, changes = baselines.update(old, measured, force=force, accepted=conditions)
     else:
-        _, changes = baselines.store(
-            root, measured, force=force, accepted=conditions, accept=approved
-        )
-    doubts = baselines.doubts(measured) if changes else ()
-    return Update(record.id, str(path), changes, new, doubts, not changes or approved(changes))
+        _, changes = baselines.store(root, measured, force=force, accepted=conditions)
+    return Update(record.id, str(path), changes, new)
 
 
 def _place(record: CaseRecord, settings: Settings) -> tuple[Any, ...]:

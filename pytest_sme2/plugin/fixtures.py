@@ -21,7 +21,7 @@ from pytest_sme2.plugin.state import CHECKS, GATE, UNJUDGED, WIDTH, session_of
 from pytest_sme2.session.options import OPTIONS
 
 if TYPE_CHECKING:
-    from pytest_sme2.results import Artifact, Check, Comparison, Limits, Pair, Profile
+    from pytest_sme2.results import Artifact, Check, Pair, Profile
     from pytest_sme2.runners.base import Runner
     from pytest_sme2.session.cases import Case
     from pytest_sme2.session.gate import Gate
@@ -84,12 +84,6 @@ def sme2_profile(sme2_session: Session, sme2_model: Case) -> Profile:
 
 
 @pytest.fixture
-def sme2_comparison(sme2_session: Session, sme2_model: Case) -> Comparison:
-    """SME2 off against on: speedup by category and operator, the bottleneck shift."""
-    return sme2_session.comparison(sme2_model)
-
-
-@pytest.fixture
 def sme2_gate(
     request: pytest.FixtureRequest, sme2_session: Session, sme2_model: Case
 ) -> Iterator[Gate]:
@@ -98,23 +92,7 @@ def sme2_gate(
     from pytest_sme2.session.gate import Gate
     from pytest_sme2.verdict.judging import failing
 
-    hook = request.config.hook
-
-    def override(case: Case, limits: Limits) -> Limits:
-        changed = hook.pytest_sme2_limits(
-            config=request.config, model=case.model, variant=case.variant_name, limits=limits
-        )
-        return limits if changed is None else changed
-
-    def custom(gate: Gate) -> list[Check]:
-        found = hook.pytest_sme2_checks(
-            config=request.config, measured=gate.measured, limits=gate.limits
-        )
-        return [check for checks in found for check in checks]
-
-    gate: Gate = Gate(
-        sme2_session, sme2_model, lambda checks: _warn(gate, checks), override, custom
-    )
+    gate: Gate = Gate(sme2_session, sme2_model, lambda checks: _warn(gate, checks))
     request.node.stash[GATE] = gate
     yield gate
     # A case of which nothing could be measured has nothing to keep.
@@ -148,11 +126,6 @@ def junit_properties(gate: Gate) -> Iterator[tuple[str, str]]:
             yield f"sme2.latency_{arm}_ms", f"{statistics.median(values) / 1e6:.6g}"
     if measured.speedup is not None:
         yield "sme2.speedup", f"{measured.speedup.value:.4g}"
-
-
-@pytest.fixture
-def sme2_benchmark() -> None:
-    """Device timings for pytest-benchmark; nothing where that plugin is not installed."""
 
 
 def end_test(item: pytest.Item, error: BaseException | None = None) -> None:
@@ -190,7 +163,7 @@ def _failure(item: pytest.Item, gate: Gate) -> tuple[str, bool]:
     text = failure_text(
         gate.verdict(checks),
         arguments=[*_arguments(item, gate.session.bench.target.name)],
-        growth=gate.growth() if any(check.unit == "ns" for check in bad) else None,
+        growth=gate.growth if any(check.unit == "ns" for check in bad) else None,
         shown=tuple({check.verdict for check in bad}),
         width=item.config.stash[WIDTH],
         whole=item.config.get_verbosity() > 0,

@@ -25,7 +25,7 @@ from pytest_sme2.errors import (
     UsageError,
     plain,
 )
-from pytest_sme2.plugin import fixtures, hookspecs, options, state
+from pytest_sme2.plugin import fixtures, options, state
 from pytest_sme2.plugin.state import (
     CHECKS,
     GATE,
@@ -70,17 +70,12 @@ def pytest_load_initial_conftests(
     return (yield from options.add_short_names(early_config, parser, args))
 
 
-def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    pluginmanager.add_hookspecs(hookspecs)
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "sme2(models=None, variants=None, custom=False): run a test that asks for a model only for "
-        "these models and variants (a name or a list of names each), and only if a conftest.py has "
-        "pytest_sme2_checks.",
+        "sme2(models=None, variants=None): run a test that asks for a model only for these models "
+        "and variants (a name or a list of names each).",
     )
     for name, text in (
         ("structure", "about what a program is made of: exact, on any device."),
@@ -98,10 +93,6 @@ def pytest_configure(config: pytest.Config) -> None:
         options.read_settings(config)
         options.refuse_silent_update(config)
     config.pluginmanager.register(fixtures, "sme2-fixtures")
-    if config.pluginmanager.hasplugin("benchmark"):
-        from pytest_sme2.plugin import benchmarking
-
-        config.pluginmanager.register(benchmarking, "sme2-benchmarking")
     watch = RunWatch(config)
     config.pluginmanager.register(watch, "sme2-watch")
     if not hasattr(config, "workerinput"):
@@ -112,7 +103,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
     """Around all that may take the place of a run: nothing but the command line may do that."""
     code = yield
-    return pytest.ExitCode.TESTS_FAILED if code == 0 and is_red(config) else code
+    green = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    return pytest.ExitCode.TESTS_FAILED if code in green and is_red(config) else code
 
 
 @pytest.hookimpl(trylast=True)
@@ -151,12 +143,12 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    about_names = options.name_lines(config)
     if not options.anything_chosen(config):
-        return about_names
+        return []
     from pytest_sme2.session.device import header_lines
 
-    return [plain(line) for line in (*about_names, *header_lines(session_of(config).bench))]
+    lines = (*options.name_lines(config), *header_lines(session_of(config).bench))
+    return [plain(line) for line in lines]
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -393,10 +385,11 @@ class Collector:
             asked = self._conclude(settings, said, open_)
         except (Sme2Error, OSError) as error:
             said.append(str(error))
-        self.watch.failed = self.config.stash[JUDGED] = bool(said or open_)
-        self.watch.redden(session)
+        red = self.config.stash[JUDGED] = bool(said or open_)
+        if red and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if self.failures == {True} and session.exitstatus == pytest.ExitCode.TESTS_FAILED:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED if self.watch.failed else CANNOT_TELL
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED if red else CANNOT_TELL
         if ran:
             out = settings.run_directory
             try:

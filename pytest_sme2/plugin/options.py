@@ -27,7 +27,6 @@ TAKEN: pytest.StashKey[list[str]] = pytest.StashKey()
 """Of the run: the short names that belong to others."""
 PARSER: pytest.StashKey[pytest.Parser] = pytest.StashKey()
 MODEL_FOLDERS_INI = "sme2_models"
-LONG_NAMES_INI = "sme2_long_options"
 
 
 def long_name(flag: str) -> str:
@@ -63,8 +62,6 @@ def add_options(parser: pytest.Parser) -> None:
             kind = "linelist" if option.repeats else "string" if option.parse else "bool"
             text = f"default of {option.flag}"
             parser.addini(option.destination, text, kind, default=None)  # type: ignore[arg-type]
-    to_others = "whether to leave the short names of options, such as --device, to others"
-    parser.addini(LONG_NAMES_INI, f"{to_others}: ours are then --sme2-device and so on", "bool")
     folders = "folders with model folders, one per line; default: models"
     parser.addini(MODEL_FOLDERS_INI, folders, "linelist")
 
@@ -81,9 +78,6 @@ def add_short_names(
     result = yield
     taken = _names_of_others(parser)
     early_config.stash[TAKEN] = [flag for flag in _SHORT if flag in taken]
-    if early_config.getini(LONG_NAMES_INI):
-        early_config.stash[TAKEN] = []
-        taken |= {*_SHORT}
     for flag, option in _SHORT.items():
         if flag not in taken:
             _group(parser, option).addoption(flag, **option.attributes())
@@ -138,24 +132,12 @@ def refuse_silent_update(config: pytest.Config) -> None:
 
 
 def name_lines(config: pytest.Config) -> list[str]:
-    """A line for each option of others that may have been meant for us."""
-    chosen = anything_chosen(config)
+    """A line for each option of others that may be meant for us."""
     return [
         f"sme2: {flag} belongs to another plugin or to a conftest.py here. The option of "
         f"pytest-sme2 is {long_name(flag)}."
         for flag in config.stash[TAKEN]
-        if chosen or _looks_like_ours(config, flag)
     ]
-
-
-def _looks_like_ours(config: pytest.Config, flag: str) -> bool:
-    words = [str(word) for word in config.invocation_params.args]
-    typed = [word.partition("=")[2] for word in words if word.startswith(f"{flag}=")]
-    typed += [value for name, value in itertools.pairwise(words) if name == flag]
-    try:
-        return bool(typed and _SHORT[flag].read(typed[-1]))
-    except UsageError:
-        return False
 
 
 def refuse_misread_folder(config: pytest.Config) -> None:

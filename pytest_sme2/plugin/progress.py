@@ -19,7 +19,6 @@ from xdist.scheduler import LoadGroupScheduling, LoadScopeScheduling
 
 from pytest_sme2.errors import plain
 from pytest_sme2.session.session import Session
-from pytest_sme2.system.wording import count
 
 
 def case_in(nodeid: str, cases: Iterable[str]) -> str | None:
@@ -86,71 +85,9 @@ class CaseScheduling(LoadGroupScheduling):  # type: ignore[misc]
 
 EVERY_SECONDS = 15.0
 """How often a line is written."""
-# An estimate from less than this part of the work, or this long, is off by a multiple.
-_ENOUGH_SHARE, _ENOUGH_SECONDS = 0.1, 120.0
 
 
-class Progress:
-    """How many cases of a run are done, about how long the others take, and what is done now."""
-
-    def __init__(
-        self,
-        write: Callable[[str], None],
-        worker: str,
-        cases: Callable[[], list[str]],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._write, self._worker, self._cases, self._clock = write, worker, cases, clock
-        self._begun = self._told = clock()
-        self._left: dict[str, set[str]] | None = None
-        """By case, the tests that have not ended; None before they are collected."""
-        self._deals = False
-        """Whether workers run the tests, and this process only deals them out."""
-
-    def say(self, line: str) -> None:
-        now = self._clock()
-        if now - self._told >= EVERY_SECONDS:
-            self._told = now
-            parts = ("sme2", self._worker or self.how_far(), plain(line).replace("\n", " "))
-            self._write(": ".join(filter(None, parts)))
-
-    def how_far(self) -> str:
-        """Empty where no test is of a case."""
-        if not self._left:
-            return "collecting tests" if self._left is None else ""
-        total, elapsed = len(self._left), self._clock() - self._begun
-        done = sum(not left for left in self._left.values())
-        said = f"{done} of {count(total, 'case')} done"
-        if done in (0, total) or (done < _ENOUGH_SHARE * total and elapsed < _ENOUGH_SECONDS):
-            return said
-        seconds = elapsed * (total - done) / done
-        about = f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.0f} min"
-        return f"{said}, about {about} left"
-
-    def collected(self, tests: Iterable[str]) -> None:
-        cases, self._left, self._begun = self._cases(), {}, self._clock()
-        for test in tests:
-            if (case := case_in(test, cases)) is not None:
-                self._left.setdefault(case, set()).add(test)
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self.collected(item.nodeid for item in session.items)
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
-        if not self._deals:
-            self._deals = True
-            self.collected(ids)
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "teardown" and self._left:
-            for left in self._left.values():
-                left.discard(report.nodeid)
-            if self._deals:
-                self.say("the workers run them")
-
-
-def progress_of(config: pytest.Config, cases: Callable[[], list[str]]) -> Callable[[str], None]:
+def progress_of(config: pytest.Config) -> Callable[[str], None]:
     """Where the run says what it is doing, in lines of their own; nowhere with ``-q``.
 
     A worker of pytest-xdist writes to the standard error that it shares with who started it.
@@ -161,16 +98,20 @@ def progress_of(config: pytest.Config, cases: Callable[[], list[str]]) -> Callab
     if capture is None or config.get_verbosity() < 0 or not (reporter or worker):
         return lambda line: None
     writer = config.get_terminal_writer() if reporter else None
+    told = time.monotonic()
 
-    def write(line: str) -> None:
+    def say(line: str) -> None:
+        nonlocal told
+        if (now := time.monotonic()) - told < EVERY_SECONDS:
+            return
+        told = now
+        text = ": ".join(filter(None, ("sme2", worker, plain(line).replace("\n", " "))))
         with capture.global_and_fixture_disabled():
             stream = sys.stderr if worker else sys.stdout
             if stream is not None:
                 # Before the line of a worker the dots of all may stand.
                 apart = "\n" if writer is None or writer.width_of_current_line else ""
-                stream.write(f"{apart}{line}\n")
+                stream.write(f"{apart}{text}\n")
                 stream.flush()
 
-    progress = Progress(write, worker, cases)
-    config.pluginmanager.register(progress, "sme2-progress")
-    return progress.say
+    return say

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -52,15 +51,9 @@ def session_of(config: pytest.Config) -> Session:
         from pytest_sme2.plugin.progress import progress_of
         from pytest_sme2.session.session import Session
 
-        def cases() -> list[str]:
-            # The tests that need cases say what is wrong with them.
-            with contextlib.suppress(Sme2Error):
-                return [case.id for case in config.stash[SESSION].cases()]
-            return []
-
         worker: dict[str, Any] = getattr(config, "workerinput", {})
         settings = options.read_settings(config)
-        say = progress_of(config, cases)
+        say = progress_of(config)
         farm: Farm | None = None
         if settings.lab is not None:
             from pytest_sme2.targets.labgrid import Lab

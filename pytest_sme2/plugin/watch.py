@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_sme2.errors import plain
 from pytest_sme2.plugin.options import anything_chosen, asks_to_show, in_ci, read_settings, typed
 from pytest_sme2.plugin.state import JUDGED, case_of, parameters, session_of
 
@@ -108,8 +107,8 @@ class RunWatch:
         self.config = config
         self.nodeids: list[str] = []
         """All tests that were found; empty where the user chose some of them."""
-        self.ran: dict[str, dict[str, Any]] = {}
-        """By node id: the fields of a ``RanTest``."""
+        self.ran: dict[str, str] = {}
+        """By node id: how the test ended."""
         self.found: list[pytest.Item] = []
         self.left: set[tuple[str, str]] = set()
         """Test and case: what the command line left out, and nobody else."""
@@ -119,14 +118,10 @@ class RunWatch:
         """By test: why it has no case."""
         self.asked = False
         """Whether there is any test about a model."""
-        self.failed = False
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Before all other plugins, which may deselect tests."""
-        # A test of custom checks is none where no conftest.py adds any.
-        if not self.config.hook.pytest_sme2_checks.get_hookimpls():
-            items[:] = [item for item in items if not marked(item, "custom")]
         if not any(getattr(self.config.option, name, None) for name in _CHOOSING):
             self.nodeids = [item.nodeid for item in items]
         self.found = list(items)
@@ -174,28 +169,11 @@ class RunWatch:
         empty = getattr(report, "sme2_empty", None)
         if empty is not None:
             self.empty[test_of(report.nodeid)] = empty
-        kept = self.ran.setdefault(report.nodeid, {"outcome": "passed", "seconds": 0.0})
-        kept["seconds"] += report.duration
+        ended = self.ran.setdefault(report.nodeid, "passed")
         if report.failed:
-            kept["outcome"] = "failed" if report.when == "call" else "error"
-        elif report.skipped and kept["outcome"] == "passed":
-            kept["outcome"] = "skipped"
-        else:
-            return
-        kept["message"] = plain(report.longreprtext or str(report.longrepr))
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
-        """Around all others: none of them makes a failed run green."""
-        result = yield
-        self.redden(session)
-        return result
-
-    def redden(self, session: pytest.Session) -> None:
-        """A run that left something open is not green, not even where it found no tests."""
-        green = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-        if self.failed and session.exitstatus in green:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            self.ran[report.nodeid] = "failed" if report.when == "call" else "error"
+        elif report.skipped and ended == "passed":
+            self.ran[report.nodeid] = "skipped"
 
     def made(self, nodeid: str, folder: str, checks: Sequence[Mapping[str, Any]]) -> None:
         """Remember which test made which check."""
@@ -242,7 +220,7 @@ class RunWatch:
         if not binds(self.config, settings, asked=self.asked):
             return [*said, *(found.open if self.asked else ())], []
         none = [f"{test}: {reason}" for test, reason in self.empty.items()]
-        told = any(test["outcome"] in ("failed", "error") for test in self.ran.values())
+        told = bool({"failed", "error"} & {*self.ran.values()})
         # A shard may have got no test at all.
         empty = found.empty if records or _place(self.config.option)[1] is None else ()
         return said, [*none, *(() if told else found.failed), *found.open, *empty]
@@ -256,9 +234,9 @@ class RunWatch:
         said: Sequence[str],
     ) -> None:
         """For ``sme2 merge``: also of a shard for which no test was left."""
-        from pytest_sme2.session.run_directory import SHARD_SCHEMA, RanTest, Shard, write_shard
+        from pytest_sme2.session.run_directory import SHARD_SCHEMA, Shard, write_shard
 
-        tests = {name: RanTest(**facts) for name, facts in sorted(self.ran.items())}
+        tests = dict(sorted(self.ran.items()))
         cases = tuple(sorted(os.path.relpath(folder, out) for folder in folders))
         found, place = tuple(sorted(self.nodeids)), _place(self.config.option)
         write_shard(

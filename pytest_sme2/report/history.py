@@ -66,7 +66,7 @@ FIGURES: Mapping[str, Figure] = {
     for figure in (
         *_by_arm("latency", "ms", exact=False),  # never of an emulator
         Figure("speedup", "ratio", exact=False, worse=-1),
-        # The best with SME2 against the best without, over several numbers of threads.
+        # Of earlier versions.
         Figure("best against best", "ratio", exact=False, worse=-1),
         *_by_arm("instructions"),
         Figure("operators on SME2", worse=-1),
@@ -130,14 +130,10 @@ def _figures(measured: CaseResult) -> Iterator[tuple[str, Any]]:
         if values:
             ends = centre_interval(values) or (None, None)
             yield f"latency ({arm})", tuple(map(_milliseconds, (statistics.median(values), *ends)))
-    frontier = measured.frontier
-    # With one arm alone, there is nothing to compare.
-    best = None if frontier is None or frontier.alone else frontier.speedup
-    for name, ratio in (("speedup", measured.speedup), ("best against best", best)):
-        if ratio is not None:
-            # Of too few pairs, the interval has no upper end.
-            ends = (ratio.low, ratio.high) if math.isfinite(ratio.high) else (None, None)
-            yield name, tuple(end and round(end, 4) for end in (ratio.value, *ends))
+    if (ratio := measured.speedup) is not None:
+        # Of too few pairs, the interval has no upper end.
+        ends = (ratio.low, ratio.high) if math.isfinite(ratio.high) else (None, None)
+        yield "speedup", tuple(end and round(end, 4) for end in (ratio.value, *ends))
     for arm, cost in measured.costs.items():
         yield f"instructions ({arm})", (cost.total.instructions, None, None)
     for arm, peak in (measured.peak_bytes or {}).items():

@@ -51,7 +51,7 @@ from pytest_sme2.timing.stats import centre_interval
 from pytest_sme2.verdict.generation import sentence
 from pytest_sme2.verdict.judging import FAILING, WARNING, reference_of
 from pytest_sme2.verdict.ratios import arm_word, cell_name, decision_text
-from pytest_sme2.verdict.times import load_text, unusual_phones
+from pytest_sme2.verdict.times import load_text
 
 UNTIMED = "times of an emulated CPU say nothing about hardware and are left out"
 
@@ -390,11 +390,6 @@ def _notes(records: Sequence[CaseRecord]) -> Iterator[str]:
     yield from _unmeasured(records)
     if precision := noise_text(records):
         yield precision
-    yield from unusual_phones(
-        (record.measured.fingerprint.key, record.state["serial"], record.measured.yardstick_ns)
-        for record in records
-        if "serial" in record.state and record.measured.yardstick_ns
-    )
     for record in records:
         for text in (instructions_per_token(record.measured), tokens_per_second(record.measured)):
             if text:

@@ -5,7 +5,6 @@ What ``--update-baselines`` stored: a few lines, or with -v every value, old and
 
 from __future__ import annotations
 
-import fnmatch
 import math
 import re
 import shlex
@@ -401,15 +400,10 @@ class Update:
     changes: tuple[BaselineChange, ...]
     new: bool
     """Whether there was no baseline before."""
-    doubts: tuple[str, ...] = ()
-    """What of it is of little use, one sentence each."""
-    stored: bool = True
-    """Whether its changes were accepted."""
 
     @property
     def state(self) -> str:
-        stored = "new" if self.new else "changed" if self.changes else "unchanged"
-        return stored if self.stored else "not stored"
+        return "new" if self.new else "changed" if self.changes else "unchanged"
 
 
 def update_lines(
@@ -425,7 +419,7 @@ def update_lines(
     """
     if not updates:
         return []
-    cases: dict[str, list[str]] = {"new": [], "changed": [], "not stored": [], "unchanged": []}
+    cases: dict[str, list[str]] = {"new": [], "changed": [], "unchanged": []}
     for update in updates:
         cases[update.state].append(update.case)
     counted = ", ".join(f"{len(names)} {state}" for state, names in cases.items() if names)
@@ -438,14 +432,11 @@ def update_lines(
         shared.update(dict.fromkeys(map(_words, named), 1))
     kinds = [f"{count(number, 'case')}: {words}" for words, number in shared.most_common()]
     lines += few(kinds, MOST_KINDS)
-    doubts = [f"warning: {update.case}: {doubt}" for update in updates for doubt in update.doubts]
     if verbosity > 0:
         for update in updates:
             lines += [f"{update.case}: {update.state} ({update.path})"]
             lines += [f"  {each.what}: {each.old} → {each.new}" for each in update.changes]
-        lines += doubts
     else:
-        lines += few(doubts, 1)
         lines += ["Every value, old and new, is shown with -v."] * any(cases.values())
     if dry_run:
         lines.append("--update-baselines=dry: no baseline was written.")
@@ -454,21 +445,6 @@ def update_lines(
     head = bullet(f"baselines: {counted}, in {root}", "", width)
     # With -v nothing is wrapped: paths are there to be copied.
     return [head, *(f"  {line}" if verbosity > 0 else bullet(line, "  ", width) for line in lines)]
-
-
-def unaccepted(
-    changes: Sequence[BaselineChange], patterns: Sequence[str]
-) -> tuple[BaselineChange, ...]:
-    """The changes that match no pattern: as -v names them, or as the summary counts them."""
-    return tuple(
-        entry
-        for entry in changes
-        if not any(
-            fnmatch.fnmatchcase(words, pattern)
-            for words in (entry.what, _words(entry))
-            for pattern in patterns
-        )
-    )
 
 
 def _words(entry: BaselineChange) -> str:

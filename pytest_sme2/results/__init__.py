@@ -26,7 +26,6 @@ from pytest_sme2.results.case import (
     Sample,
     Spread,
     StepCosts,
-    StoredFrontier,
     StoredGeneration,
     Structure,
     Tolerance,

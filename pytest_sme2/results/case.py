@@ -139,8 +139,6 @@ class Agreement:
     """The largest error over the largest magnitude that was expected."""
     sqnr_db: float | None
     """Signal over noise of the whole output; None where there is no noise or no signal."""
-    cosine: float | None
-    """None where a side is all zeros."""
     has_nan: bool
     """On the side that is being checked; the errors are then infinite."""
     peak: float | None = None
@@ -333,24 +331,7 @@ class BaselineFigures:
     """What was accepted at one thread count, besides the sessions."""
 
     speedup: Estimate | None = None
-    shares: Mapping[Arm, Mapping[Category, Spread]] = field(default_factory=dict)
-    category_ns: Mapping[Arm, Mapping[Category, float]] = field(default_factory=dict)
-    """The time of each category in the traced runs, so that a slowdown can be explained."""
-    operator_ns: Mapping[Arm, Mapping[str, float]] = field(default_factory=dict)
-    """The same by operator name."""
     peak_bytes: Mapping[Arm, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class StoredFrontier:
-    """What was accepted over several numbers of threads."""
-
-    speedup: Estimate
-    """The best with SME2 against the best without."""
-    best: Mapping[Arm, int]
-    """Their numbers of threads."""
-    times_ns: Mapping[Arm, Mapping[str, float]]
-    """The median of each cell, by its number of threads."""
 
 
 @dataclass(frozen=True)
@@ -382,14 +363,10 @@ class Limits:
     max_regression: float = 0.02
     min_speedup: float | None = None
     """None: on may not be slower than off by more than ``max_regression``."""
-    min_best_speedup: float | None = None
-    """Of the best with SME2 over the best without, each with the number of threads best for it."""
     max_speedup_loss: float = 0.10
     """The part of the stored speedup that may be lost."""
     min_coverage: float | None = None
     """Of the matrix operators, the share that must run on SME2 kernels."""
-    max_share_growth: float = 0.05
-    """In parts of end-to-end time: 0.05 is five points."""
     max_memory_growth: float = 0.10
     max_memory_bytes: int | None = None
     max_size_growth: float = 0.01
@@ -436,13 +413,11 @@ class Baseline:
     """Oldest first."""
     figures: Mapping[int, BaselineFigures] = field(default_factory=dict)
     """By thread count."""
-    frontier: StoredFrontier | None = None
     generation: StoredGeneration | None = None
     costs: Mapping[Arm, StoredCost] = field(default_factory=dict)
     """What one inference executes on the emulator; only the arms that were counted."""
     pte_bytes: int | None = None
     pte_sha256: str = ""
-    agreements: tuple[Agreement, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     weights: str = "random"
     promised: Mapping[int, Mapping[str, str]] = field(default_factory=dict)

@@ -10,7 +10,6 @@ import functools
 import inspect
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Concatenate, ParamSpec
 
@@ -28,14 +27,11 @@ from pytest_sme2.verdict import (
     structure,
     times,
 )
-from pytest_sme2.verdict.baselines import system_change
-from pytest_sme2.verdict.growth import TRACED_PAIRS, Growth, growth_of, growth_since, located
+from pytest_sme2.verdict.growth import TRACED_PAIRS, Growth, growth_of, located
 
 _Choices = ParamSpec("_Choices")
 _Make = Callable[Concatenate["Gate", _Choices], Iterable[Check]]
 _Checking = Callable[Concatenate["Gate", _Choices], None]
-
-OverrideLimits = Callable[[Case, Limits], Limits]
 
 
 def _reported(metric: str) -> Callable[[_Make[_Choices]], _Checking[_Choices]]:
@@ -67,16 +63,13 @@ class Gate:
         session: Session,
         case: Case,
         conclude: Callable[[Sequence[Check]], None],
-        override_limits: OverrideLimits | None = None,
-        custom: Callable[[Gate], list[Check]] | None = None,
     ) -> None:
-        """``conclude`` hears of each check's verdict; ``custom`` adds the user's checks."""
+        """``conclude`` hears of each check's verdict."""
         self.session = session
         self.case = case
         self._conclude = conclude
-        self._override_limits = override_limits
-        self._custom = custom
-        self._growth: Growth | None = None
+        self.growth: Growth | None = None
+        """Where the time went, once pairs were traced."""
         self.checks: list[Check] = []
         self._open: list[Check] = []
         self.used_reference = False
@@ -94,8 +87,7 @@ class Gate:
 
     @property
     def limits(self) -> Limits:
-        limits = self.session.limits(self.case)
-        return self._override_limits(self.case, limits) if self._override_limits else limits
+        return self.session.limits(self.case)
 
     @property
     def baseline(self) -> Baseline | None:
@@ -226,20 +218,13 @@ class Gate:
         yield ratios.check_speedup(*given)
         yield from ratios.check_phases(*given)
 
-    @_reported(ratios.FRONTIER)
-    def check_frontier(self) -> Iterator[Check]:
-        """The best with SME2 against the best without, over all numbers of threads of the run."""
-        self.session.bench.require_sme2()
-        self.session.frontier(self.case)
-        yield ratios.check_frontier(self.measured, self.baseline, self.limits)
-
     @_reported("shares")
     def check_shares(self) -> Iterator[Check]:
-        """Each category's part of end-to-end time."""
+        """Each category's part of end-to-end time, where ``limits.toml`` has bounds for it."""
         self.session.bench.require_timing()
-        measured, arm = self.measured, self.measured.arm
-        for category in (measured.shares or {}).get(arm, {}):
-            yield ratios.check_share(measured, self.baseline, self.limits, category, arm)
+        if not self.limits.shares:
+            raise NotMeasurableError("limits.toml has no bounds ([shares.CATEGORY])")
+        yield from ratios.check_shares(self.measured, self.limits)
 
     @_reported("peak memory")
     def check_memory(self) -> Iterator[Check]:
@@ -295,16 +280,10 @@ class Gate:
             if latency.verdict in judging.FAILING:
                 seconds = statistics.median(pair.candidate_ns for pair in measurement.pairs) / 1e9
                 pairs = self.session.bench.redo(lambda: against.traced_pairs(TRACED_PAIRS, seconds))
-                self._growth = self._growth or growth_of(pairs, against.name)
+                self.growth = self.growth or growth_of(pairs, against.name)
             # The latency comes last: it may settle another check.
             checks += [*against.check_generation(self.limits, arm), latency]
         return checks
-
-    def check_custom(self) -> None:
-        """The checks that the hook ``pytest_sme2_checks`` adds."""
-        custom = self._custom
-        if custom is not None:
-            self._check(lambda: custom(self))
 
     def check(self, *checks: Check) -> None:
         """Checks of your own, to be concluded and reported like the built-in ones."""
@@ -316,7 +295,7 @@ class Gate:
         except BaselineError as error:
             checks = [structure.baseline_problem(error)]
         else:
-            checks = self._with_system_change(self._located(checks))
+            checks = self._located(checks)
         self.checks += checks
         self._open += checks
         self._conclude(checks)
@@ -333,35 +312,16 @@ class Gate:
         """Those that failed, with the line of the model that they are about."""
         if not any(check.verdict in judging.FAILING for check in checks):
             return checks
-        growth = baseline = None
+        baseline = None
         # A check that needs no baseline has not said that it is damaged; one that does will.
         with contextlib.suppress(BaselineError):
             baseline = self.baseline
-            growth = self.growth() if any(check.unit == "ns" for check in checks) else None
         changed = () if baseline is None else self.session.changed_lines(self.case)
+        growth = self.growth if any(check.unit == "ns" for check in checks) else None
         return located(checks, self.measured, baseline, growth, changed)
-
-    def _with_system_change(self, checks: list[Check]) -> list[Check]:
-        """What was compared with the baseline of another system build says so."""
-        if not any(check.old is not None for check in checks) or self.baseline is None:
-            return checks
-        note = system_change(self.baseline.fingerprint, self.measured.fingerprint)
-        if note is None:
-            return checks
-        return [
-            check if check.old is None else replace(check, message=f"{check.message} {note}")
-            for check in checks
-        ]
 
     def verdict(self, checks: Sequence[Check]) -> Verdict:
         return judging.verdict(self.measured, checks)
-
-    def growth(self) -> Growth | None:
-        """Where the time since the baseline went, where both were timed."""
-        if self._growth is not None:
-            return self._growth
-        baseline = self.baseline
-        return None if baseline is None else growth_since(baseline, self.measured)
 
     @property
     def unchecked(self) -> str | None:

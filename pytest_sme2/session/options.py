@@ -94,11 +94,10 @@ OPTIONS: tuple[Option, ...] = (
     Option("--sme2-variants", "variants", "VARIANT[,VARIANT]", "export.variant:parse_variants",
            "only these variants, for example fp32,fp16,int8; with an input size if the model takes "
            "one (fp16@256)."),
-    Option("--update-baselines", "", "dry|all|PATTERN", "session.settings:parse_update",
+    Option("--update-baselines", "", "dry|all", "session.settings:parse_update",
            "measure, write the baselines, and print old and new values. With =dry nothing is "
-           "written; with =all also what was measured while the machine was busy; with patterns "
-           "only the cases whose changes all match one: ='+1 Transpose*,instructions*'. May be "
-           "repeated.", ini=False, repeats=True, bare=True),
+           "written; with =all also what was measured while the machine was busy.", ini=False,
+           bare=True),
     Option("--sme2-report", "", "FILE", "session.settings:parse_reports",
            "write a report: FILE.html has all results and needs no network; FILE.json is what "
            "a comment on a pull request says. May be repeated.", repeats=True),

@@ -223,18 +223,8 @@ def _holder(descriptor: int, run: str) -> str:
 
 
 TESTS = "tests.json"
-SHARD_SCHEMA = 2
+SHARD_SCHEMA = 3
 _REMEDY = "Run this shard again."
-
-
-@dataclass(frozen=True)
-class RanTest:
-    """One test that ran here."""
-
-    outcome: str
-    """``passed``, ``failed``, ``error`` or ``skipped``."""
-    seconds: float = 0.0
-    message: str = ""
 
 
 @dataclass(frozen=True)
@@ -243,8 +233,8 @@ class Shard:
 
     schema: int
     exit_code: int
-    tests: Mapping[str, RanTest] = field(default_factory=dict)
-    """By node id."""
+    tests: Mapping[str, str] = field(default_factory=dict)
+    """By node id: ``passed``, ``failed``, ``error`` or ``skipped``."""
     found: tuple[str, ...] = ()
     """All tests, also those that were left to other machines; empty where that is not known."""
     number: int | None = None

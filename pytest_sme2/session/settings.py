@@ -11,7 +11,7 @@ from typing import Any
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.results import PAIR, Arm
-from pytest_sme2.system.wording import one_of, split_list, split_patterns
+from pytest_sme2.system.wording import one_of, split_list
 from pytest_sme2.targets.settings import (
     checked_adb_server,
     parse_cpus,
@@ -50,8 +50,6 @@ class Settings:
     update_baselines: bool = False
     dry_run: bool = False
     """Whether an update of baselines writes nothing, and only says what it would change."""
-    accept: tuple[str, ...] = ()
-    """Patterns of changes: an update stores only cases whose changes all match one."""
     force_update: bool = False
     """Whether to store also what was measured on a busy machine."""
     require_sme2: bool = False
@@ -197,15 +195,11 @@ def parse_reports(texts: Iterable[str]) -> dict[str, Path]:
     return found
 
 
-def parse_update(texts: Iterable[str]) -> dict[str, Any]:
-    """Nothing, ``dry``, ``all`` and patterns of changes, in any mixture."""
-    words = [word for text in texts for word in split_patterns(text)]
-    return {
-        "update_baselines": True,
-        "dry_run": "dry" in words,
-        "force_update": "all" in words,
-        "accept": tuple(word for word in words if word not in ("dry", "all")),
-    }
+def parse_update(value: str) -> dict[str, bool]:
+    """Nothing, ``dry`` or ``all``."""
+    if value:
+        one_of(value, ("dry", "all"), "a way to update")
+    return {"update_baselines": True, "dry_run": value == "dry", "force_update": value == "all"}
 
 
 def _switch(value: str) -> bool:

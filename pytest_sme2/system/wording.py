@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 from pytest_sme2.errors import UsageError
@@ -45,16 +44,7 @@ def one_of(value: str, choices: Iterable[str], what: str) -> str:
 
 def split_list(value: str) -> tuple[str, ...]:
     """The words of a comma-separated list, in order, without empty words and repetitions."""
-    return _words(value.split(","))
-
-
-def split_patterns(value: str) -> tuple[str, ...]:
-    """The same, but a comma in brackets belongs to its word, as in ``Transpose (ND, X32)``."""
-    return _words(re.split(r",(?![^()]*\))", value))
-
-
-def _words(parts: Iterable[str]) -> tuple[str, ...]:
-    words = (part.strip() for part in parts)
+    words = (part.strip() for part in value.split(","))
     return tuple(dict.fromkeys(word for word in words if word))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import math
 import operator
 import re
 from collections import Counter
@@ -17,7 +16,6 @@ from typing import Any
 from pytest_sme2.errors import BaselineError
 from pytest_sme2.profile.operators import sort_structure
 from pytest_sme2.results import (
-    Agreement,
     Arm,
     Baseline,
     BaselineFigures,
@@ -33,7 +31,6 @@ from pytest_sme2.results import (
     Limits,
     OperatorCount,
     Sample,
-    Spread,
     StoredCost,
     StoredOperator,
     Structure,
@@ -74,6 +71,8 @@ def parse(text: str, path: Path) -> Baseline:
     if not isinstance(document, dict):
         raise _damaged(path, "it is not a JSON object")
     version = document.pop("schema", None)
+    # What nothing compares any more; files have it from before.
+    document.pop("outputs", None)
     if isinstance(version, int) and version > SCHEMA:
         raise BaselineError(
             f"{path}: was written with schema {version}; this pytest-sme2 knows up to {SCHEMA}. "
@@ -99,7 +98,6 @@ _PLACES = {
     "structures": "structure",
     "figures": "threads",
     "costs": "cost",
-    "agreements": "outputs",
     "pte_bytes": "program.bytes",
     "pte_sha256": "program.sha256",
     "weights": "program.weights",
@@ -119,12 +117,10 @@ _OPTIONAL = {
     # A limit that was not set.
     Limits: [entry.name for entry in fields(Limits) if not isinstance(entry.default, float)],
     Baseline: (
-        *("costs", "frontier", "generation", "operators"),
+        *("costs", "generation", "operators"),
         *("promised", "limits", "settings", "samples"),
     ),
 }
-# Infinite ones have no number in JSON.
-_ERRORS = ("max_abs", "max_rel")
 
 
 @functools.cache
@@ -145,17 +141,9 @@ def _converter(*, names_fields: bool = True) -> Any:
 
     converter.register_structure_hook(int, _count)
     converter.register_structure_hook_factory(dataclasses.is_dataclass, table)
-    # Version 0.1.0 counted more.
-    converter.register_structure_hook(Counts, gen.make_dict_structure_fn(Counts, converter))
-    # What is compared with is not part of the result.
-    left_out = dict.fromkeys(("peak", "dead"), gen.override(omit=True))
-    read, write = table(Agreement), gen.make_dict_unstructure_fn(Agreement, converter, **left_out)
-    converter.register_structure_hook(Agreement, lambda value, kind: read(_infinite(value), kind))
-    converter.register_unstructure_hook(Agreement, lambda found: _without_infinity(write(found)))
     hooks: tuple[tuple[Any, Callable[..., Any], Callable[..., Any]], ...] = (
         (Structure, _read_structure, _write_structure),
         (Fingerprint, _read_fingerprint, _write_fingerprint),
-        (Spread, _read_spread, lambda _, spread: [spread.low, spread.value, spread.high]),
     )
     for kind, reader, writer in hooks:
         converter.register_structure_hook(kind, functools.partial(reader, converter))
@@ -169,6 +157,9 @@ def _converter(*, names_fields: bool = True) -> Any:
     )
     for kind, read_all in tables:
         converter.register_structure_hook_func(functools.partial(operator.eq, kind), read_all)
+    # Earlier versions stored more of these.
+    for kind in (Counts, BaselineFigures, Limits):
+        converter.register_structure_hook(kind, gen.make_dict_structure_fn(kind, converter))
     for kind, names in _OPTIONAL.items():
         left_out = dict.fromkeys(names, gen.override(omit_if_default=True))
         shorter = gen.make_dict_unstructure_fn(kind, converter, **left_out)
@@ -180,23 +171,6 @@ def _count(value: object, _: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{value!r} is not a count")
     return value
-
-
-def _infinite(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    return value | {key: math.inf for key in _ERRORS if value.get(key, 0) is None}
-
-
-def _without_infinity(written: dict[str, Any]) -> dict[str, Any]:
-    return written | {key: None for key in _ERRORS if math.isinf(written[key])}
-
-
-def _read_spread(converter: Any, value: object, _: object) -> Spread:
-    if not isinstance(value, list) or len(value) != 3:
-        raise ValueError(f"{value!r} is not a list of three numbers")
-    low, middle, high = (converter.structure(number, float) for number in value)
-    return Spread(middle, low, high)
 
 
 def _read_fingerprint(converter: Any, value: Any, _: object) -> Fingerprint:
@@ -316,9 +290,6 @@ def _refuse_impossible(found: Baseline) -> None:
             raise ValueError(
                 f"threads.{threads}: holds a speedup that is not in its interval above 0"
             )
-        for arm, shares in figures.shares.items():
-            if not all(0 <= each.low <= each.value <= each.high <= 1 for each in shares.values()):
-                raise ValueError(f"threads.{threads}.shares.{arm}: a share is not in its interval")
     for place, values in _positive(found):
         if any(value <= 0 for value in values):
             raise ValueError(f"{place} holds a figure of 0 or less")
@@ -342,9 +313,6 @@ def _positive(found: Baseline) -> Iterator[tuple[str, Iterable[float]]]:
             yield from ((f"{of} {name}.{arm}", times) for arm, times in by_arm.items())
         if session.yardstick_ns is not None:
             yield f"{of} yardstick_ns", (session.yardstick_ns,)
-    if (frontier := found.frontier) is not None:
-        yield "frontier", _ends(frontier.speedup)
-        yield from (("frontier", times.values()) for times in frontier.times_ns.values())
     if (generation := found.generation) is not None:
         yield "generation", (generation.prompt_tokens, generation.new_tokens)
         yield from (("generation", _ends(speedup)) for speedup in generation.speedups.values())

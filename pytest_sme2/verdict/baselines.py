@@ -5,9 +5,8 @@ The file's form is in baseline_file.py. Whether something new is worse is decide
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,18 +17,14 @@ from pytest_sme2.profile.cost import stored_operator
 from pytest_sme2.results import (
     RUNTIME,
     Accepted,
-    Agreement,
     Arm,
     Baseline,
     BaselineChange,
     BaselineFigures,
     BaselineSession,
     CaseResult,
-    Category,
     Fingerprint,
-    Profile,
     Sample,
-    Spread,
     StoredGeneration,
     StoredOperator,
     Structure,
@@ -44,12 +39,9 @@ from pytest_sme2.verdict.generation import stored_generation
 from pytest_sme2.verdict.judging import (
     PROVISIONAL_SESSIONS,
     estimate_text,
-    same_work,
-    session_interval,
     significant,
     starts_epoch,
     steady_speedup,
-    stored_frontier,
     too_hot,
 )
 from pytest_sme2.verdict.limits import limit_facts, limits_for
@@ -57,22 +49,9 @@ from pytest_sme2.verdict.numerics import same_sample
 
 MAX_SESSIONS = 20
 """Per thread count. Older ones are dropped, so that a file that is updated daily stays readable."""
-STEADY_SESSIONS = 5
-"""With so many sessions, one more of the same program that differs by noise alone adds only
-lines to the file, and is not stored."""
 BUSY = 0.05
 """Wall time over CPU time, less 1: above it, something else had the core so often that a latency
 measured at another time cannot be compared. Interleaved pairs share such times and still can."""
-WIDE_LATENCY = 0.10
-"""The middle nine tenths of a session's processes over their median: above it, the session can
-only show large changes."""
-WIDE_SHARE = 0.10
-"""The same for a share of the time, in parts of the whole."""
-
-SYSTEM_FACTS = frozenset({"android", "build"})
-"""What of a fingerprint changes with an update of a phone's system."""
-
-SHARES = "share of "
 
 LOCK_NAME, LOCK_SECONDS = ".lock", 60.0
 
@@ -90,77 +69,40 @@ def load(root: Path, model: str, variant: str, fingerprint: Fingerprint) -> Base
     """The baseline of a model and variant on this target; None where there is none."""
     path = baseline_path(root, model, variant, fingerprint)
     baseline = read(path)
-    if baseline is not None:
-        _check_identity(path, baseline, model, variant, fingerprint)
+    differing = () if baseline is None else differing_facts(baseline.fingerprint, fingerprint)
+    if differing:
+        raise BaselineError(
+            f"{path}: is the baseline of another target: {'; '.join(differing)}. "
+            "Remove it and run with --update-baselines on this target."
+        )
     return baseline
 
 
 def load_structure(
     root: Path, model: str, variant: str, fingerprint: Fingerprint
 ) -> Baseline | None:
-    """The target's own baseline, else that of its last system build, else the emulator's.
-
-    A system update must not make a phone lose its baseline. Structure is the same on any machine.
-    """
-    return (
-        load(root, model, variant, fingerprint)
-        or _of_another_build(root, model, variant, fingerprint)
-        or load(root, model, variant, Fingerprint("emulated", ()))
-    )
-
-
-def _of_another_build(
-    root: Path, model: str, variant: str, fingerprint: Fingerprint
-) -> Baseline | None:
-    """The newest baseline of the same device with another build of its system."""
-    if not SYSTEM_FACTS & {*dict(fingerprint.facts)}:
-        return None
-    found = []
-    for path in sorted(root.glob(f"{fingerprint.target}-*/{file_name(model, variant)}")):
-        baseline = read(path)
-        if baseline is not None and not differing_facts(baseline.fingerprint, fingerprint):
-            found.append(baseline)
-    return max(found, key=lambda old: [entry.recorded for entry in old.sessions[-1:]], default=None)
-
-
-def system_change(theirs: Fingerprint, ours: Fingerprint) -> str | None:
-    """What to say where the device is the same and its system is not; else None."""
-    there, here = dict(theirs.facts), dict(ours.facts)
-    names = sorted(name for name in SYSTEM_FACTS if there.get(name) != here.get(name))
-    if theirs.target != ours.target or not names:
-        return None
-    facts = "; ".join(f"{name} {there.get(name)!r} then, {here.get(name)!r} now" for name in names)
-    return f"The system of the device has changed since the baseline ({facts})."
+    """The target's own baseline, else the emulator's: structure is the same on any machine."""
+    own = load(root, model, variant, fingerprint)
+    return own or load(root, model, variant, Fingerprint("emulated", ()))
 
 
 def read(path: Path) -> Baseline | None:
-    """The baseline in one file, whatever it is of."""
+    """The baseline in one file, which has the name of what it is of."""
     text = read_text_if_there(path, remedy=REMEDY, error=BaselineError)
-    return None if text is None else parse(text, path)
-
-
-def _check_identity(
-    path: Path, baseline: Baseline, model: str, variant: str, fingerprint: Fingerprint
-) -> None:
-    for what, ours in (("model", model), ("variant", variant)):
-        theirs = getattr(baseline, what)
-        if theirs != ours:
-            raise BaselineError(
-                f"{path}: is the baseline of {what} {theirs!r}, not of {ours!r}. "
-                "Move it back to its own name, or remove it and run with --update-baselines."
-            )
-    differing = differing_facts(baseline.fingerprint, fingerprint)
-    if differing:
+    if text is None:
+        return None
+    found = parse(text, path)
+    if path.name != file_name(found.model, found.variant):
         raise BaselineError(
-            f"{path}: is the baseline of another target: {'; '.join(differing)}. "
-            "Remove it and run with --update-baselines on this target."
+            f"{path}: is the baseline of {found.model}-{found.variant}. Move it back to its own "
+            "name, or remove it and run with --update-baselines."
         )
+    return found
 
 
 def differing_facts(theirs: Fingerprint, ours: Fingerprint) -> tuple[str, ...]:
     """What tells two targets apart, one phrase per fact; empty where they are the same.
 
-    The build of a phone's system does not: ``system_change`` says where it differs.
     Emulated targets are all the same: nothing that depends on the machine is compared there.
     """
     if theirs.target != ours.target:
@@ -170,7 +112,7 @@ def differing_facts(theirs: Fingerprint, ours: Fingerprint) -> tuple[str, ...]:
     there, here = dict(theirs.facts), dict(ours.facts)
     return tuple(
         f"{name} {there.get(name)!r} there, {here.get(name)!r} here"
-        for name in sorted({*there, *here} - SYSTEM_FACTS)
+        for name in sorted({*there, *here})
         if there.get(name) != here.get(name)
     )
 
@@ -184,15 +126,13 @@ def update(
 ) -> tuple[Baseline, tuple[BaselineChange, ...]]:
     """The baseline that accepts what was measured, and what that changes. Pure.
 
-    What was not measured this time (an arm, the kernels, a thread count) is kept, and so is a
-    figure that differs by no more than noise: two updates of the same thing give the same file.
+    What was not measured this time (an arm, the kernels, a thread count) is kept, and so is what
+    does not depend on the machine, where it differs by no more than noise.
     ``force`` accepts a session that was measured on a busy machine.
     """
     refuse_unfit(measured, force=force)
     old = baseline or Baseline(measured.model, measured.variant, measured.fingerprint, {})
     kernels = {arm: census_of_names(census) for arm, census in measured.kernels.items()}
-    kept = [entry for entry in old.agreements if entry.arm not in measured.structures]
-    agreements = (*map(_rounded, measured.agreements), *kept)
     new = replace(
         old,
         fingerprint=measured.fingerprint,
@@ -202,11 +142,9 @@ def update(
         operators={**_of_same_program(old.operators, old, measured), **_programs(measured)},
         sessions=_with_session(old, measured),
         figures=_with_figures(old, measured),
-        frontier=stored_frontier(old.frontier, measured.frontier),
         generation=stored_generation(old.generation, measured),
         pte_bytes=measured.pte_bytes if measured.pte_bytes is not None else old.pte_bytes,
         pte_sha256=measured.pte_sha256 or old.pte_sha256,
-        agreements=agreements if measured.agreements else old.agreements,
         versions=measured.versions or old.versions,
         weights=measured.weights,
         settings=settings_of(measured),
@@ -242,11 +180,7 @@ def _accepted(old: Baseline, measured: CaseResult, accepted: Accepted) -> dict[s
     if accepted.limits is not None:
         found["limits"] = limits_for(measured.variant, accepted.limits)
     if accepted.figures:
-        before = old.promised.get(measured.threads, {})
-        # Which categories a program has changes with the program.
-        if any(name.startswith(SHARES) for name in accepted.figures):
-            before = {name: test for name, test in before.items() if not name.startswith(SHARES)}
-        figures = {**before, **accepted.figures}
+        figures = {**old.promised.get(measured.threads, {}), **accepted.figures}
         found["promised"] = {**old.promised, measured.threads: figures}
     return found
 
@@ -265,60 +199,12 @@ def _with_figures(old: Baseline, measured: CaseResult) -> dict[int, BaselineFigu
     """The figures of every thread count, those of the measured one brought up to date."""
     if measured.emulated:
         return dict(old.figures)
-    before, profiles = old.at(measured.threads), measured.profiles.items()
+    before = old.at(measured.threads)
     now = BaselineFigures(
         speedup=steady_speedup(before.speedup, measured.speedup),
-        shares=_by_arm(before.shares, measured.shares or {}, _steady_shares),
-        category_ns=_by_arm(
-            before.category_ns, {arm: dict(p.category_ns) for arm, p in profiles}, _steady_times
-        ),
-        operator_ns=_by_arm(
-            before.operator_ns, {arm: operator_times(p) for arm, p in profiles}, _steady_times
-        ),
-        peak_bytes=_by_arm(before.peak_bytes, measured.peak_bytes or {}, _steady_size),
+        peak_bytes={**before.peak_bytes, **(measured.peak_bytes or {})},
     )
     return dict(old.figures) if now == before else {**old.figures, measured.threads: now}
-
-
-_Figure = TypeVar("_Figure")
-
-
-def _by_arm(
-    old: Mapping[Arm, _Figure],
-    new: Mapping[Arm, _Figure],
-    choose: Callable[[_Figure | None, _Figure], _Figure],
-) -> dict[Arm, _Figure]:
-    return {**old, **{arm: choose(old.get(arm), value) for arm, value in new.items()}}
-
-
-def _steady_shares(
-    old: Mapping[Category, Spread] | None, new: Mapping[Category, Spread]
-) -> Mapping[Category, Spread]:
-    kept = {}
-    for category, share in new.items():
-        before = (old or {}).get(category)
-        # A point more than the runs' own spread is noise, too.
-        if before is None or not before.low - 0.01 <= share.value <= before.high + 0.01:
-            before = Spread(round(share.value, 4), round(share.low, 4), round(share.high, 4))
-        kept[category] = before
-    return kept
-
-
-_Name = TypeVar("_Name")
-
-
-def _steady_times(
-    old: Mapping[_Name, float] | None, new: Mapping[_Name, float]
-) -> Mapping[_Name, float]:
-    if old is not None and {*old} == {*new}:
-        before, now = sum(old.values()), sum(new.values())
-        if abs(now - before) <= 0.05 * before:
-            return old
-    return {name: significant(value) for name, value in new.items()}
-
-
-def _steady_size(old: int | None, new: int) -> int:
-    return new if old is None or abs(new - old) > 0.02 * old else old
 
 
 def refuse_unfit(measured: CaseResult, *, force: bool = False) -> None:
@@ -360,51 +246,9 @@ def refuse_unfit(measured: CaseResult, *, force: bool = False) -> None:
         raise BaselineError(f"{who}: nothing was traced, so there is no structure to store.")
 
 
-def doubts(measured: CaseResult) -> tuple[str, ...]:
-    """What of a stored session will be of little use later, one sentence each."""
-    found = []
-    for arm, medians in (measured.medians_ns or {}).items():
-        ordered, edge = sorted(medians), len(medians) // 20
-        spread = (ordered[-1 - edge] - ordered[edge]) / statistics.median(ordered) if medians else 0
-        if spread > WIDE_LATENCY:
-            found.append(
-                f"latency ({arm}): the processes of this session spread by {spread:.0%}, so it can "
-                "only show changes of that size. Measure again on an idle machine."
-            )
-    for arm, shares in (measured.shares or {}).items():
-        for category, share in shares.items():
-            if share.high - share.low > WIDE_SHARE:
-                found.append(
-                    f"share of {category} ({arm}): {share.value:.1%} spreads from {share.low:.1%} "
-                    f"to {share.high:.1%}, so a change within that cannot be seen. Measure again "
-                    "on an idle machine."
-                )
-    return tuple(found)
-
-
-def operator_times(profile: Profile) -> dict[str, float]:
-    """The time of each operator name, its occurrences added up."""
-    times: dict[str, float] = {}
-    for entry in profile.operators:
-        times[entry.operator.name] = times.get(entry.operator.name, 0.0) + entry.time_ns
-    return times
-
-
-def _rounded(agreement: Agreement) -> Agreement:
-    """As many digits as mean something: the last ones differ from host to host."""
-    sqnr, cosine = agreement.sqnr_db, agreement.cosine
-    return replace(
-        agreement,
-        max_abs=significant(agreement.max_abs, 3),
-        max_rel=significant(agreement.max_rel, 3),
-        sqnr_db=None if sqnr is None else significant(sqnr, 3),
-        cosine=None if cosine is None else round(cosine, 6),
-    )
-
-
 def _with_session(old: Baseline, measured: CaseResult) -> tuple[BaselineSession, ...]:
     medians = measured.medians_ns or {}
-    if not any(medians.values()) or _adds_nothing(old, measured):
+    if not any(medians.values()):
         return old.sessions
     yardstick, busy = measured.yardstick_ns, measured.interference or 0.0
     phases = {} if measured.generation is None else measured.generation.phases_ns
@@ -439,19 +283,6 @@ def _rounded_times(times: Mapping[Arm, tuple[float, ...]]) -> dict[Arm, tuple[fl
     return {arm: tuple(map(significant, values)) for arm, values in times.items()}
 
 
-def _adds_nothing(old: Baseline, measured: CaseResult) -> bool:
-    """Whether there are enough sessions of this very code, and this one differs by noise alone."""
-    current = old.current(measured.threads)
-    if len(current) < STEADY_SESSIONS or not same_work(measured, current):
-        return False
-    for arm, medians in (measured.medians_ns or {}).items():
-        before = [entry.medians_ns[arm] for entry in current if entry.medians_ns.get(arm)]
-        low, high = session_interval(medians, before) if before else (math.inf, 0.0)
-        if not low <= 1 <= high:
-            return False
-    return True
-
-
 def _epoch(old: Baseline, measured: CaseResult) -> int:
     """Which epoch a new session belongs to: the last one, unless something else is measured now."""
     current = old.current(measured.threads)
@@ -467,10 +298,9 @@ def store(
     *,
     force: bool = False,
     accepted: Accepted | None = None,
-    accept: Callable[[tuple[BaselineChange, ...]], bool] = bool,
     timeout_seconds: float = LOCK_SECONDS,
 ) -> tuple[Path, tuple[BaselineChange, ...]]:
-    """Bring the file of what was measured up to date if its changes are accepted, and name them.
+    """Bring the file of what was measured up to date, and name the changes.
 
     Read, merge and write happen under one lock, so two updates at once lose nothing; the file is
     replaced in one step, so a killed one leaves the old or the new. A file that cannot be read is
@@ -488,7 +318,7 @@ def store(
             remove_leftovers(path)
             old = load(root, measured.model, measured.variant, measured.fingerprint)
             new, changed = update(old, measured, force=force, accepted=accepted)
-            if new != old and (not changed or accept(changed)):
+            if new != old:
                 with replacing(path, durable=True) as file:
                     file.write(render(new).encode())
     except BusyError as error:
@@ -534,9 +364,6 @@ def _facts(baseline: Baseline) -> Iterator[tuple[str, str]]:
         yield from _latency_facts(baseline, threads)
     for threads, figures in sorted(baseline.figures.items()):
         yield from _figure_facts(figures, count(threads, "thread"))
-    if (stored := baseline.frontier) is not None:
-        best = ", ".join(f"{arm} {count(of, 'thread')}" for arm, of in stored.best.items())
-        yield "best against best", f"{estimate_text(stored.speedup)} ({best})"
     if baseline.generation is not None:
         yield from _generation_facts(baseline.generation)
     if baseline.pte_bytes is not None:
@@ -571,9 +398,6 @@ def _generation_facts(stored: StoredGeneration) -> Iterator[tuple[str, str]]:
 def _figure_facts(figures: BaselineFigures, at: str) -> Iterator[tuple[str, str]]:
     if figures.speedup is not None:
         yield f"speedup ({at})", estimate_text(figures.speedup)
-    for arm, shares in figures.shares.items():
-        for key, share in shares.items():
-            yield f"share of {key} ({arm}, {at})", f"{share.value:.1%}"
     for arm, peak in figures.peak_bytes.items():
         yield f"peak memory ({arm}, {at})", f"{peak / 1e6:.1f} MB"
 

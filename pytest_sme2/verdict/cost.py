@@ -7,6 +7,7 @@ outside of operators, is the whole difference, to the instruction.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -403,7 +404,7 @@ def difference(
         return OperatorPair(before, after, known or read_place(side.place if side else ""))
 
     pairs = align([_traits(each) for each in old], [_traits(each) for each in new])
-    parts = [part(a, b) for a, b in _with_left([*_with_moved(pairs, old, new)], old, new)]
+    parts = [part(a, b) for a, b in _rejoined(pairs, old, new)]
     return Difference(tuple(parts), rest)
 
 
@@ -414,58 +415,39 @@ def _traits(stored: StoredOperator) -> Traits:
     return Traits(name, operator.operation, stored.shapes, origin.module, file, origin.line)
 
 
-def _with_moved(
-    pairs: Sequence[tuple[int | None, int | None]],
-    old: Sequence[StoredOperator],
-    new: Sequence[StoredOperator],
-) -> Iterator[tuple[int | None, int | None]]:
-    """What is gone in one place and has come in another, as one; no alignment crosses another."""
-    gone: dict[Traits, list[int]] = {}
-    for a, b in pairs:
-        if a is not None and b is None:
-            gone.setdefault(_traits(old[a])._replace(line=0), []).append(a)
-    moved = {}
-    for a, b in pairs:
-        if a is None and b is not None and (same := gone.get(_traits(new[b])._replace(line=0))):
-            moved[b] = same.pop(0)
-    taken = {*moved.values()}
-    for a, b in pairs:
-        if a is None and b in moved:
-            yield moved[b], b
-        elif b is not None or a not in taken:
-            yield a, b
+Places = tuple[int | None, int | None]
 
 
-def _with_left(
-    pairs: Sequence[tuple[int | None, int | None]],
-    old: Sequence[StoredOperator],
-    new: Sequence[StoredOperator],
-) -> Iterator[tuple[int | None, int | None]]:
-    """What is gone from the delegate, with what has come outside of it in its place."""
-    gone: list[int] = []
-    for a, b in [*pairs, (-1, -1)]:
-        if a is not None and b is None:
-            gone.append(a)
-        elif a is None and b is not None and (taken := _in_place_of(new[b], gone, old)) is not None:
-            gone.remove(taken)
-            yield taken, b
-        else:
-            if a is not None:
-                yield from ((each, None) for each in gone)
-                gone = []
-            if (a, b) != (-1, -1):
-                yield a, b
+def _rejoined(
+    pairs: Sequence[Places], old: Sequence[StoredOperator], new: Sequence[StoredOperator]
+) -> Iterator[Places]:
+    """What is gone in one place and has come in another as one, which no alignment says: it moved,
+    or, within one gap, it left the delegate.
+    """
+    gaps = [*itertools.accumulate(None not in pair for pair in pairs)]
+    gone = {a: gap for (a, b), gap in zip(pairs, gaps, strict=True) if a is not None and b is None}
+    come = {b: gap for (a, b), gap in zip(pairs, gaps, strict=True) if b is not None and a is None}
+    by_traits: dict[Traits, list[int]] = {}
+    for a in gone:
+        by_traits.setdefault(_traits(old[a])._replace(line=0), []).append(a)
+    taken: dict[int, int] = {}
+    for b in come:
+        if same := by_traits.get(_traits(new[b])._replace(line=0)):
+            taken[b] = same.pop(0)
+    for b in sorted(come.keys() - taken):
+        near = (one for one, gap in gone.items() if gap == come[b] and one not in taken.values())
+        if (found := next((one for one in near if _left(old[one], new[b])), None)) is not None:
+            taken[b] = found
+    again = {*taken.values()}
+    for place, b in pairs:
+        if b is not None or place not in again:
+            yield (place if b is None else taken.get(b, place)), b
 
 
-def _in_place_of(
-    new: StoredOperator, gone: Sequence[int], old: Sequence[StoredOperator]
-) -> int | None:
-    """Of what is gone here, the operator that does the same inside of the delegate."""
-    if not _is_portable(new):
-        return None
-    kind = classify(new.name).kind
-    same = (each for each in gone if classify(old[each].name).kind == kind)
-    return next((each for each in same if not _is_portable(old[each])), None)
+def _left(old: StoredOperator, new: StoredOperator) -> bool:
+    """Whether it does the same, outside of the delegate."""
+    same = classify(old.name).kind == classify(new.name).kind
+    return same and _is_portable(new) and not _is_portable(old)
 
 
 def _groups(

@@ -23,11 +23,9 @@ from pytest_sme2.results import (
     Check,
     OperatorProfile,
     Profile,
-    Structure,
 )
-from pytest_sme2.verdict.baselines import operator_times
 from pytest_sme2.verdict.cost import Cause, difference
-from pytest_sme2.verdict.judging import FAILING, reference_of, same_work
+from pytest_sme2.verdict.judging import FAILING, reference_of
 from pytest_sme2.verdict.numerics import wrong_layer_norms
 from pytest_sme2.verdict.structure import difference_lines
 
@@ -38,17 +36,15 @@ of operators, so the latter would often name an innocent one."""
 LEAST_PART = 0.10
 """Of the largest growth; what grew less is not named. More work leaves less of the caches to all
 else and makes for more overhead: true, but not the cause."""
-STORED_MARGIN = 0.10
-"""Against stored times, which another session measured: sessions differ by less than this."""
 OVERHEAD = "overhead"
 
 
 @dataclass(frozen=True)
 class Growth:
-    """What a program has more of, and what took longer, since when."""
+    """What a program has more of than another one, and what took longer."""
 
     since: str
-    """``the baseline``, or the name of the other side."""
+    """The name of the other side."""
     end_to_end: Change
     structure: tuple[str, ...] = ()
     """The operators that were added or removed, one line each."""
@@ -68,6 +64,14 @@ def growth_of(pairs: Sequence[tuple[Profile, Profile]], since: str) -> Growth:
         _grown(pairs, _category_times),
         _grown(pairs, operator_times),
     )
+
+
+def operator_times(profile: Profile) -> dict[str, float]:
+    """The time of each operator name, its occurrences added up."""
+    times: dict[str, float] = {}
+    for entry in profile.operators:
+        times[entry.operator.name] = times.get(entry.operator.name, 0.0) + entry.time_ns
+    return times
 
 
 def _category_times(profile: Profile) -> dict[str, float]:
@@ -91,51 +95,6 @@ def _grown(
             found.append(Change(name, statistics.median(old), statistics.median(new)))
     least = LEAST_PART * max((change.delta_ns for change in found), default=0.0)
     return tuple(change for change in found if change.delta_ns >= least)
-
-
-def growth_since(baseline: Baseline, measured: CaseResult) -> Growth | None:
-    """What grew since the baseline; None where one was not timed, or both are the same."""
-    arm = measured.arm
-    profile = measured.profiles.get(arm)
-    stored = baseline.at(measured.threads)
-    categories, operators = stored.category_ns.get(arm), stored.operator_ns.get(arm)
-    if measured.emulated or profile is None or not categories or not operators:
-        return None
-    if same_work(measured, baseline.current(measured.threads)):
-        return None
-    before = baseline.structures.get(arm, Structure(()))
-    return Growth(
-        "the baseline",
-        Change("operators", sum(categories.values()), sum(profile.category_ns.values())),
-        difference_lines(before, structure_of(profile)),
-        _grown_since(
-            {str(category): time for category, time in categories.items()},
-            _samples(profile, lambda operator: str(operator.category)),
-        ),
-        _grown_since(operators, _samples(profile, lambda operator: operator.name)),
-    )
-
-
-def _samples(profile: Profile, key: Callable[..., str]) -> dict[str, list[float]]:
-    """The time of each name in each traced run, its occurrences added up."""
-    series: dict[str, list[tuple[int, ...]]] = {}
-    for entry in profile.operators:
-        series.setdefault(key(entry.operator), []).append(entry.samples_ns)
-    return {
-        name: [float(sum(run)) for run in zip(*samples, strict=True)]
-        for name, samples in series.items()
-    }
-
-
-def _grown_since(
-    stored: Mapping[str, float], samples: Mapping[str, Sequence[float]]
-) -> tuple[Change, ...]:
-    """What took longer than stored in nearly every run, by more than sessions differ."""
-    return tuple(
-        Change(name, stored.get(name, 0.0), statistics.median(runs))
-        for name, runs in samples.items()
-        if sorted(runs)[len(runs) // 10] > stored.get(name, 0.0) * (1 + STORED_MARGIN)
-    )
 
 
 # These are about the measurement, not about an operator.

@@ -18,9 +18,7 @@ from pytest_sme2.results import (
     CaseResult,
     Check,
     Estimate,
-    Frontier,
     Outcome,
-    StoredFrontier,
     Verdict,
 )
 from pytest_sme2.system.wording import count
@@ -346,24 +344,3 @@ def steady_speedup(old: Estimate | None, new: Estimate | None) -> Estimate | Non
         return old
     value, low, high = (significant(number, 4) for number in (new.value, new.low, new.high))
     return Estimate(value, low, high, round(new.confidence, 6), new.pairs)
-
-
-def same_cells(old: StoredFrontier | None, new: Frontier) -> bool:
-    """Whether both are about the same cells: of others, the best is another thing."""
-    cells = {(arm, count) for arm, of in (old.times_ns if old else {}).items() for count in of}
-    return cells == {(cell.arm, str(cell.threads)) for cell in new.cells}
-
-
-def stored_frontier(old: StoredFrontier | None, new: Frontier | None) -> StoredFrontier | None:
-    """What a baseline keeps: the old one where the new one differs by noise, or says nothing."""
-    if new is None or new.throttled or new.alone:
-        return old
-    before = old.speedup if old is not None and same_cells(old, new) else None
-    speedup = steady_speedup(before, new.speedup)
-    if speedup is None or speedup is before:
-        return old
-    times: dict[Arm, dict[str, float]] = {}
-    for cell in new.cells:
-        times.setdefault(cell.arm, {})[str(cell.threads)] = significant(cell.median_ns)
-    best = (new.cells[index] for index in (new.candidate, new.reference))
-    return StoredFrontier(speedup, {cell.arm: cell.threads for cell in best}, times)

@@ -128,10 +128,8 @@ def _non_negative(value: object) -> float:
 SCALARS: Mapping[str, Callable[[object], float | int]] = {
     "max_regression": parse_fraction,
     "min_speedup": parse_speedup,
-    "min_best_speedup": parse_speedup,
     "max_speedup_loss": parse_loss,
     "min_coverage": parse_share,
-    "max_share_growth": parse_share,
     "max_memory_growth": parse_fraction,
     "max_memory_bytes": parse_bytes,
     "max_size_growth": parse_fraction,

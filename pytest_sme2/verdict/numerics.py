@@ -212,13 +212,10 @@ def agreement(
         )
     has_nan = bool(np.isnan(actual).any())
     scale = _scale(expected, dtype)
-    found = Agreement(
-        against, arm, index, dtype, False, math.inf, math.inf, None, None, has_nan, *scale
-    )
+    found = Agreement(against, arm, index, dtype, False, math.inf, math.inf, None, has_nan, *scale)
     same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
     if bool(same.all()):
-        cosine = None if has_nan or not actual.any() else 1.0
-        return replace(found, identical=True, max_abs=0.0, max_rel=0.0, cosine=cosine)
+        return replace(found, identical=True, max_abs=0.0, max_rel=0.0)
     if not (np.isfinite(actual[~same]).all() and np.isfinite(expected[~same]).all()):
         return found
     finite = np.isfinite(expected)
@@ -231,14 +228,12 @@ def agreement(
     error = scaled - wanted
     worst, reach = float(np.abs(error).max()), float(np.abs(wanted).max())
     signal, noise = float(np.dot(wanted, wanted)), float(np.dot(error, error))
-    length = math.sqrt(signal) * float(np.linalg.norm(scaled))
     return replace(
         found,
         max_abs=worst * peak,
         max_rel=worst / reach if reach else math.inf,
         # Not of the quotient, which may underflow.
         sqnr_db=10 * (math.log10(signal) - math.log10(noise)) if signal and noise else None,
-        cosine=float(np.dot(scaled, wanted)) / length if length else None,
     )
 
 
@@ -289,7 +284,7 @@ def compare_arms(
             )
         if ours.sha256 == theirs.sha256 and (ours.file is None or theirs.file is None):
             found.append(
-                Agreement("off", arm, index, ours.dtype, True, 0.0, 0.0, None, None, ours.has_nan)
+                Agreement("off", arm, index, ours.dtype, True, 0.0, 0.0, None, ours.has_nan)
             )
             continue
         values = [_kept(output, index) for output in (ours, theirs)]

@@ -1,5 +1,5 @@
-"""Ratios against their limits, then the baseline: speedup with one number of threads or the best of
-each arm, growth of memory and size, shares of the time.
+"""Ratios against their limits, then the baseline: speedup, growth of memory and size, shares of the
+time. And which number of threads to ship, in words.
 
 A speedup compares two arms that ran side by side, so it is compared even where the speed of the
 machine has changed since the baseline. Emulated times have no speedup.
@@ -13,13 +13,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pytest_sme2.results import (
-    MATTERS,
     Arm,
     Baseline,
     BaselineFigures,
     Bounds,
     CaseResult,
-    Category,
     Check,
     Estimate,
     Frontier,
@@ -28,7 +26,6 @@ from pytest_sme2.results import (
     Outcome,
     Ship,
     Spread,
-    StoredFrontier,
 )
 from pytest_sme2.system.wording import as_given, count
 from pytest_sme2.verdict.judging import (
@@ -38,22 +35,12 @@ from pytest_sme2.verdict.judging import (
     combine,
     estimate_text,
     judge,
-    same_cells,
-    same_work,
     suspect,
-    too_hot,
 )
-from pytest_sme2.verdict.times import (
-    FOR_GOOD,
-    IT_IS_THE_MACHINE,
-    UNEXPLAINED,
-    Machine,
-    other_target,
-    untimed,
-)
+from pytest_sme2.verdict.times import other_target, untimed
 
 CLOSE = "It is too close to tell. Measure longer (--sme2-budget)."
-METRIC, FRONTIER = "speedup", "best against best"
+METRIC = "speedup"
 
 
 def _figures(measured: CaseResult, baseline: Baseline | None) -> BaselineFigures:
@@ -75,36 +62,6 @@ def check_speedup(measured: CaseResult, baseline: Baseline | None, limits: Limit
     missing = f"No speedup is stored for {count(measured.threads, 'thread')} on this target."
     judging = _Judging(METRIC, _as_fast(new), new, old, missing, least, required)
     return judging.judge(measured, baseline, limits)
-
-
-def check_frontier(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> Check:
-    """Best against best over all numbers of threads: against ``min_best_speedup``, then against
-    what is stored, with the cells that moved since.
-    """
-    problem = untimed(FRONTIER, measured)
-    if problem is not None:
-        return problem
-    found, stored = measured.frontier, None if baseline is None else baseline.frontier
-    least, missing = limits.min_best_speedup, "No frontier is stored on this target."
-    if found is None:
-        return Check(FRONTIER, Outcome.INVALID, "It was not measured.", limit=least)
-    if stored is not None and not same_cells(stored, found):
-        stored, missing = None, "What is stored is of other numbers of threads."
-    sme1 = measured.fingerprint.sme1
-    told = decision_text(found, sme1).rstrip(".")
-    old = None if stored is None else stored.speedup
-    judging = _Judging(
-        FRONTIER, told, found.speedup, old, missing, least or 0.0, least is not None, "rounds"
-    )
-    if found.throttled:
-        return judging.check(Outcome.INVALID, f". {too_hot(found.throttled)}")
-    check = judging.judge(measured, baseline, limits)
-    if stored is None or check.interval is None:
-        return check
-    moved = tuple(moved_cells(found, stored, sme1))
-    if check.verdict is not Outcome.PASS and moved:
-        check = replace(check, message=f"{check.message} Since then: {'; '.join(moved)}.")
-    return replace(check, details=moved)
 
 
 def check_phases(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> list[Check]:
@@ -138,12 +95,11 @@ class _Judging:
     least: float = 0.0
     required: bool = False
     """Whether ``least`` was asked for, so that to reach it is to pass."""
-    counted: str = "pairs"
 
     def judge(self, measured: CaseResult, baseline: Baseline | None, limits: Limits) -> Check:
         """Against the minimum, then against what is stored."""
         if not math.isfinite(self.new.high):
-            few = f"The time limit left too few {self.counted} for a verdict."
+            few = "The time limit left too few pairs for a verdict."
             return self.check(Outcome.INVALID, f". {few} {MORE_TIME}")
         floor = self.against_minimum()
         if floor.verdict is Outcome.REGRESSED:
@@ -240,26 +196,6 @@ def decision_text(found: Frontier, sme1: bool = False) -> str:
     return f"{head}: {name} is {text} of {of}."
 
 
-def moved_cells(found: Frontier, stored: StoredFrontier, sme1: bool) -> Iterator[str]:
-    """The cells whose time is not what it was, the largest change first; then other choices."""
-    changes = []
-    for cell in found.cells:
-        before = stored.times_ns.get(cell.arm, {}).get(str(cell.threads))
-        if before and abs(math.log(cell.median_ns / before)) > math.log1p(MATTERS):
-            changes.append((cell, before))
-    changes.sort(key=lambda entry: -abs(math.log(entry[0].median_ns / entry[1])))
-    for cell, before in changes:
-        now = cell.median_ns
-        change = f"{abs(now / before - 1):.0%} {'longer' if now > before else 'less'}"
-        name = cell_name(cell, found, sme1)
-        yield f"{name} takes {change} ({before / 1e6:.3f} to {now / 1e6:.3f} ms)"
-    for index in (found.candidate, found.reference):
-        cell = found.cells[index]
-        best = stored.best.get(cell.arm, cell.threads)
-        if best != cell.threads:
-            yield f"the best of {arm_word(cell.arm, sme1)} was {count(best, 'thread')}"
-
-
 def check_memory(
     measured: CaseResult, baseline: Baseline | None, limits: Limits, arm: Arm = Arm.ON
 ) -> Check:
@@ -310,47 +246,18 @@ def _growth(metric: str, new: int, old: int | None, limit: float) -> Check:
     return Check(metric, verdict, message, old, new, "bytes", None, old * (1 + limit))
 
 
-def check_share(
-    measured: CaseResult,
-    baseline: Baseline | None,
-    limits: Limits,
-    category: Category,
-    arm: Arm = Arm.ON,
-) -> Check:
-    """The part of end-to-end time a category takes: against its bounds, then the baseline."""
-    metric = f"share of {category} ({arm})"
-    problem = untimed(metric, measured)
-    if problem is not None:
-        return problem
-    new = (measured.shares or {}).get(arm, {}).get(category)
-    if new is None:
-        return Check(metric, Outcome.INVALID, "It was not measured.")
-    told = partial(Check, metric, new=new.value, unit="share")
-    old = _figures(measured, baseline).shares.get(arm, {}).get(category)
-    before, interval = None if old is None else old.value, (new.low, new.high)
-    bounds = limits.shares.get(category)
-    if bounds is not None:
+def check_shares(measured: CaseResult, limits: Limits) -> Iterator[Check]:
+    """The part of end-to-end time that each category takes, where it has bounds."""
+    shares = (measured.shares or {}).get(measured.arm, {})
+    for category, bounds in limits.shares.items():
+        metric, new = f"share of {category} ({measured.arm})", shares.get(category)
+        problem = untimed(metric, measured)
+        if problem is not None or new is None:
+            yield problem or Check(metric, Outcome.INVALID, "It was not measured.")
+            continue
         verdict, limit, message = _against_bounds(new, bounds)
-        if verdict is not Outcome.PASS or old is None:
-            return told(verdict, message, old=before, interval=interval, limit=limit)
-    if old is None or baseline is None:
-        message = f"No baseline, and no bounds in limits.toml. {CREATE_HINT}"
-        return told(Outcome.NO_BASELINE, message, interval=interval)
-    other = other_target(measured, baseline)
-    if other:
-        return told(Outcome.INVALID, other)
-    most = limits.max_share_growth
-    verdict, message = _share_growth(new, old, most)
-    current = baseline.current(measured.threads)
-    machine = Machine(measured, current)
-    doubt = machine.doubt()
-    if same_work(measured, current):
-        words = IT_IS_THE_MACHINE if doubt else UNEXPLAINED
-        doubt = f"{words} {FOR_GOOD} {machine.differences()}"
-    if doubt and verdict is not Outcome.PASS:
-        verdict = Outcome.INVALID if verdict is Outcome.REGRESSED else Outcome.INCONCLUSIVE
-        message += f" {doubt}"
-    return told(verdict, message, old=before, interval=interval, limit=old.value + most)
+        interval = (new.low, new.high)
+        yield Check(metric, verdict, message, None, new.value, "share", interval, limit)
 
 
 def _against_bounds(new: Spread, bounds: Bounds) -> tuple[Outcome, float, str]:
@@ -359,23 +266,9 @@ def _against_bounds(new: Spread, bounds: Bounds) -> tuple[Outcome, float, str]:
     certain = new.low > bounds.greatest or new.high < bounds.least
     verdict = Outcome.PASS
     if above or below:
-        verdict = Outcome.REGRESSED if certain else Outcome.INVALID
+        verdict = Outcome.FAILED if certain else Outcome.INVALID
     where = "above its bound" if above else "below its bound" if below else "within its bounds"
     span = f"({as_given(bounds.least)}% to {as_given(bounds.greatest)}%)"
     limit = bounds.least if below else bounds.greatest
     told = f"{new.value:.1%} of the time is {where} {span}."
     return verdict, limit, f"{told} {CLOSE}" if verdict is Outcome.INVALID else told
-
-
-def _share_growth(new: Spread, old: Spread, limit: float) -> tuple[Outcome, str]:
-    growth = new.value - old.value
-    # The runs' own spread is what a difference must rise above.
-    apart = new.low > old.high + limit
-    verdict = Outcome.PASS
-    if growth > limit:
-        verdict = Outcome.REGRESSED if apart else Outcome.INVALID
-    told = (
-        f"{abs(growth) * 100:.1f} points {'more' if growth > 0 else 'less'} of the time than "
-        f"in the baseline; at most {as_given(limit)} more are allowed."
-    )
-    return verdict, f"{told} {CLOSE}" if verdict is Outcome.INVALID else told

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -487,27 +487,6 @@ class Machine:
                 f"{self.was_busy - 1:.0%} over CPU time. Store it again on an idle machine."
             )
         return " ".join(sentences)
-
-
-def unusual_phones(yardsticks: Iterable[tuple[str, str, float]]) -> Iterator[str]:
-    """Which phones are slower or faster than the others of their kind, in sentences.
-
-    ``yardsticks`` are kinds, serials, and what a program that never changes took there. Of two
-    phones that differ, the slower one is named.
-    """
-    found: dict[str, dict[str, list[float]]] = {}
-    for kind, serial, took in yardsticks:
-        found.setdefault(kind, {}).setdefault(serial, []).append(took)
-    for phones in found.values():
-        each = {serial: statistics.median(took) for serial, took in sorted(phones.items())}
-        usual = statistics.median(each.values()) if len(each) > 2 else min(each.values())
-        for serial, took in each.items():
-            change, word = (took / usual, "slower") if took > usual else (usual / took, "faster")
-            if change > 1 + SAME_SPEED:
-                yield (
-                    f"the phone {serial} is {change - 1:.0%} {word} than is usual for the "
-                    f"{len(each)} of its kind, by a program that never changes"
-                )
 
 
 def can_be_paired(measured: CaseResult, sessions: Sequence[BaselineSession]) -> bool:

@@ -58,15 +58,13 @@ def test_every_test_and_its_end_are_kept(
     project: pytest.Pytester, workers: tuple[str, ...]
 ) -> None:
     shard = read_shard(run(project, "out", *workers))
-    outcomes = {name.partition("::")[2]: test.outcome for name, test in shard.tests.items()}
+    outcomes = {name.partition("::")[2]: ended for name, ended in shard.tests.items()}
     assert outcomes == {
         **{f"test_it[{number}]": "passed" for number in (0, 1, 2, 4)},
         "test_it[3]": "failed",
         "test_skipped": "skipped",
         "test_broken": "error",
     }
-    assert "three" in shard.tests["test_all.py::test_it[3]"].message
-    assert "not today" in shard.tests["test_all.py::test_skipped"].message
     assert set(shard.found) == set(shard.tests)
     assert (shard.exit_code, shard.number, shard.of) == (1, None, None)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pytest_sme2.results import Arm, Baseline, CaseResult, Check, Limits
+from pytest_sme2.results import Baseline, CaseResult, Check, Limits
 from pytest_sme2.verdict import structure
 from pytest_sme2.verdict.numerics import check_outputs
-from pytest_sme2.verdict.ratios import check_memory, check_share, check_size, check_speedup
+from pytest_sme2.verdict.ratios import check_memory, check_size, check_speedup
 from pytest_sme2.verdict.times import check_latency, check_load
 
 
@@ -24,6 +24,4 @@ def check_all(measured: CaseResult, baseline: Baseline | None, limits: Limits) -
         checks.append(check_speedup(*given))
     checks += [check_latency(*given, arm) for arm in measured.medians_ns or {}]
     checks += [check_load(*given, arm) for arm in measured.loads_ns or {}]
-    checks += [check_memory(*given, arm) for arm in measured.peak_bytes or {}]
-    shares = (measured.shares or {}).get(Arm.ON, {})
-    return checks + [check_share(*given, category) for category in shares]
+    return checks + [check_memory(*given, arm) for arm in measured.peak_bytes or {}]

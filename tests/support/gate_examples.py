@@ -83,7 +83,6 @@ def agreement(**changes: Any) -> Agreement:
         "max_abs": 1e-4,
         "max_rel": 1e-3,
         "sqnr_db": 60.0,
-        "cosine": 0.99999,
         "has_nan": False,
     }
     return Agreement(**{**facts, **changes})
@@ -190,7 +189,7 @@ def figures(**changes: Any) -> BaselineFigures:
     """Those of ``measured()``."""
     now = measured()
     facts: dict[str, Any] = {
-        "speedup": now.speedup, "shares": now.shares, "peak_bytes": now.peak_bytes
+        "speedup": now.speedup, "peak_bytes": now.peak_bytes
     }  # fmt: skip
     return BaselineFigures(**{**facts, **changes})
 
@@ -208,7 +207,6 @@ def baseline(**changes: Any) -> Baseline:
         "figures": {1: figures()},
         "pte_bytes": now.pte_bytes,
         "pte_sha256": now.pte_sha256,
-        "agreements": now.agreements,
         "versions": now.versions,
     }
     return Baseline(**{**facts, **changes})
@@ -238,10 +236,6 @@ def measurement(low: float, high: float, decided: Outcome | None, at: float = 0.
         "executorch 1.5.0", "this", 0, 3, 10, 1, (pair,), (), decision, (look,), "clear",
         0.003, 0.03, (), (), 1.0,
     )  # fmt: skip
-
-
-def with_share(value: float, spread: float = 0.01) -> dict[Arm, dict[Category, Spread]]:
-    return {Arm.ON: {Category.DATA_MOVEMENT: Spread(value, value - spread, value + spread)}}
 
 
 def of_this_code(old: Baseline, now: CaseResult) -> Baseline:

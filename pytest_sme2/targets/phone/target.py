@@ -202,8 +202,6 @@ class AndroidTarget(Target):
         facts = {
             "model": f"{known['ro.product.manufacturer']} {known['ro.product.model']}",
             "soc": self.soc,
-            "build": known["ro.build.fingerprint"],
-            "android": known["ro.build.version.release"],
             "fixed_performance": "on" if self.power.fixed_performance else "off",
             "cpus": pinned or ("fastest kind" if self.cores else "any"),
             "screen": self.screen,
@@ -227,6 +225,7 @@ class AndroidTarget(Target):
     def conditions(self) -> dict[str, str]:
         state = self.power.observe()
         found = {
+            "build": self._known()["ro.build.fingerprint"],
             "governor": state["governor"],
             "heat": str(self.thermometer.read()),
             "temperature": state.get("battery_celsius"),

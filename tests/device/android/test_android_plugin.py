@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import shutil
 import threading
 import time
@@ -14,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
-from pytest_sme2.plugin import hookspecs
 from pytest_sme2.system.cache import cache_folder
 from tests.support.phones import leftovers, settings_of
 from tests.support.toy_project import export_here
@@ -230,33 +228,3 @@ def test_the_suite_passes_and_leaves_the_phone_as_it_was(
 
 def test_a_test_of_the_suite_passes_on_a_fake_phone(suite: pytest.Pytester) -> None:
     start_suite(suite, "fp32", "--sme2-phone=fake", "-k", "operators_are").assert_outcomes(passed=1)
-
-
-HOOKS = """
-from dataclasses import replace
-from pytest_sme2 import Check, Outcome
-
-def pytest_sme2_limits(config, model, variant, limits):
-    return replace(limits, max_size_growth=-0.5)
-
-def pytest_sme2_checks(config, measured, limits):
-    assert limits.max_size_growth == -0.5
-    return [Check("fans", Outcome.REGRESSED, f"too few know {measured.model}")]
-"""
-
-
-def test_every_hook_works_in_the_shipped_suite(sme2_lab: FakeLab, suite: pytest.Pytester) -> None:
-    assert {name for name in vars(hookspecs) if name.startswith("pytest_")} == {
-        *re.findall(r"def (pytest_\w+)", HOOKS)
-    }
-    phone = sme2_lab.add()
-    suite.makeconftest(HOOKS)
-    words = (*options(sme2_lab, [phone]), "--sme2-variants=fp32", "-p", "no:cacheprovider")
-    done = suite.runpytest_inprocess("tests/performance", *words, "-m", "structure")
-    outcomes = done.parseoutcomes()
-    assert outcomes["failed"] == 2, done.stdout.str()
-    assert outcomes["passed"] == 4
-    done.stdout.fnmatch_lines(
-        ["*program size: REGRESSED*", "*fans: REGRESSED*", "*too few know toy_cnn*"]
-    )
-    assert leftovers(phone) == []

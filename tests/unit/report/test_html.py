@@ -12,7 +12,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pytest_sme2.report.history import history_record
 from pytest_sme2.report.history_series import all_series
 from pytest_sme2.report.html import embedded_json, history_page, page, report_document
 from pytest_sme2.report.markdown import case_lines
@@ -113,10 +112,6 @@ def test_a_frontier_is_a_line_per_arm_with_its_best_marked(tmp_path: Path) -> No
     assert "### Best number of threads" in text
     assert "- Ship SME2 with 2 threads: 1.40x" in text
     assert "`7 at 3.30 GHz`" in text
-    kept = history_record(known)
-    assert kept.figures["best against best"] == (1.4, 1.372, 1.428)
-    alone = changed(known, frontier=frontier(arms=(Arm.OFF,)))
-    assert "best against best" not in history_record(alone).figures
 
 
 def test_a_generation_is_a_line_per_arm_by_context(tmp_path: Path) -> None:

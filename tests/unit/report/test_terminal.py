@@ -66,15 +66,6 @@ def test_runs_from_the_cache_are_said_to_be(tmp_path: Path) -> None:
     assert "--sme2-fresh makes them again" in text
 
 
-def test_a_phone_that_differs_from_its_kin_is_named(tmp_path: Path) -> None:
-    found = [
-        replace(changed(record, yardstick_ns=took), state={"serial": serial})
-        for record, serial, took in zip(records(tmp_path), "ABC", (2e6, 2.3e6, 2e6), strict=True)
-    ]
-    assert "the phone B is 15% slower than is usual for the 3 of its kind" in flat(run_lines(found))
-    assert "of its kind" not in flat(run_lines(found[:1]))
-
-
 def test_nothing_is_said_of_emulated_time(tmp_path: Path) -> None:
     text = flat(run_lines(records(tmp_path, emulated=True), 2))
     assert not [word for word in TIME_WORDS if word in text]

@@ -1,17 +1,15 @@
-"""A frontier through the session, the gate and ``sme2 threads``, on a device of known times."""
+"""A frontier through the session and ``sme2 threads``, on a device of known times."""
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from pytest_sme2.results import PAIR, Arm, Check, Outcome, Ship
+from pytest_sme2.results import PAIR, Arm, Ship
 from pytest_sme2.session.cases import program_case
-from pytest_sme2.session.gate import Gate
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
@@ -37,41 +35,18 @@ def make_session(tmp_path: Path, threads: tuple[int, ...] = (1, 2)) -> Session:
     return Session(Settings(device="linux", out=out, budget_seconds=5.0, threads=threads))
 
 
-def checks_of(session: Session, threads: int) -> Sequence[Check]:
-    gate = Gate(session, program_case(PROGRAM, threads), lambda checks: None)
-    gate.check_frontier()
-    return gate.checks
-
-
-def test_the_gate_checks_it_once_and_the_record_has_it(
-    target: PretendedTarget, tmp_path: Path
-) -> None:
+def test_the_record_has_it(target: PretendedTarget, tmp_path: Path) -> None:
     session = make_session(tmp_path)
-    (check,) = checks_of(session, 1)
-    assert check.verdict is Outcome.NO_BASELINE
-    assert "Ship SME2 with 1 thread: 1.3" in check.message
-    assert "of your best NEON (2 threads)" in check.message
-    (other,) = checks_of(session, 2)
-    assert other.verdict is Outcome.NOT_MEASURED
     case = program_case(PROGRAM)
+    found = session.frontier(case)
     record = read_record(session.keep(case, session.measured(case, timed=False), ()))
-    found = record.measured.frontier
-    assert found is not None
-    assert found == session.frontier(case)
+    assert record.measured.frontier == found
     measured = [(cell.arm, cell.threads) for cell in found.cells]
     assert measured == [(arm, threads) for threads in (1, 2) for arm in PAIR]
     assert {cell.cores for cell in found.cells} == {"7 at 3.30 GHz", "7 at 3.30 GHz, 4 at 2.80 GHz"}
     pinned = {(request.threads, request.cpus) for request, _ in target.requests if request.cpus}
     assert pinned == {(1, (7,)), (2, (7, 4))}
     assert session.measured(program_case(PROGRAM, 2), timed=False).frontier is None
-    session.close()
-
-
-def test_one_number_of_threads_is_not_a_frontier(target: PretendedTarget, tmp_path: Path) -> None:
-    session = make_session(tmp_path, (1,))
-    (check,) = checks_of(session, 1)
-    assert check.verdict is Outcome.NOT_MEASURED
-    assert "give several" in check.message
     session.close()
 
 

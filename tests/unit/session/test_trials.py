@@ -17,7 +17,7 @@ from tests.support.profiles import profile_of
 
 CASE = Case("net", Variant("fp16"))
 SESSION: Any = None  # what it would run is planted
-GOOD = Agreement("reference", Arm.ON, 0, "float16", False, 0.1, 0.01, 46.9, 1.0, False)
+GOOD = Agreement("reference", Arm.ON, 0, "float16", False, 0.1, 0.01, 46.9, False)
 COSTS = {
     (): 1000,
     ("silu",): 600,

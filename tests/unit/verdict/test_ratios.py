@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,10 +32,8 @@ from tests.support.gate_examples import (
     figures,
     measured,
     medians,
-    of_this_code,
     session,
     with_limits,
-    with_share,
 )
 from tests.support.golden import check_whole_checks
 
@@ -115,13 +112,12 @@ def test_speedup_is_compared_although_the_machine_changed() -> None:
 
 def test_thread_counts_are_kept_apart() -> None:
     small = estimate(1.2, 1.18, 1.22)
-    on_four = {"speedup": small, "shares": with_share(0.6), "peak_bytes": {Arm.ON: 90_000_000}}
+    on_four = {"speedup": small, "peak_bytes": {Arm.ON: 90_000_000}}
     old = baseline(figures={1: figures(**THREE), 4: figures(**on_four)})
     for threads, now in ((1, THREE), (4, on_four)):
         found = measured(threads=threads, **now)
         for check in (
             ratios.check_speedup(found, old, LIMITS),
-            ratios.check_share(found, old, LIMITS, Category.DATA_MOVEMENT),
             ratios.check_memory(found, old, LIMITS),
         ):
             assert check.verdict is Outcome.PASS
@@ -129,8 +125,6 @@ def test_thread_counts_are_kept_apart() -> None:
     check = ratios.check_speedup(other, old, LIMITS)
     assert (check.verdict, check.old) == (Outcome.NO_BASELINE, None)
     assert "2 threads" in check.message
-    share = ratios.check_share(other, old, LIMITS, Category.DATA_MOVEMENT)
-    assert share.verdict is Outcome.NO_BASELINE
 
 
 def test_whole_checks() -> None:
@@ -149,15 +143,6 @@ def test_whole_checks() -> None:
     )
 
 
-def share_of(value: float, known: Baseline | None, limits: Limits) -> Check:
-    now = measured(shares=with_share(value))
-    return ratios.check_share(now, known, limits, Category.DATA_MOVEMENT)
-
-
-def with_conv(share: Spread) -> dict[str, Any]:
-    return {"shares": {Arm.ON: {Category.CONV: share}}}
-
-
 @pytest.mark.parametrize(
     ("share", "outcome"),
     [
@@ -165,75 +150,21 @@ def with_conv(share: Spread) -> dict[str, Any]:
         (Spread(0.25, 0.25, 0.25), Outcome.PASS),
         (Spread(0.75, 0.5, 1.0), Outcome.INVALID),
         (Spread(0.125, 0.0, 0.25), Outcome.INVALID),
+        (Spread(0.75, 0.625, 1.0), Outcome.FAILED),
+        (Spread(0.125, 0.0, 0.2), Outcome.FAILED),
     ],
 )
-def test_share_at_its_bound_is_within_it(share: Spread, outcome: Outcome) -> None:
+def test_a_share_is_held_to_its_bounds(share: Spread, outcome: Outcome) -> None:
     bounded = with_limits(shares={Category.CONV: Bounds(0.25, 0.5)})
-    now = measured(**with_conv(share))
-    assert ratios.check_share(now, None, bounded, Category.CONV).verdict is outcome
-
-
-@pytest.mark.parametrize(
-    ("share", "outcome"),
-    [
-        (Spread(0.5, 0.5, 0.5), Outcome.PASS),
-        (Spread(0.75, 0.5, 1.0), Outcome.INVALID),
-        (Spread(0.75, 0.625, 1.0), Outcome.REGRESSED),
-    ],
-)
-def test_share_may_grow_by_the_limit(share: Spread, outcome: Outcome) -> None:
-    old = baseline(figures={1: figures(**with_conv(Spread(0.25, 0.25, 0.25)))})
-    limits = with_limits(max_share_growth=0.25)
-    now = measured(**with_conv(share))
-    assert ratios.check_share(now, old, limits, Category.CONV).verdict is outcome
-
-
-def grown(**changes: Any) -> CaseResult:
-    """Convolutions take far more of the time than in the baseline."""
-    return measured(**with_conv(Spread(0.9, 0.88, 0.92)), **changes)
-
-
-def test_larger_share_of_the_same_code() -> None:
-    now = grown(runtime="r", inputs="i")
-    found = ratios.check_share(now, baseline(), LIMITS, Category.CONV)
-    assert found.verdict is Outcome.REGRESSED
-    busy = replace(now, interference=0.3)
-    for each, verdict in ((now, Outcome.INVALID), (busy, Outcome.INVALID)):
-        check = ratios.check_share(each, of_this_code(baseline(), now), LIMITS, Category.CONV)
-        assert check.verdict is verdict
-        assert "byte for byte" in check.message
-
-
-def test_larger_share_on_a_changed_machine_is_suspected() -> None:
-    old = baseline(sessions=tuple(session(n, yardstick_ns=1e6) for n in (1, 2, 3)))
-    check = ratios.check_share(grown(yardstick_ns=1e6), old, LIMITS, Category.CONV)
-    assert check.verdict is Outcome.REGRESSED
-    check = ratios.check_share(grown(yardstick_ns=2e6), old, LIMITS, Category.CONV)
-    assert check.verdict is Outcome.INVALID
-    assert "100% slower" in check.message
-
-
-def test_whole_checks_of_shares() -> None:
-    check_whole_checks(
-        "shares",
-        {
-            "share beyond its bounds with a baseline": share_of(0.37, baseline(), BOUNDED),
-            "share without baseline": ratios.check_share(
-                measured(), None, LIMITS, Category.CONV, Arm.OFF
-            ),
-            "share of another target": ratios.check_share(
-                measured(), ELSEWHERE, LIMITS, Category.CONV
-            ),
-            **{
-                f"share of {value:g}": share_of(value, baseline(), LIMITS)
-                for value in (0.3, 0.34, 0.36, 0.4, 0.1)
-            },
-            **{
-                f"share of {value:g} with bounds": share_of(value, None, BOUNDED)
-                for value in (0.3, 0.205, 0.195, 0.18, 0.37, 0.355)
-            },
-        },
+    (check,) = ratios.check_shares(measured(shares={Arm.ON: {Category.CONV: share}}), bounded)
+    assert (check.metric, check.verdict) == ("share of CONV (on)", outcome)
+    assert (check.new, check.interval) == (share.value, (share.low, share.high))
+    side = (
+        "within its bounds"
+        if outcome is Outcome.PASS
+        else f"{'above' if share.value > 0.5 else 'below'} its bound"
     )
+    assert f"{share.value:.1%} of the time is {side} (25% to 50%)." in check.message
 
 
 def memory(now: CaseResult, old: Baseline | None, **limits: object) -> Check:
@@ -313,7 +244,7 @@ def test_emulated_times_are_never_compared() -> None:
         times.check_latency(now, baseline(fingerprint=EMULATED), LIMITS),
         times.check_load(now, baseline(), LIMITS),
         ratios.check_speedup(now, baseline(), LIMITS),
-        ratios.check_share(now, baseline(), LIMITS, Category.CONV),
+        *ratios.check_shares(now, BOUNDED),
     ):
         assert found.verdict is Outcome.INVALID
         assert "mulated" in found.message
@@ -328,7 +259,7 @@ def test_what_was_not_measured_is_invalid() -> None:
         times.check_latency(now, baseline(), LIMITS),
         times.check_load(now, baseline(), LIMITS),
         ratios.check_speedup(now, baseline(), LIMITS),
-        ratios.check_share(now, baseline(), LIMITS, Category.CONV),
+        *ratios.check_shares(now, BOUNDED),
         ratios.check_memory(now, baseline(), LIMITS),
         ratios.check_size(now, baseline(), LIMITS),
     ):
