@@ -439,9 +439,9 @@ def _rejoined(
         if (found := next((one for one in near if _left(old[one], new[b])), None)) is not None:
             taken[b] = found
     again = {*taken.values()}
-    for place, b in pairs:
-        if b is not None or place not in again:
-            yield (place if b is None else taken.get(b, place)), b
+    for place, now in pairs:
+        if now is not None or place not in again:
+            yield (place if now is None else taken.get(now, place)), now
 
 
 def _left(old: StoredOperator, new: StoredOperator) -> bool:
