@@ -44,11 +44,10 @@ def noise_text(records: Sequence[CaseRecord]) -> str:
 
 def made_of(record: CaseRecord) -> list[str]:
     """What the times are made of, in sentences: cycles, clock and energy; and what was noted."""
-    measured, lines = record.measured, []
-    parts, clocks = [], {arm: mean_clock(measured.conditions, arm) for arm in PAIR}
+    measured, lines, parts = record.measured, [], []
+    clocks = {arm: mean_clock(measured.conditions, arm) for arm in PAIR}
     for arm, clock in clocks.items():
-        values = (measured.medians_ns or {}).get(arm, ())
-        if clock is not None and values:
+        if clock is not None and (values := (measured.medians_ns or {}).get(arm)):
             cycles = millions(round(clock * statistics.median(values)))
             parts.append(f"{cycles} million cycles at {clock:.2f} GHz with SME2 {arm}")
     if len(parts) == len(PAIR):

@@ -288,23 +288,17 @@ def _operators(measured: CaseResult, timed: bool) -> Iterator[str]:
 
 def _executors(measured: CaseResult, timed: bool) -> Iterator[str]:
     profile = measured.profiles.get(measured.arm)
-    if profile is None:
-        return
-    rows = []
-    for executor in Executor:
-        number = profile.executor_counts[executor]
-        if number:
-            columns = _time_and_share(profile, profile.executor_ns[executor], timed)
-            rows.append([str(executor), str(number), *columns])
-    yield from table(["ran", "operators", *(["time", "share"] * timed)], rows)
-    portable = Counter(
-        entry.operator.name
-        for entry in profile.operators
-        if entry.operator.executor is Executor.PORTABLE
-    )
-    if portable:
-        listed = ", ".join(f"{number} {code(name)}" for name, number in portable.most_common())
-        yield from ("", f"Outside of the delegate: {listed}.")
+    for executor in Executor if profile is not None else ():
+        names = Counter(
+            entry.operator.name
+            for entry in profile.operators
+            if entry.operator.executor is executor
+        )
+        if names:
+            share = f", {percent(profile.share(profile.executor_ns[executor]))} of the time"
+            told = f"- {executor}: {count(names.total(), 'operator')}{share * timed}"
+            listed = ", ".join(f"{number} {code(name)}" for name, number in names.most_common())
+            yield told + (f": {listed}" if executor is Executor.PORTABLE else "")
 
 
 def _kernels(measured: CaseResult) -> Iterator[str]:

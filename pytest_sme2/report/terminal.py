@@ -296,30 +296,27 @@ def _table(
     for title in _EXPENDABLE:
         if excess() > 0 and title in titles and titles.index(title) in kept:
             kept.remove(titles.index(title))
-    models = [NOTHING] * len(rows)
-    if excess() > 0:
-        # Names that were cut do not tell data types apart: the model gets a line of its own.
-        models = [printable(record.measured.model) for record, found in body for _ in found]
-        for cells, model in zip(rows, models, strict=True):
-            cells[0] = f" {cells[0].removeprefix(model).removeprefix('-') or model}"
-        widths[0] = max(len(row[0]) for row in (titles, *rows))
-    # What is still too wide is taken from the names.
+    # Names that were cut do not tell data types apart: they get a line of their own.
+    apart = excess() > 0
+    kept = kept[1:] if apart else kept
+    # What is still too wide is taken from the device and the check.
     left = {0, 1, *(titles.index(title) for title in _LEFT if title in titles)}
-    for column in left.intersection(kept[:3]):
+    for column in left.intersection(kept[:2]):
         widths[column] = max(min(8, widths[column]), widths[column] - max(0, excess()))
-    if len(titles[0]) > widths[0]:
-        titles = ("case", *titles[1:])
-    above = NOTHING
-    for model, row in zip((NOTHING, *models), (titles, *rows), strict=True):
-        if model != above:
-            yield clipped(model, width)
-            above = model
-        yield " ".join(
-            clipped(row[column], widths[column]).ljust(widths[column])
-            if column in left
-            else row[column].rjust(widths[column])
-            for column in kept
-        ).rstrip()
+    above = ""
+    for row in (titles, *rows):
+        if apart and row[0] != above:
+            yield clipped(row[0], width)
+        above = row[0]
+        yield (
+            " " * apart
+            + " ".join(
+                clipped(row[column], widths[column]).ljust(widths[column])
+                if column in left
+                else row[column].rjust(widths[column])
+                for column in kept
+            ).rstrip()
+        )
 
 
 def _comparison(records: Sequence[CaseRecord], verbosity: int, width: int) -> Iterator[str]:

@@ -32,18 +32,6 @@ TEST = """def test_my_model(sme2_gate):
     sme2_gate.check_outputs()
 """
 BEFORE, AFTER = "self.widen(self.stem(image))", "self.widen(self.stem(image).flip(-1))"
-TERMINALS = {"terminal-80": (80, 1), "terminal-120": (120, 1), "terminal-80-passing": (80, 0)}
-"""How wide each is, and how its run ends."""
-REPORTS = {
-    # name: (run in docs/sample, width, height, colours)
-    "report-passing": ("emulated", 1400, 900, "light"),
-    "report-failing": ("failing", 1400, 900, "light"),
-    "report-dark": ("failing", 1400, 900, "dark"),
-    "report-device": ("linux", 1400, 900, "light"),
-    "report-phone": ("failing", 400, 800, "light"),
-    "report-phone-passing": ("emulated", 400, 800, "light"),
-}
-
 _COLOURS = {"1": "bold", "31": "red", "32": "green", "33": "yellow"}
 _TERMINAL = """<!doctype html><meta charset="utf-8"><style>
 body { margin: 0; background: #12161c; color: #d7dde5; }
@@ -91,43 +79,37 @@ def run_pytest(project: Path, width: int, code: int, *more: str) -> str:
 
 
 def take_terminal(chromium: Browser, work: Path) -> None:
-    projects = [work / name for name in ("passing", "failing")]
-    for code, project in enumerate(projects):
-        project.mkdir()
-        model = make_project(project)
-        run_pytest(project, 80, 0, "--update-baselines")
-        text = model.read_text("utf-8")
-        if BEFORE not in text:
-            raise AssertionError(f"{model} has no {BEFORE}")
-        model.write_text(text.replace(BEFORE, (BEFORE, AFTER)[code]), "utf-8")
-        # Once unseen: the pictures show how long a run takes that finds its export in the cache.
-        run_pytest(project, 80, code)
-    for name, (columns, code) in TERMINALS.items():
-        page = chromium.page()
-        prompt = f'<span class="prompt">$</span> {html.escape(shlex.join(COMMAND))}\n'
-        file = work / "terminal.html"
-        printed = coloured(run_pytest(projects[code], columns, code))
-        file.write_text(_TERMINAL % (prompt + printed), encoding="utf-8")
-        page.open(file)
-        width, height = page.evaluate(
-            "(() => { const r = document.querySelector('pre').getBoundingClientRect();"
-            " return [Math.ceil(r.width), Math.ceil(r.height)]; })()"
-        )
-        page.resize(width, height)
-        page.screenshot(IMAGES / f"{name}.png", whole=False)
+    model = make_project(work / "project")
+    run_pytest(work / "project", 80, 0, "--update-baselines")
+    text = model.read_text("utf-8")
+    if BEFORE not in text:
+        raise AssertionError(f"{model} has no {BEFORE}")
+    model.write_text(text.replace(BEFORE, AFTER), "utf-8")
+    # Once unseen: the picture shows how long a run takes that finds its export in the cache.
+    run_pytest(work / "project", 80, 1)
+    page = chromium.page()
+    prompt = f'<span class="prompt">$</span> {html.escape(shlex.join(COMMAND))}\n'
+    file = work / "terminal.html"
+    file.write_text(_TERMINAL % (prompt + coloured(run_pytest(work / "project", 80, 1))), "utf-8")
+    page.open(file)
+    width, height = page.evaluate(
+        "(() => { const r = document.querySelector('pre').getBoundingClientRect();"
+        " return [Math.ceil(r.width), Math.ceil(r.height)]; })()"
+    )
+    page.resize(width, height)
+    page.screenshot(IMAGES / "terminal-80.png", whole=False)
 
 
-def take_reports(chromium: Browser, work: Path) -> None:
-    for name, (run, width, height, colours) in REPORTS.items():
-        file = work / f"{name}.html"
-        folders = find_records(ROOT / "docs" / "sample" / run)
-        write_html(file, [(folder, read_record(folder)) for folder in folders])
-        page = chromium.page()
-        page.prefer(colours)
-        page.resize(width, height, mobile=width < 500)
-        page.send("Emulation.setScrollbarsHidden", hidden=True)
-        page.open(file)
-        page.screenshot(IMAGES / f"{name}.png", whole=False)
+def take_report(chromium: Browser, work: Path) -> None:
+    file = work / "report.html"
+    folders = find_records(ROOT / "docs" / "sample" / "failing")
+    write_html(file, [(folder, read_record(folder)) for folder in folders])
+    page = chromium.page()
+    page.prefer("light")
+    page.resize(1400, 900)
+    page.send("Emulation.setScrollbarsHidden", hidden=True)
+    page.open(file)
+    page.screenshot(IMAGES / "report-failing.png", whole=False)
 
 
 def main() -> None:
@@ -136,7 +118,7 @@ def main() -> None:
         sys.exit("There is no Chromium. Install it with `sme2 provision --for tests`.")
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name, browser(program, Path(name) / "profile") as made:
-        take_reports(made, Path(name))
+        take_report(made, Path(name))
         take_terminal(made, Path(name))
 
 

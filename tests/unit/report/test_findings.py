@@ -28,7 +28,7 @@ from pytest_sme2.session.run_directory import CaseRecord, read_record
 from tests.support import recorded_runs
 from tests.support.etdump_builder import inference, operator_call
 from tests.support.profiles import columns_of, profile_of
-from tests.support.records import built, changed, stored_dumps, toy_run, write_case
+from tests.support.records import built, changed, stored_dumps, write_case
 
 CONV_F32 = ("Convolution (NHWC, F32) IGEMM #1", 50_000)
 CONV_PF32 = ("Convolution (NHWC, PF32) IGEMM #1", 5_000)
@@ -89,11 +89,6 @@ def test_what_took_no_time_is_not_called_slower_or_faster(swapped: bool) -> None
                    for text in comparison_findings(found))  # fmt: skip
 
 
-def test_what_stays_the_bottleneck_is_said_to_stay() -> None:
-    found = comparison_findings(compare(profile_of([CONV_F32]), profile_of([CONV_PF32])))
-    assert "the bottleneck is CONV on both sides" in found
-
-
 def test_a_side_without_a_bottleneck_is_not_said_to_have_had_one() -> None:
     found = compare(instant(), profile_of([ADD]))
     assert not found.shifted
@@ -147,39 +142,6 @@ def test_unproven_operators_are_neither_covered_nor_missed(tmp_path: Path) -> No
     assert "--device emulated" in told.remedy
     assert told.share > 0.9
     assert starting(found, "matrix operators on SME2: 0 of 1 (fp32)")
-
-
-def test_no_bottleneck_is_named_where_no_operator_took_time(tmp_path: Path) -> None:
-    nothing = [[("Add (ND) #1", 0)]]
-    assert not starting(run_findings([built(tmp_path, nothing, nothing)]), "most time goes to")
-    some = [[("Add (ND) #1", 900)]]
-    (told,) = starting(run_findings([built(tmp_path, nothing, some)]), "most time goes to")
-    assert "ELEMENTWISE" in told.text
-
-
-def test_what_a_model_has_not_is_not_told(tmp_path: Path) -> None:
-    found = run_findings([built(tmp_path, [[CONV_PF32]], [[CONV_PF32]])])
-    assert starting(found, "matrix operators on SME2: 1 of 1 (fp32)")
-    for start in ("layout changes", "operators outside", "depthwise", "unknown operators"):
-        assert not starting(found, start)
-
-
-def test_layout_changes_inside_of_a_delegate_are_not_said_to_be_at_its_border(
-    tmp_path: Path,
-) -> None:
-    transpose = ("Transpose (ND, X32) #1", 20_000)
-    inside = [[CONV_PF32, transpose, ("Convolution (NHWC, PF32) IGEMM #2", 50_000)]]
-    (told,) = starting(run_findings([built(tmp_path, inside, inside)]), "layout changes: 1 (")
-    assert "Inside the delegate" in told.remedy
-    last = [[CONV_PF32, transpose]]
-    (told,) = starting(run_findings([built(tmp_path, last, last)]), "layout changes: 1 (")
-    assert "at the output of the program" in told.remedy.lower()
-
-
-def test_a_number_that_variants_share_is_said_once(tmp_path: Path) -> None:
-    folders = toy_run(tmp_path, emulated=True)
-    (layout,) = starting(run_findings([read_record(folder) for folder in folders]), "layout")
-    assert layout.text == "layout changes: 1 (fp16, fp32); 2 (int8)"
 
 
 def test_a_single_row_is_to_be_measured_in_every_report(tmp_path: Path) -> None:

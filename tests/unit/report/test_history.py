@@ -109,7 +109,9 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     project_commit.cache_clear()
 
 
-def test_it_is_that_of_the_folder_and_marked_where_files_changed(elsewhere: Path) -> None:
+def test_a_commit_is_that_of_the_folder_or_what_a_ci_says(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (elsewhere / "file").write_text("a")
     for words in (("init", "-q"), ("add", "file"), ("commit", "-qm", "First")):
         git(elsewhere, *words)
@@ -117,13 +119,12 @@ def test_it_is_that_of_the_folder_and_marked_where_files_changed(elsewhere: Path
     assert project_commit() == commit[:12]
     (elsewhere / "file").write_text("b")
     project_commit.cache_clear()
-    assert project_commit() == f"{commit[:12]}+"
-
-
-@pytest.mark.parametrize("name", ["GITHUB_SHA", "CI_COMMIT_SHA"])
-def test_a_ci_says_which_it_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(name, "0123456789abcdef" * 2 + "01234567")
-    assert project_commit() == "0123456789ab"
+    assert project_commit() == f"{commit[:12]}+", "files were changed"
+    for name in ("GITHUB_SHA", "CI_COMMIT_SHA"):
+        with monkeypatch.context() as given:
+            given.setenv(name, "0123456789abcdef" * 2 + "01234567")
+            project_commit.cache_clear()
+            assert project_commit() == "0123456789ab"
 
 
 def test_without_a_repository_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -280,28 +280,6 @@ def test_a_drift_is_no_step_and_has_its_ends_and_size(first: int, last: int, spr
     assert right >= 7
 
 
-def test_a_step_within_a_drift_is_told_apart() -> None:
-    course = drift(0, 39, 40, 0.01)
-    course[20:] += 0.2
-    found = model(course, 0.005, seed=1)
-    assert Ramp(19, 20) in found.ramps
-    assert found.growth(0, 39)[0] == pytest.approx(0.39 + 0.2, abs=0.02)
-
-
-def test_growth_counts_a_part_and_leaves_changes_out() -> None:
-    found = model(steps(0.1, -0.05), 0.002, seed=1)
-    for first, last, without, expected in (
-        (0, 59, (), 0.05),
-        (0, 30, (), 0.1),
-        (30, 59, (), -0.05),
-        (45, 59, (), 0.0),
-        (0, 59, (0,), -0.05),
-    ):
-        value, low, high = found.growth(first, last, without)
-        assert value == pytest.approx(expected, abs=0.005)
-        assert low <= expected <= high
-
-
 @pytest.mark.parametrize(
     ("course", "expected"),
     [

@@ -15,14 +15,12 @@ import pytest
 from pytest_sme2.report.history_series import all_series
 from pytest_sme2.report.html import embedded_json, history_page, page, report_document
 from pytest_sme2.report.markdown import case_lines
-from pytest_sme2.results import PAIR, Arm, Generated, StepCosts
+from pytest_sme2.results import Arm, Generated, StepCosts
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.trace import etdump
 from tests.support import Command
-from tests.support.etdump_builder import build_etdump
 from tests.support.gate_examples import frontier, medians
 from tests.support.histories import run, timed
-from tests.support.profiles import run_of
 from tests.support.records import HOSTILE, changed, stored_dumps, toy_run, write_case
 
 
@@ -128,18 +126,6 @@ def test_a_generation_is_a_line_per_arm_by_context(tmp_path: Path) -> None:
     assert "- SME2 on: 500 instructions per token of the prompt (16), 350 per new token" in text
 
 
-@pytest.mark.parametrize(("processes", "bounded"), [(1, False), (5, False), (6, True)])
-def test_an_interval_needs_processes_enough(tmp_path: Path, processes: int, bounded: bool) -> None:
-    times = {arm: medians(10, processes) for arm in PAIR}
-    dumps = stored_dumps("toy_fp16")
-    folder = write_case(tmp_path, "toy", "fp16", dumps, medians_ns=times)
-    (case,) = report_document([(folder, read_record(folder))])["cases"]
-    shown = case["latency"]["on"]
-    assert shown["median"] == pytest.approx(10, rel=0.01)
-    assert len(shown["processes"]) == processes
-    assert (shown["low"] is not None, shown["high"] is not None) == (bounded, bounded)
-
-
 def test_one_arm_alone_has_nothing_to_be_compared_with(tmp_path: Path) -> None:
     dumps = {Arm.OFF: stored_dumps("toy_fp16")[Arm.OFF]}
     alone: dict[str, Any] = {"medians_ns": {Arm.OFF: medians(20)}, "speedup": None, "kernels": {}}
@@ -147,17 +133,6 @@ def test_one_arm_alone_has_nothing_to_be_compared_with(tmp_path: Path) -> None:
     (case,) = report_document([(folder, read_record(folder))])["cases"]
     assert case["kernels"] is None
     assert list(case["arms"]) == ["off"]
-
-
-def test_fifty_models_stay_small(tmp_path: Path) -> None:
-    names = ("Convolution (NHWC, PF32) IGEMM", "Transpose (ND, X32)", "Add (ND)", "Clamp (NC)")
-    calls = [[(f"{names[number % 4]} #{number}", 5_000) for number in range(500)]]
-    dump = build_etdump([run_of(calls)])
-    folder = write_case(tmp_path, "large", "fp32", {Arm.ON: dump, Arm.OFF: dump})
-    entry = (folder, read_record(folder))
-    made = report_document([entry])
-    text = page({**made, "cases": list(made["cases"]) * 50})
-    assert len(text.encode()) < 10_000_000
 
 
 @pytest.mark.slow

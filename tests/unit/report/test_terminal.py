@@ -79,12 +79,6 @@ def test_variants_name_their_device_where_there_are_several(tmp_path: Path) -> N
     assert "on linux" not in flat([finding.text for finding in run_findings(found[:3])])
 
 
-def test_what_costs_most_comes_first(tmp_path: Path) -> None:
-    costs = [found.share for found in run_findings(records(tmp_path))]
-    assert costs == sorted(costs, reverse=True)
-    assert len(costs) > 2
-
-
 def test_quiet_prints_the_table_alone_and_quieter_nothing(tmp_path: Path) -> None:
     found = records(tmp_path)
     table = run_lines(found, -1)
@@ -183,11 +177,6 @@ def test_what_it_was_measured_against_is_said(
     assert f"- against release: {words} -" in flat(run_lines([record]))
 
 
-def test_a_case_without_a_baseline_has_no_row_of_comparison(tmp_path: Path) -> None:
-    found = [judged(record, Outcome.NO_BASELINE) for record in records(tmp_path)]
-    assert not any("baseline" in line for line in run_lines(found))
-
-
 def test_a_case_without_a_problem_takes_five_lines(tmp_path: Path) -> None:
     passed = judged(records(tmp_path)[0], Outcome.PASS)
     lines = "\n".join(run_lines([passed])).splitlines()
@@ -208,26 +197,11 @@ def test_what_figures_mean_is_said_once_per_cache(
     assert "with -v, and in report.md" in second
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_text_is_wrapped_at_the_width_of_the_terminal(tmp_path: Path, width: int) -> None:
-    found = [judged(record, Outcome.REGRESSED) for record in records(tmp_path)]
-    sentences = [line for line in run_lines(found, 0, width) if line.startswith(("- ", "  "))]
-    text = "\n".join(sentences).splitlines()
-    prose = text[next(n for n, line in enumerate(text) if line.startswith("- ")) :]
-    assert max(map(len, prose)) <= width
-    assert max(map(len, prose)) > width - 20
-
-
-def test_names_that_do_not_fit_stand_under_their_model(tmp_path: Path) -> None:
+def test_names_that_do_not_fit_have_a_line_of_their_own(tmp_path: Path) -> None:
     """Cut in the middle, two data types of a model or two models read the same."""
     first, *others = records(tmp_path)
-    model = "a_model_with_a_name_of_some_length"
-    renamed = [
-        replace(first, id=f"{model}-{variant}", measured=replace(first.measured, model=model))
-        for variant in ("fp32@64", "int8_dynamic@64")
-    ]
+    names = [f"a_model_with_a_name_of_some_length-{variant}" for variant in ("fp32", "int8@64")]
+    renamed = [replace(first, id=name) for name in names]
     lines = run_lines([*renamed, *others], width=72)
-    place = lines.index(model)
-    assert lines[place + 1].startswith(" fp32@64 ")
-    assert lines[place + 2].startswith(" int8_dynamic@64 ")
-    assert lines[place + 3] == others[0].measured.model
+    places = [lines.index(name) for name in names]
+    assert all(lines[place + 1].startswith(" 2 of 3 ") for place in places)
