@@ -48,16 +48,6 @@ _HEADING: Mapping[Topic, str] = {
     Topic.UNKNOWN: "unknown operators: ",
     Topic.DATA_TYPE: "not in the variant's data type: ",
 }
-# Of these the variants of a model are compared by number; of all others by what was found.
-_BY_NUMBER: Mapping[Topic, str] = {
-    Topic.UNPROVEN: "matrix operators on kernels that may be SME2 or NEON: ",
-    Topic.DEPTHWISE: "depthwise convolutions, for which no SME2 kernel exists: ",
-    Topic.SINGLE_ROW: "measure it: matrix operators on SME2 with a single row: ",
-    Topic.LAYOUT: "layout changes: ",
-    Topic.PORTABLE: "operators outside of the delegate: ",
-}
-# What is said of a single profile only: coverage sums up what was missed.
-_SINGLE = frozenset({Topic.MISSED, Topic.COSTLY, Topic.NOTE})
 
 
 def profile_findings(profile: Profile, *, timed: bool = True) -> list[str]:
@@ -127,13 +117,33 @@ def advice(variants: Mapping[str, Sequence[Finding]]) -> list[Advice]:
     return sorted(found, key=lambda entry: -entry.cost.share)
 
 
-def advice_text(entry: Advice) -> str:
-    """``outside of the delegate: SiLU: 45.2 % of the instructions in fp16 (98 …). Write …``."""
+def run_findings(records: Sequence[CaseRecord]) -> list[tuple[str, Advice]]:
+    """What to change in each model of a run, the costliest first."""
+    several = len({record.measured.fingerprint.target for record in records}) > 1
+    models: dict[str, dict[str, Sequence[Finding]]] = {}
+    for record in records:
+        measured = record.measured
+        label = record.id.removeprefix(f"{measured.model}-") or measured.variant
+        label += f" on {measured.fingerprint.target}" * several
+        models.setdefault(measured.model, {})[label] = case_findings(measured)
+    found = [(model, entry) for model, variants in models.items() for entry in advice(variants)]
+    return sorted(found, key=lambda one: -one[1].cost.share)
+
+
+def cost_text(entry: Advice) -> str:
+    """``outside of the delegate: SiLU: 45.2 % of the instructions in fp16 (98 …)``."""
     costs = ", ".join(f"{_cost_text(cost)} in {variant}" for variant, cost in entry.costs.items())
-    detail = f" ({entry.detail})" if entry.detail else ""
+    return f"{entry.what}: {costs}{f' ({entry.detail})' if entry.detail else ''}"
+
+
+def remedy_text(entry: Advice) -> str:
+    """``Write it out. In the model: features.0 (SiLU).``: what is known of it, in sentences."""
     place = f"In the model: {entry.place}." if entry.place else ""
-    sentences = (as_sentence(entry.evidence), as_sentence(entry.remedy), place)
-    return " ".join(filter(None, (f"{entry.what}: {costs}{detail}.", *sentences)))
+    return " ".join(filter(None, (as_sentence(entry.evidence), as_sentence(entry.remedy), place)))
+
+
+def advice_text(entry: Advice) -> str:
+    return " ".join(filter(None, (f"{cost_text(entry)}.", remedy_text(entry))))
 
 
 def _cost_text(cost: Cost) -> str:
@@ -196,37 +206,6 @@ def trial_text(trial: Trial, share: float = 0.0) -> str:
     return f"{effect}{beyond}, outputs {outputs_text(trial.after)}; {outside}{how}"
 
 
-@dataclass(frozen=True)
-class RunFinding:
-    """One thing about one model, across its variants."""
-
-    model: str
-    text: str
-    remedy: str
-    """A sentence, or empty."""
-    share: float
-    """What it costs in the variant where it costs most."""
-    topic: Topic
-
-
-def run_findings(records: Sequence[CaseRecord]) -> list[RunFinding]:
-    """All findings of a run, the costliest first."""
-    several = len({record.measured.fingerprint.target for record in records}) > 1
-    groups: dict[tuple[str, Topic], list[tuple[str, Finding]]] = {}
-    for record in records:
-        measured = record.measured
-        label = record.id.removeprefix(f"{measured.model}-") or measured.variant
-        label += f" on {measured.fingerprint.target}" * several
-        for finding in case_findings(measured):
-            covers = finding.topic is not Topic.COVERAGE or (
-                measured.arm is Arm.ON and measured.profiles[Arm.ON].coverage.matrix_operators > 0
-            )
-            if finding.topic not in _SINGLE and covers:
-                groups.setdefault((measured.model, finding.topic), []).append((label, finding))
-    found = [_merged(model, topic, members) for (model, topic), members in groups.items()]
-    return sorted(found, key=lambda finding: -finding.share)
-
-
 def next_step(records: Sequence[CaseRecord], typed: Sequence[str] = ()) -> str:
     """The command that this run calls for: about what failed, else the one that stores what has no
     baseline, which is ``typed`` with an option; advice only where there is nothing to mend first.
@@ -253,35 +232,6 @@ def next_step(records: Sequence[CaseRecord], typed: Sequence[str] = ()) -> str:
     named = {"": False, GENERAL: False}
     finding, record = max(ranked, key=lambda e: (named.get(e[0].rewrite, True), e[0].cost.share))
     return advise_command(record, finding.rewrite * named.get(finding.rewrite, True))
-
-
-def _merged(model: str, topic: Topic, members: Sequence[tuple[str, Finding]]) -> RunFinding:
-    """``2 (12.0 % of the time in fp16, 13.0 % in fp32); 3 (4.0 % in int8)``."""
-    costs: dict[str, Cost] = {}
-    for label, finding in members:
-        old, new = costs.get(label, Cost()), finding.cost
-        costs[label] = Cost(old.operators + new.operators, old.share + new.share, new.of)
-    costliest = max((finding for _, finding in members), key=lambda finding: finding.cost.share)
-    counted = {label: str(cost.operators) for label, cost in costs.items()}
-    pairs = [
-        (label, counted[label] if topic in _BY_NUMBER else finding.what)
-        for label, finding in members
-    ]
-    heads: dict[str, list[str]] = {}
-    unit = f" of the {costliest.cost.of}"
-    for label, head in dict.fromkeys(pairs):
-        shared = topic is not Topic.COVERAGE and costs[label].of != "operators"
-        heads.setdefault(head, []).append(
-            f"{percent(costs[label].share)}{unit} in {label}" if shared else label
-        )
-        unit = "" if shared else unit
-    told = "; ".join(f"{head} ({', '.join(labels)})" for head, labels in heads.items())
-    if topic is Topic.PORTABLE:
-        place = f" ({costliest.place})" if costliest.place else ""
-        told += f"; the largest: {costliest.what}{place}"
-    heading = _BY_NUMBER.get(topic) or _HEADING.get(topic, "")
-    share = max(cost.share for cost in costs.values())
-    return RunFinding(model, heading + told, as_sentence(costliest.remedy), share, topic)
 
 
 def compared(measured: CaseResult) -> Comparison | None:

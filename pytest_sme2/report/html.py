@@ -35,7 +35,13 @@ from pytest_sme2.report.cost import (
     engines_of,
     kernel_operators,
 )
-from pytest_sme2.report.findings import case_sentences, next_step, run_findings
+from pytest_sme2.report.findings import (
+    case_sentences,
+    cost_text,
+    next_step,
+    remedy_text,
+    run_findings,
+)
 from pytest_sme2.report.history_series import FigureHistory, Series, version_changes
 from pytest_sme2.report.text import as_sentence
 from pytest_sme2.report.versus_baseline import (
@@ -146,7 +152,10 @@ def report_document(cases: Sequence[Case]) -> dict[str, Any]:
         "engines": list(engine_names([record.measured for record in records])),
         "categories": [str(category) for category in Category],
         "notes": list(map(as_sentence, notes(records))),
-        "insights": [encode(found) for found in run_findings(records)],
+        "insights": [
+            {"model": model, "text": cost_text(e), "remedy": remedy_text(e), "share": e.cost.share}
+            for model, e in run_findings(records)
+        ],
         "cases": map(_case, records),
     }
 

@@ -13,7 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pytest_sme2.report.case_summary import cells, facts, made_of, noise_text, notes
 from pytest_sme2.report.cost import cost_lines, tokens_per_second
 from pytest_sme2.report.csv_files import breakdown
-from pytest_sme2.report.findings import case_sentences, compared, run_findings
+from pytest_sme2.report.findings import (
+    case_sentences,
+    compared,
+    cost_text,
+    remedy_text,
+    run_findings,
+)
 from pytest_sme2.report.terminal import frontier_notes, frontier_rows
 from pytest_sme2.report.text import (
     NOTHING,
@@ -110,10 +116,10 @@ def _notes(records: Sequence[CaseRecord]) -> list[str]:
 
 
 def _recommendations(records: Sequence[CaseRecord]) -> Iterator[str]:
-    for finding in run_findings(records):
-        yield f"- {code(finding.model)}: {prose(finding.text)}"
-        if finding.remedy:
-            yield f"  - {prose(finding.remedy)}"
+    for model, entry in run_findings(records):
+        yield f"- {code(model)}: {prose(cost_text(entry))}"
+        if remedy := remedy_text(entry):
+            yield f"  - {prose(remedy)}"
 
 
 def case_lines(record: CaseRecord, level: str, where: str = "") -> list[str]:

@@ -12,10 +12,12 @@ from pytest_sme2.report.case_summary import cells, noise_text, notes
 from pytest_sme2.report.cost import instructions_per_token, rest_text, tokens_per_second
 from pytest_sme2.report.csv_files import breakdown
 from pytest_sme2.report.findings import (
-    RunFinding,
+    Advice,
     comparison_findings,
+    cost_text,
     next_step,
     profile_findings,
+    remedy_text,
     run_findings,
     sme2_moves,
 )
@@ -43,7 +45,6 @@ from pytest_sme2.results import (
     OperatorChange,
     Outcome,
     Profile,
-    Topic,
 )
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
@@ -346,19 +347,16 @@ def _short_cells(row: Mapping[str, str]) -> list[str]:
 
 def _findings_to_show(
     records: Sequence[CaseRecord], verbosity: int
-) -> tuple[list[RunFinding], int]:
-    """The costliest of each model, and how many are left out. The table has the coverage."""
+) -> tuple[list[tuple[str, Advice]], int]:
+    """The costliest of each model, and how many are left out."""
     found = run_findings(records)
-    if verbosity > 0:
-        return found, 0
-    others = [finding for finding in found if finding.topic is not Topic.COVERAGE]
-    costliest = {finding.model: finding for finding in reversed(others)}
-    shown = [finding for finding in others if costliest[finding.model] is finding][:MOST_FINDINGS]
-    return shown, len(others) - len(shown)
+    costliest = dict(reversed(found))
+    shown = [one for one in found if costliest[one[0]] is one[1]][:MOST_FINDINGS]
+    return (found, 0) if verbosity > 0 else (shown, len(found) - len(shown))
 
 
 def _finding_lines(
-    records: Sequence[CaseRecord], found: Sequence[RunFinding], verbosity: int, width: int
+    records: Sequence[CaseRecord], found: Sequence[tuple[str, Advice]], verbosity: int, width: int
 ) -> Iterator[str]:
     """What could not be exported, and what costs most."""
     for record in records:
@@ -370,10 +368,10 @@ def _finding_lines(
         text = rest_text(record.measured)
         if text and verbosity >= 0:
             yield bullet(f"{_short(record.id)}: {text}", width=width)
-    for finding in found:
-        yield bullet(f"{_short(finding.model)}: {finding.text}", width=width)
-        if verbosity > 0 and finding.remedy:
-            yield bullet(finding.remedy, "    ", width)
+    for model, entry in found:
+        yield bullet(f"{_short(model)}: {cost_text(entry)}", width=width)
+        if verbosity > 0 and (remedy := remedy_text(entry)):
+            yield bullet(remedy, "    ", width)
 
 
 def _short(name: str) -> str:

@@ -277,19 +277,18 @@ def failure_text(
     case = f"{name} on {verdict.target}: {verdict.outcome}"
     # It is not cut here: the place in the model is there to be copied.
     lines = [line for line in (printable(summary(explained)), clipped(case, width)) if line]
-    first, families = deciding(explained), _families(explained)
-    families.sort(key=lambda family: first not in family)
-    if families:
-        lines.append("")
-    place_told = headline(explained)[1]
-    left_out = []
-    for place, family in enumerate(families):
-        full, details = whole or place == 0, family[0].details
-        lines += _family_lines(family, width, place_told, full=full)
+    first, place = deciding(explained), headline(explained)[1]
+    lines += [""] if explained else []
+    told: set[tuple[str, ...]] = {()}
+    left_out: dict[str, None] = {}
+    # What both arms say is said once.
+    for check in sorted(explained, key=lambda each: each is not first):
+        full = (whole or check is first) and (check.message, *check.details) not in told
+        lines += _check_lines(check, width, place, full=full)
         if full:
-            told = [bullet(line, "      ", width, hang=2) for line in details]
-            lines += few(told, MOST_LINES, "      ")
-        left_out += [_family(family[0])] if details and not full else []
+            told |= {(check.message, *check.details), check.details}
+        elif check.details not in told:
+            left_out[_family(check)] = None
     if growth is not None:
         lines += _growth_lines(growth, width)
     closing = []
@@ -311,40 +310,18 @@ def _family(check: Check) -> str:
     return _ARM.sub("", check.metric)
 
 
-def _families(checks: Sequence[Check]) -> list[list[Check]]:
-    """Those that say one thing of several arms belong together."""
-    found: dict[tuple[str, Outcome], list[Check]] = {}
-    for check in checks:
-        found.setdefault((_family(check), check.verdict), []).append(check)
-    return [*found.values()]
-
-
-def _arm(check: Check) -> str:
-    found = _ARM.search(check.metric)
-    return found[1] if found else ""
-
-
-def _family_lines(
-    family: Sequence[Check], width: int, place_told: str, *, full: bool
-) -> Iterator[str]:
-    """The values of all arms; why and where, unless a check has values and is not told in full."""
-    why = family[0].message.removesuffix(UPDATE_HINT).rstrip()
-    compared = None not in (family[0].old, family[0].new)
-    for values in dict.fromkeys(map(_values, family)):
-        arms = ", ".join(filter(None, (_arm(each) for each in family if _values(each) == values)))
-        name = f"{_family(family[0])} ({arms})" if arms else _family(family[0])
-        told = values if full or compared else why
-        head = "  ".join(filter(None, (f"{name}: {family[0].verdict}", told)))
-        yield bullet(head, "  ", width, hang=4)
-    if not full:
-        return
-    yield bullet(why, "    ", width)
-    # Both arms run one program, and seldom differ in what grew.
-    places = {cause_text(check): _arm(check) for check in reversed(family)}
-    for place, arm in places.items():
-        if place not in ("", place_told):
-            which = f" (SME2 {arm})" if arm and len(places) > 1 else ""
-            yield bullet(f"In the model{which}: {place}", "    ", width, hang=2)
+def _check_lines(check: Check, width: int, place: str, *, full: bool) -> Iterator[str]:
+    """Its values, or why there are none; in full also what it means and where."""
+    why = check.message.removesuffix(UPDATE_HINT).rstrip()
+    told = _values(check) if full or None not in (check.old, check.new) else why
+    head = "  ".join(filter(None, (f"{check.metric}: {check.verdict}", told)))
+    yield bullet(head, "  ", width, hang=4)
+    if full:
+        yield bullet(why, "    ", width)
+        if (cause := cause_text(check)) not in ("", place):
+            yield bullet(f"In the model: {cause}", "    ", width, hang=2)
+        details = [bullet(line, "      ", width, hang=2) for line in check.details]
+        yield from few(details, MOST_LINES, "      ")
 
 
 def _values(check: Check) -> str:

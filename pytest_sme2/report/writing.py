@@ -24,7 +24,7 @@ from pytest_sme2.report.csv_files import (
     write_experiment,
     write_summary,
 )
-from pytest_sme2.report.findings import run_findings
+from pytest_sme2.report.findings import cost_text, run_findings
 from pytest_sme2.report.markdown import (
     REPORT,
     case_report,
@@ -127,7 +127,7 @@ def pipeline_summary(record: CaseRecord) -> dict[str, Any]:
         "speedup": encode(measured.speedup),
         "evidence": encode(measured.evidence),
         "verdict": encode(outcome_of(record.checks)),
-        "findings": [finding.text for finding in run_findings([record])],
+        "findings": [cost_text(entry) for _, entry in run_findings([record])],
     }
 
 

@@ -36,7 +36,11 @@ def test_of_many_cases_those_are_in_full_that_failed(tmp_path: Path) -> None:
     record = read_record(toy_run(tmp_path)[0])
     good, bad = Check("cost", Outcome.PASS, "As before."), Check("cost", Outcome.REGRESSED, "More.")
     records = [
-        replace(record, id=f"toy{number}-fp16", checks=(bad if number % 60 == 7 else good,))
+        replace(
+            changed(record, model=f"toy{number}"),
+            id=f"toy{number}-fp16",
+            checks=(bad if number % 60 == 7 else good,),
+        )
         for number in range(300)
     ]
     headings = [line for line in run_report(records[:50]).splitlines() if line.startswith("## `")]
