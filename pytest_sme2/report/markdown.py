@@ -294,7 +294,9 @@ def _operators(measured: CaseResult, timed: bool) -> Iterator[str]:
 
 def _executors(measured: CaseResult, timed: bool) -> Iterator[str]:
     profile = measured.profiles.get(measured.arm)
-    for executor in Executor if profile is not None else ():
+    if profile is None:
+        return
+    for executor in Executor:
         names = Counter(
             entry.operator.name
             for entry in profile.operators
