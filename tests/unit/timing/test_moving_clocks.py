@@ -97,7 +97,6 @@ def ratio(kind: str, milliseconds: float, turns: bool) -> float:
     return measure_pairs(starter, "off", "on", plan).speedup
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", CLOCKS)
 @pytest.mark.parametrize("milliseconds", MILLISECONDS)
 @pytest.mark.parametrize(("turns", "error"), [(True, 0.01), (False, 0.05)])
