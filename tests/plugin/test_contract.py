@@ -6,10 +6,7 @@ The device is a pretended one; everything above it is the product's own.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import pytest
 
@@ -75,36 +72,3 @@ def test_missing_baselines_are_one_sentence(run: Run) -> None:
     text = said(result)
     assert "NO_BASELINE: 2 cases (toy-fp32, toy-fp16). Store what is missing: pytest" in text
     assert text.count("Store what is missing") == 1
-
-
-def test_two_updates_at_once_lose_nothing(
-    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    pytester.makeconftest(
-        f"""
-        import builtins
-        from types import SimpleNamespace
-
-        from pytest_sme2.results import Arm
-        from tests.support.pretended_device import PretendedDevice, pretend, program
-
-        toy = program("toy")
-        device = PretendedDevice({TIMES!r}, seed=2)
-        pretend(SimpleNamespace(setattr=builtins.setattr), device, toy)
-        """.replace("<Arm.ON: 'on'>", "Arm.ON").replace("<Arm.OFF: 'off'>", "Arm.OFF")
-    )
-    updates = [
-        pytester.popen(
-            [sys.executable, "-m", "pytest", "--update-baselines", *options],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        for options in (
-            (f"--sme2-variants={variant}", f"--sme2-out={variant}") for variant in ("fp32", "fp16")
-        )
-    ]
-    assert [update.wait() for update in updates] == [0, 0]
-    result = run("--sme2-strict")
-    assert result.ret == pytest.ExitCode.OK
-    result.stdout.fnmatch_lines(["compared: 10 of 10 stored figures"])

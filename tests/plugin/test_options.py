@@ -120,11 +120,6 @@ def test_installed_but_unused_it_imports_nothing_heavy(
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
-def test_unused_it_says_nothing_in_the_header(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest_inprocess()
-    result.stdout.no_fnmatch_line("sme2:*")
-
-
 def test_a_folder_that_pytest_took_for_tests_is_named(
     pytester: pytest.Pytester, tmp_path: Path
 ) -> None:
@@ -167,15 +162,6 @@ def test_a_conftest_keeps_its_option_and_ours_has_another_name(pytester: pytest.
     result = pytester.runpytest_inprocess("--device=tablet")
     result.stdout.fnmatch_lines(["theirs: tablet, ours: auto"])
     result.stdout.no_fnmatch_line("*belongs to another*")
-
-
-def test_another_plugin_keeps_its_option(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(other_plugin=CONFTEST)
-    pytester.syspathinsert()
-    result = pytester.runpytest_inprocess(
-        "-p", "other_plugin", "--device=tablet", "--sme2-device=linux"
-    )
-    result.stdout.fnmatch_lines(["theirs: tablet, ours: linux"])
 
 
 def test_a_value_after_a_space_is_not_a_folder_of_tests(pytester: pytest.Pytester) -> None:

@@ -95,15 +95,6 @@ def test_quiet_shows_less_and_verbose_more(pytester: pytest.Pytester, run: Path)
         assert max(len(line) for line in lines if not line.startswith(("report: ", "="))) <= 80
 
 
-def test_there_is_no_header_where_none_is_wanted(pytester: pytest.Pytester, run: Path) -> None:
-    """The table is not part of the header, so it stays."""
-    usual = pytester.runpytest_inprocess("--sme2-out=out", "--device=linux")
-    usual.stdout.fnmatch_lines(["sme2: *"])
-    bare = pytester.runpytest_inprocess("--sme2-out=out", "--device=linux", "--no-header")
-    bare.stdout.no_fnmatch_line("sme2: *")
-    bare.stdout.fnmatch_lines(["*= sme2 =*", "*REGRESSED"])
-
-
 def test_the_short_summary_of_pytest_stays_whole(pytester: pytest.Pytester, run: Path) -> None:
     """With -rA pytest lists what passed; our table stands before that list and not within it."""
     lines = pytester.runpytest_inprocess("--sme2-out=out", "-rA").outlines

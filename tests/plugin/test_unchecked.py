@@ -53,11 +53,3 @@ def test_required_sme2_that_is_missing_is_an_error(run: Run) -> None:
     result = run("--sme2-require", "-k", "none")
     assert result.ret == 125
     result.stdout.fnmatch_lines(["*--sme2-require: linux has no SME2*"])
-
-
-def test_table_says_what_was_stored(run: Run) -> None:
-    result = run("--update-baselines", "-k", "some")
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(
-        ["toy_cnn-fp32 *PASS", "baselines: 1 new, in*", "  new: toy_cnn-fp32"]
-    )

@@ -15,7 +15,6 @@ from pytest_sme2.results import (
     Category,
     Check,
     Estimate,
-    Fingerprint,
     Limits,
     Outcome,
     Spread,
@@ -182,16 +181,6 @@ def with_peak(megabytes: int) -> CaseResult:
 def test_memory_verdicts(megabytes: int, outcome: Outcome) -> None:
     found = memory(with_peak(megabytes), baseline())
     assert (found.verdict, found.old, found.unit) == (outcome, 50e6, "bytes")
-
-
-def test_baseline_without_memory_is_none_for_memory() -> None:
-    other = baseline(fingerprint=Fingerprint("mac", ()), figures={})
-    assert memory(measured(), other).verdict is Outcome.NO_BASELINE
-
-
-@pytest.mark.parametrize(("most", "outcome"), [(49, Outcome.REGRESSED), (50, Outcome.PASS)])
-def test_memory_against_the_maximum(most: int, outcome: Outcome) -> None:
-    assert memory(with_peak(50), baseline(), max_memory_bytes=most * 10**6).verdict is outcome
 
 
 def test_whole_checks_of_memory() -> None:
