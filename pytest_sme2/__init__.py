@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pytest_sme2.export.variant import Variant
     from pytest_sme2.export.weights import settle_batch_norms
     from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
+    from pytest_sme2.profile.build import profile_frames
     from pytest_sme2.profile.compare import compare
     from pytest_sme2.results import (
         Arm,
@@ -62,7 +63,7 @@ __all__ = [
     "Pair", "Profile", "Reference", "Run", "RunRequest", "Runner", "Session", "Settings",
     "Sme2Error", "Sme2Runner", "Sme2Warning", "Target", "Tolerance", "Turn", "Variant",
     "__version__", "analyze_file", "choose_target", "compare", "fake_target", "import_torchvision",
-    "read_etdump", "register_model", "settle_batch_norms", "wheel_runner",
+    "profile_frames", "read_etdump", "register_model", "settle_batch_norms", "wheel_runner",
 ]  # fmt: skip
 
 # Where names live that are not values of ``results``.
@@ -74,6 +75,7 @@ _MODULES = {
     "export.sequences": "Generation",
     "export.variant": "Variant",
     "fake_phone.lab": "FakeLab FakePhone fake_target",
+    "profile.build": "profile_frames",
     "profile.compare": "compare",
     "runners.base": "Runner",
     "runners.sme2": "Sme2Runner wheel_runner",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,6 +37,9 @@ from pytest_sme2.results import (
     RobustStats,
 )
 from pytest_sme2.system.wording import count
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # A modified z-score above this is an outlier (Iglewicz and Hoaglin, 1993).
 OUTLIER_SCORE = 3.5
@@ -339,3 +342,25 @@ def _group_notes(names: Sequence[str], end_to_end: NDArray[np.int64]) -> Iterato
         yield "the runs hold no operators at all: all time is overhead"
     if not end_to_end.any():
         yield "Method::execute took no time on the device's clock, so there are no shares"
+
+
+def profile_frames(profile: Profile) -> dict[str, pd.DataFrame]:
+    """A profile for notebooks: ``operators``, ``categories`` and ``runs``.
+
+    Times are in nanoseconds, shares from 0 to 1. ``runs`` has one row per run and one column per
+    operator (by index), after ``end_to_end_ns`` and ``overhead_ns``.
+    """
+    import pandas as pd
+
+    runs = pd.DataFrame({each.index: each.samples_ns for each in profile.operators},
+                        index=pd.RangeIndex(profile.runs, name="run"))  # fmt: skip
+    end_to_end = pd.Series(profile.end_to_end_ns, index=runs.index)
+    runs.insert(0, "overhead_ns", end_to_end - runs.sum(axis=1))
+    runs.insert(0, "end_to_end_ns", end_to_end)
+    names = ("index", "label", "time_ns", "median_ns", "share")
+    operators = pd.DataFrame([[getattr(each, name) for name in names] for each in profile.operators],
+                             columns=names)  # fmt: skip
+    categories = pd.Series({str(key): time for key, time in profile.category_ns.items()})
+    frame = categories.rename_axis("category").reset_index(name="time_ns")
+    frame["share"] = frame["time_ns"].map(profile.share)
+    return {"operators": operators, "categories": frame, "runs": runs}

@@ -30,7 +30,7 @@ class Kernel:
     """The kernel's symbol; ``library.so+0x1234`` where the library hides it."""
     family: KernelFamily
     count: int
-    """Translated blocks."""
+    """Translated blocks, runs or log lines, as the census's source has them."""
     named: bool = True
     """False where the name is only a place, and the family was read off the instructions."""
 
@@ -41,9 +41,13 @@ class KernelCensus:
 
     arm: Arm
     source: str
-    """``emulator``: translated blocks of the running process."""
+    """``emulator`` (translated blocks of the running process) or ``xnnpack-log``."""
     kernels: tuple[Kernel, ...]
-    """What ran."""
+    """What ran. Empty for ``xnnpack-log``: it names the operators that ran, not their kernels."""
+    operators: tuple[Kernel, ...] = ()
+    """The operators that ran, from XNNPACK's log."""
+    candidates: tuple[Kernel, ...] = ()
+    """The kernels XNNPACK made ready, from its log: they may have run, or not."""
     blocks: int = 0
     """All blocks the emulator translated, kernels or not; 0 means that nothing was observed."""
     streaming: int | None = None
@@ -131,6 +135,10 @@ class CellAnswer:
     off: tuple[str, ...] = ()
     """The matrix operators with all of SME off; empty if not known."""
     off_kernel: str = ""
+
+    @property
+    def instructions_per_mac(self) -> float | None:
+        return self.instructions / self.macs if self.instructions and self.macs else None
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from pytest_sme2.system.provision import find_cmake, find_ninja
 from pytest_sme2.trace.kernel_log import family_of, is_microkernel
 
 PLATFORMS = ("mac", "linux", "android")
+VARIANTS = ("timing", "xnnlog")
 RUNNER = "executor_runner"
 LOG = "sme2-build.log"
 
@@ -42,6 +43,7 @@ class SourceBuild:
     tree: Path
     platform: str
     sides: tuple[Arm, ...] = (Arm.ON, Arm.OFF)
+    variant: str = "timing"
     ndk: Path | None = None
     kleidiai: Path | None = None
     python: Path = field(default_factory=lambda: Path(sys.executable))
@@ -102,7 +104,7 @@ def plan(request: SourceBuild, tools: Tools) -> tuple[BuildStep, ...]:
 
 
 def _step(request: SourceBuild, tools: Tools, arm: Arm) -> BuildStep:
-    folder = request.folder / f"{request.platform}-sme2-{arm}"
+    folder = request.folder / f"{request.platform}-{request.variant}-sme2-{arm}"
     cmake = str(tools.cmake or "cmake")
     variables = {**_variables(request, tools, arm), **request.options}
     return BuildStep(
@@ -140,6 +142,9 @@ def _variables(request: SourceBuild, tools: Tools, arm: Arm) -> dict[str, str]:
         "XNNPACK_ENABLE_ARM_SME": switch,
         "XNNPACK_ENABLE_ARM_SME2": switch,
     }
+    if request.variant == "xnnlog":
+        # 4 lists the kernels that may run, 5 also the operators that ran.
+        variables["EXECUTORCH_XNNPACK_LOG_LEVEL"] = "5"
     if request.kleidiai is not None:
         variables["KLEIDIAI_SOURCE_DIR"] = str(request.kleidiai)
     if tools.ninja is not None:
@@ -171,7 +176,7 @@ def dry_run(request: SourceBuild, tools: Tools) -> str:
         plain = [word for word in step.configure if not word.startswith("-D")]
         options = map(shlex.quote, step.configure[len(plain) :])
         lines += [
-            f"# {request.platform}, SME2 {step.arm}: {step.binary}",
+            f"# {request.platform}, {request.variant}, SME2 {step.arm}: {step.binary}",
             " \\\n    ".join([shlex.join(plain), *options]),
             f"{shlex.join(step.build)}\n",
         ]

@@ -50,7 +50,7 @@ from pytest_sme2.system.reading import read_json
 from pytest_sme2.targets.base import LOG_NAME, RESULT_NAME, Job, Target, make_place
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.trace.counts import read_counts
-from pytest_sme2.trace.kernel_log import census_from_qemu_log
+from pytest_sme2.trace.kernel_log import census_from_qemu_log, census_from_xnnpack_log
 
 SOURCE = Path(__file__).parent.parent / "trace" / "block_counter.c"
 
@@ -148,14 +148,12 @@ class EmulatedRun:
 def collect_census(
     target: Target, runner: Runner, request: RunRequest, folder: Path
 ) -> KernelCensus:
-    """The kernels of one inference, which an emulator alone tells."""
-    if not isinstance(target, EmulatedTarget):
-        raise RunError(
-            f"Which kernels run on {target.name!r} is not to be seen. Use --device emulated."
-        )
+    """The kernels of one inference: from the emulator where there is one, else XNNPACK's log."""
     # One inference runs every kernel there is; more would only make it slow.
     once = dataclasses.replace(request, warmup=0, runs=1, keep_outputs=False)
-    return observed_run(target, runner, once, folder).census
+    if isinstance(target, EmulatedTarget):
+        return observed_run(target, runner, once, folder).census
+    return _logged(target, runner, once, folder)
 
 
 def observed_run(
@@ -239,6 +237,21 @@ def _refuse_cut_log(log: Path) -> None:
         return
     full = OSError(errno.ENOSPC, "the emulator's log is cut short, No space left on device")
     raise unwritable(log, full)
+
+
+def _logged(target: Target, runner: Runner, request: RunRequest, folder: Path) -> KernelCensus:
+    run = target.run(runner, request, folder)
+    if run.log is None:
+        raise RunError(f"The target {target.name!r} keeps no log to find kernels in.")
+    with run.log.open(encoding="utf-8", errors="replace") as file:
+        census = census_from_xnnpack_log(file, request.arm)
+    if not census.operators and not census.candidates:
+        raise RunError(
+            f"The log {run.log} holds no line of XNNPACK's, so the kernels on {target.name!r} are "
+            "not to be seen. Build runners with `sme2 build --variant xnnlog`, and give them as "
+            "--sme2-runner; or use --device emulated."
+        )
+    return census
 
 
 _RECORD = "remembered.json"

@@ -1,8 +1,9 @@
-"""Which kernels ran, and what they executed: read from the emulator's logs.
+"""Which kernels ran, and what they executed: read from the emulator's logs or from XNNPACK's.
 
 The emulator logs every block of code it translates, which it does when the block is first about
 to run. With the places the libraries were mapped to and their symbols, the blocks become kernel
-names.
+names. XNNPACK's own log names the kernels it made ready (candidates) and the operators that ran;
+the two are kept apart, because a candidate need not have run.
 """
 
 from __future__ import annotations
@@ -318,6 +319,47 @@ def _clustered(places: Mapping[_Place, SeenCode]) -> Iterator[tuple[_Place, Seen
             first = place
         last = place
         yield first, places[place]
+
+
+_CANDIDATE = re.compile(r"\(XNNPACK\): Using \S+(?: \S+){0,4} microkernel '([\w.]{1,200})'")
+_RAN = re.compile(r"\(XNNPACK\): running operator \d+:\d+ \((.{1,200})\)\s*$")
+_PACKED_FOR_SME = re.compile(r"\b(PF32|PF16|PQS8)\b")
+
+
+def census_from_xnnpack_log(lines: Iterable[str], arm: Arm) -> KernelCensus:
+    """The operators that ran and the candidate kernels, from an ``xnnlog`` runner's output.
+
+    An operator packed for SME counts as SME2 where XNNPACK had an SME2 kernel ready for its type,
+    as SME otherwise: the operator's name alone does not tell the two apart.
+    """
+    candidates: Counter[str] = Counter()
+    operators: Counter[str] = Counter()
+    for line in lines:
+        if candidate := _CANDIDATE.search(line):
+            candidates[candidate[1]] += 1
+        elif ran := _RAN.search(line):
+            operators[ran[1]] += 1
+    return KernelCensus(
+        arm=arm,
+        source="xnnpack-log",
+        kernels=(),
+        operators=_in_order(
+            Kernel(name, _operator_family(name, candidates), count)
+            for name, count in operators.items()
+        ),
+        candidates=_in_order(
+            Kernel(name, family_of(name), count) for name, count in candidates.items()
+        ),
+    )
+
+
+def _operator_family(operator: str, candidates: Iterable[str]) -> KernelFamily:
+    packed = _PACKED_FOR_SME.search(operator)
+    if packed is None:
+        return KernelFamily.OTHER
+    prefix = f"xnn_{packed[1].lower()}_"
+    ready = {family_of(name) for name in candidates if name.startswith(prefix)}
+    return KernelFamily.SME2 if KernelFamily.SME2 in ready else KernelFamily.SME
 
 
 def _in_order(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:

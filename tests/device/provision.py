@@ -14,7 +14,7 @@ from pytest_sme2.errors import BuildError, TargetError
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.registry import discover
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import Arm, Artifact
+from pytest_sme2.results import Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sdk import executorch_sdk
 from pytest_sme2.runners.sme2 import wheel_runner
@@ -43,6 +43,15 @@ def emulator(**choices: Any) -> EmulatedTarget:
         pytest.skip(str(error))
 
 
+class OtherDevice:
+    """The emulator, which is none to those who ask."""
+
+    name, platform = "linux", EmulatedTarget.platform
+
+    def run(self, runner: Runner, request: RunRequest, folder: Path) -> Run:
+        return emulator().run(runner, request, folder)
+
+
 @functools.cache
 def _runner() -> Runner | str:
     try:
@@ -63,7 +72,7 @@ def artifact(variant: str) -> Artifact:
     return export_model(discover([MODELS]).get("toy_cnn"), parse_variant(variant))
 
 
-def stock_request(folder: Path) -> SourceBuild:
+def stock_request(folder: Path, variant: str = "timing") -> SourceBuild:
     """A source build of the stand-in, in a tree that looks like ExecuTorch's to the build."""
     tree = folder / "executorch"
     shutil.copytree(STOCK_RUNNER, tree)
@@ -74,6 +83,7 @@ def stock_request(folder: Path) -> SourceBuild:
     return SourceBuild(
         tree,
         "linux",
+        variant=variant,
         python=Path(sys.executable),
         out=folder / "out",
         options={

@@ -23,7 +23,9 @@ from tests.device import provision
 def binaries(tmp_path_factory: pytest.TempPathFactory) -> dict[Arm, Path]:
     provision.emulator()
     provision.runner()
-    return provision.build_stock_pair(provision.stock_request(tmp_path_factory.mktemp("stock")))
+    return provision.build_stock_pair(
+        provision.stock_request(tmp_path_factory.mktemp("stock"), variant="xnnlog")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +77,14 @@ def test_its_census_is_the_wheel_runners(tmp_path: Path, pair: PairRunner) -> No
     }
     assert found["pair"]
     assert found["pair"] == found["wheel"]
+
+
+def test_xnnlog_build_lists_kernels_on_any_device(tmp_path: Path, pair: PairRunner) -> None:
+    device = provision.OtherDevice()
+    found = collect_census(device, pair, request(Arm.ON), tmp_path)  # type: ignore[arg-type]
+    assert found.source == "xnnpack-log"
+    assert found.kernels == ()
+    assert [operator.name for operator in found.operators] == ["Fully Connected (NC, PF32) GEMM"]
 
 
 @pytest.mark.parametrize(

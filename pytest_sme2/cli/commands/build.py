@@ -18,6 +18,10 @@ ARGUMENTS: Arguments = {
     "--executorch DIR!": "the ExecuTorch checkout; it is not changed",
     f"--platform {{{','.join(source_build.PLATFORMS)}}}!": "where the runner runs",
     "--sme2 {on,off,both}": ("which runners to build (default: both)", "both"),
+    f"--variant {{{','.join(source_build.VARIANTS)}}}": (
+        "xnnlog prints which operators ran; do not use it for timing",
+        "timing",
+    ),
     "--ndk DIR": "the Android NDK (default: ANDROID_NDK)",
     "--kleidiai DIR": "a copy of KleidiAI, if there is no network to download it",
     "--python FILE": ("a Python with torch (default: this one)", Path(sys.executable)),
@@ -35,6 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         tree=_absolute(arguments.executorch),
         platform=arguments.platform,
         sides=PAIR if arguments.sme2 == "both" else (Arm(arguments.sme2),),
+        variant=arguments.variant,
         ndk=_absolute(ndk) if (ndk := arguments.ndk or os.environ.get("ANDROID_NDK")) else None,
         kleidiai=arguments.kleidiai and _absolute(arguments.kleidiai),
         python=_absolute(arguments.python),

@@ -149,6 +149,9 @@ int main(int count, char** words) {
       check_failed("Execution of method forward failed");
     }
     log_line("Iteration %d of %d: %f ms", index, executions, milliseconds_since(start));
+#if XNNPACK_LOG_LEVEL >= 5
+    std::puts("Debug (XNNPACK): running operator 8:0 (Fully Connected (NC, PF32) GEMM)");
+#endif
     if (index == executions && flags.at("print_output") == "all") {
       std::printf("OutputX 0: tensor(sizes=[%zu])\n", result->size());
     }

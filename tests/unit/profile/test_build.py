@@ -14,6 +14,7 @@ from pytest_sme2.errors import EtdumpError
 from pytest_sme2.profile.build import (
     build_profiles,
     outliers,
+    profile_frames,
     robust_stats,
     robust_stats_of_each,
 )
@@ -405,3 +406,12 @@ def test_outliers_where_most_values_are_equal() -> None:
     assert outliers(np.array([5.0] * 20 + [50.0])).tolist() == [False] * 20 + [True]
     assert not outliers(np.array([5.0] * 5)).any()
     assert not outliers(np.array([1.0, 1.0, 1.0, 900.0])).any()
+
+
+def test_frames_agree_with_the_profile() -> None:
+    profile = profile_of(*CALLS)
+    frames = profile_frames(profile)
+    assert frames["operators"]["label"].tolist() == [each.label for each in profile.operators]
+    assert frames["categories"]["time_ns"].sum() == pytest.approx(sum(profile.category_ns.values()))
+    parts = frames["runs"].drop(columns="end_to_end_ns").sum(axis=1)
+    assert parts.tolist() == pytest.approx(frames["runs"]["end_to_end_ns"].tolist())

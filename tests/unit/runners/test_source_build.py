@@ -23,8 +23,8 @@ TOOLS = Tools(
 )
 
 ANDROID_DRY_RUN = """\
-# android, SME2 off: /out/android-sme2-off/executor_runner
-/tools/cmake -S '/src/with space/executorch' -B /out/android-sme2-off -G Ninja \\
+# android, xnnlog, SME2 off: /out/android-xnnlog-sme2-off/executor_runner
+/tools/cmake -S '/src/with space/executorch' -B /out/android-xnnlog-sme2-off -G Ninja \\
     -DCMAKE_BUILD_TYPE=Release \\
     -DPYTHON_EXECUTABLE=/venv/bin/python \\
     -DEXECUTORCH_BUILD_EXECUTOR_RUNNER=ON \\
@@ -39,15 +39,16 @@ ANDROID_DRY_RUN = """\
     -DEXECUTORCH_ENABLE_LOGGING=ON \\
     -DXNNPACK_ENABLE_ARM_SME=OFF \\
     -DXNNPACK_ENABLE_ARM_SME2=OFF \\
+    -DEXECUTORCH_XNNPACK_LOG_LEVEL=5 \\
     -DKLEIDIAI_SOURCE_DIR=/kleidiai \\
     -DCMAKE_MAKE_PROGRAM=/tools/ninja \\
     -DCMAKE_TOOLCHAIN_FILE=/ndk/build/cmake/android.toolchain.cmake \\
     -DANDROID_ABI=arm64-v8a \\
     -DANDROID_PLATFORM=android-28 \\
     -DANDROID_SUPPORT_FLEXIBLE_PAGE_SIZES=ON
-/tools/cmake --build /out/android-sme2-off --target executor_runner --parallel 2
+/tools/cmake --build /out/android-xnnlog-sme2-off --target executor_runner --parallel 2
 
-# then: pytest --device=android --sme2-runner ON,/out/android-sme2-off/executor_runner
+# then: pytest --device=android --sme2-runner ON,/out/android-xnnlog-sme2-off/executor_runner
 """
 
 
@@ -56,6 +57,7 @@ def test_the_dry_run_is_the_same_everywhere() -> None:
         tree=Path("/src/with space/executorch"),
         platform="android",
         sides=(Arm.OFF,),
+        variant="xnnlog",
         ndk=Path("/ndk"),
         kleidiai=Path("/kleidiai"),
         python=Path("/venv/bin/python"),
@@ -77,6 +79,7 @@ def test_off_switches_both_extensions_off() -> None:
         assert variables(step)["XNNPACK_ENABLE_ARM_SME"] == switch
         assert variables(step)["XNNPACK_ENABLE_ARM_SME2"] == switch
     assert on.folder != off.folder
+    assert "EXECUTORCH_XNNPACK_LOG_LEVEL" not in variables(on)
 
 
 def test_a_users_option_wins() -> None:
@@ -363,6 +366,6 @@ def test_the_command_prints_how_to_use_what_it_built(
     assert "kernels: neon)" in off
     assert re.fullmatch(r"pytest --device=linux --sme2-runner /\S+-on/\S+,/\S+-off/\S+", use)
     assert [progress.count(word) for word in ("being configured", "being compiled")] == [2, 2]
-    binary = request.folder / "linux-sme2-off" / source_build.RUNNER
+    binary = request.folder / "linux-timing-sme2-off" / source_build.RUNNER
     assert os.access(binary, os.X_OK)
     assert sorted((path, path.stat().st_mtime_ns) for path in request.tree.rglob("*")) == before

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import tracemalloc
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from pytest_sme2.results import Arm, Kernel, KernelFamily
 from pytest_sme2.trace.kernel_log import (
     census_from_qemu_log,
+    census_from_xnnpack_log,
     family_of,
     is_microkernel,
     plain_symbol,
@@ -259,3 +261,40 @@ def test_memory_stays_flat(tmp_path: Path, library: Path) -> None:
     tracemalloc.stop()
     assert found.kernels[0].count == 3000
     assert peak < 1_000_000
+
+
+XNNPACK_LOG = """\
+I 00:00:00.000123 executorch:executor_runner.cpp:301] Model file a.pte is loaded.
+Note (XNNPACK): Using gemm microkernel 'xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2'. (gemm.c)
+Note (XNNPACK): Using gemm microkernel 'xnn_pf16_gemm_minmax_ukernel_32x32c2__neonsme'. (gemm.c)
+Note (XNNPACK): Using gemm microkernel 'xnn_f32_gemm_minmax_ukernel_4x8__neonfma'. (gemm-config.c)
+Note (XNNPACK): Using transpose microkernel 'xnn_x32_transposec_ukernel__4x4_neon'. (t.c)
+Debug (XNNPACK): running operator 8:0 (Fully Connected (NC, PF32) GEMM)
+Debug (XNNPACK): running operator 8:0 (Fully Connected (NC, PF32) GEMM)
+Debug (XNNPACK): running operator 9:0 (Convolution (NHWC, PF16) IGEMM)
+Debug (XNNPACK): running operator 10:0 (Transpose (ND, X32) Transpose)
+"""
+
+
+def test_only_kernels_that_ran_are_listed() -> None:
+    found = census_from_xnnpack_log(io.StringIO(XNNPACK_LOG), Arm.ON)
+    assert found.source == "xnnpack-log"
+    assert found.kernels == ()
+    assert found.operators == (
+        Kernel("Fully Connected (NC, PF32) GEMM", KernelFamily.SME2, 2),
+        Kernel("Convolution (NHWC, PF16) IGEMM", KernelFamily.SME, 1),
+        Kernel("Transpose (ND, X32) Transpose", KernelFamily.OTHER, 1),
+    )
+    assert [(kernel.name, kernel.family) for kernel in found.candidates] == [
+        ("xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2", KernelFamily.SME2),
+        ("xnn_pf16_gemm_minmax_ukernel_32x32c2__neonsme", KernelFamily.SME),
+        ("xnn_f32_gemm_minmax_ukernel_4x8__neonfma", KernelFamily.NEON),
+        ("xnn_x32_transposec_ukernel__4x4_neon", KernelFamily.NEON),
+    ]
+
+
+@given(text=st.text() | st.integers(0, len(XNNPACK_LOG)).map(lambda cut: XNNPACK_LOG[:cut]))
+def test_a_broken_xnnpack_log_never_breaks_the_census(text: str) -> None:
+    found = census_from_xnnpack_log(io.StringIO(text), Arm.OFF)
+    assert len(found.operators) <= 3
+    assert len(found.candidates) <= 4
