@@ -152,7 +152,7 @@ def named_case(session: Session, arguments: argparse.Namespace) -> Case:
 def _show_kernels(
     session: Session, case: Case, measured: CaseResult, arguments: argparse.Namespace
 ) -> int:
-    """Those of the record; where a run was not observed, of one more."""
+    """Those of the record; where the device does not tell by itself, of one more run that logs."""
     artifact, device = session.artifact(case), session.bench.target.name
     found = dict(measured.kernels)
     for arm in PAIR:
@@ -171,8 +171,14 @@ def kernel_lines(
 ) -> Iterator[str]:
     """Both arms side by side, one row per kernel."""
     case = f"{artifact.model} ({artifact.variant}) on {device}"
+    if on.source != "emulator":
+        yield f"{case}: operators that ran, counted in lines of XNNPACK's log\n"
+        yield from _kernel_rows("operator", on.operators, off.operators)
+        yield "\nKernels that XNNPACK made ready; they may have run, or not:\n"
+        yield from _kernel_rows("candidate", on.candidates, off.candidates)
+        return
     yield f"{case}: kernels that ran, counted in blocks of code that the emulator translated\n"
-    yield from _kernel_rows(on.kernels, off.kernels)
+    yield from _kernel_rows("kernel", on.kernels, off.kernels)
     yield ""
     for census in (on, off):
         counts = Counter(kernel.family for kernel in census.kernels)
@@ -183,7 +189,7 @@ def kernel_lines(
         yield "and its family was read off its instructions."
 
 
-def _kernel_rows(on: Sequence[Kernel], off: Sequence[Kernel]) -> list[str]:
+def _kernel_rows(title: str, on: Sequence[Kernel], off: Sequence[Kernel]) -> list[str]:
     order = list(KernelFamily)
     kernels = {kernel.name: kernel for kernel in (*off, *on)}
     counts = [{kernel.name: str(kernel.count) for kernel in side} for side in (on, off)]
@@ -193,7 +199,7 @@ def _kernel_rows(on: Sequence[Kernel], off: Sequence[Kernel]) -> list[str]:
             kernels.values(), key=lambda one: (order.index(one.family), not one.named, one.name)
         )
     ]
-    return aligned([("kernel", "family", "on", "off"), *rows]) if rows else ["none was seen"]
+    return aligned([(title, "family", "on", "off"), *rows]) if rows else ["none was seen"]
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:

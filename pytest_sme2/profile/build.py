@@ -358,8 +358,8 @@ def profile_frames(profile: Profile) -> dict[str, pd.DataFrame]:
     runs.insert(0, "overhead_ns", end_to_end - runs.sum(axis=1))
     runs.insert(0, "end_to_end_ns", end_to_end)
     names = ("index", "label", "time_ns", "median_ns", "share")
-    operators = pd.DataFrame([[getattr(each, name) for name in names] for each in profile.operators],
-                             columns=names)  # fmt: skip
+    rows = [[getattr(each, name) for name in names] for each in profile.operators]
+    operators = pd.DataFrame(rows, columns=names)
     categories = pd.Series({str(key): time for key, time in profile.category_ns.items()})
     frame = categories.rename_axis("category").reset_index(name="time_ns")
     frame["share"] = frame["time_ns"].map(profile.share)

@@ -377,18 +377,21 @@ _PROOFS = {True: 1, "sme1": 1, False: 2, "unproven": 3}
 
 
 def _kernels(measured: CaseResult) -> dict[str, Any] | None:
-    """Every kernel that ran on either arm."""
+    """Every kernel that ran on either arm, or what XNNPACK's log has instead."""
     censuses = measured.kernels
     if not censuses:
         return None
     operators = kernel_operators(measured)
     rows: dict[str, dict[str, Any]] = {}
     for arm, census in censuses.items():
-        for kernel in census.kernels:
+        for kernel in census.kernels or census.operators:
             name, family = kernel.name, str(kernel.family)
             row = {"name": name, "family": family, "operator": operators.get(name, "")}
             rows.setdefault(name, row)[str(arm)] = kernel.count
-    return {"rows": sorted(rows.values(), key=lambda row: (row["family"] != "sme2", row["name"]))}
+    return {
+        "source": next(iter(censuses.values())).source,
+        "rows": sorted(rows.values(), key=lambda row: (row["family"] != "sme2", row["name"])),
+    }
 
 
 # As wide as a phone shows it, so that its letters are never smaller than the page's.

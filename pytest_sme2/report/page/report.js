@@ -622,7 +622,8 @@
   function kernels(parent, chosen) {
     if (!chosen.kernels) return;
     parent.append(element("h3", {}, "Kernel census"));
-    const ran = "Kernels that ran, in blocks of code the emulator translated";
+    const ran = chosen.kernels.source === "emulator" ? "Kernels that ran, in blocks of code the emulator translated"
+      : "Operators that ran, from XNNPACK's log";
     const table = element("table", { id: "kernel-table" });
     parent.append(scrolling("Table of kernels", table));
     const operators = chosen.kernels.rows.some((row) => row.operator);
