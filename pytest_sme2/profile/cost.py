@@ -378,8 +378,7 @@ def split(cost: InferenceCost) -> dict[str, int]:
 
 
 def _is_streaming(counts: Counts) -> bool:
-    entered = counts.streaming_entries or counts.za_transfers
-    return bool(entered or counts.outer_products or counts.sme2_other)
+    return counts.outer_products + counts.sme2_other > 0
 
 
 def rest(cost: InferenceCost) -> tuple[float, Category, float] | None:

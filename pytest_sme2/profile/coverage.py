@@ -63,8 +63,6 @@ def coverage(operators: Sequence[OperatorProfile], proof: Proof) -> Coverage:
     return Coverage(
         matrix_operators=len(matrix),
         sme2_operators=len(sme2),
-        matrix_ns=sum(member.time_ns for member in matrix),
-        sme2_ns=sum(member.time_ns for member in sme2),
         missed=tuple(
             (member, missed_reason(member.operator, bool(sme2), member.shapes))
             for member in matrix
@@ -72,7 +70,6 @@ def coverage(operators: Sequence[OperatorProfile], proof: Proof) -> Coverage:
         ),
         unproven=tuple(member for member in matrix if member.operator.unproven),
         depthwise_operators=len(depthwise),
-        depthwise_ns=sum(member.time_ns for member in depthwise),
         source=proof.source,
         unknown=tuple(
             dict.fromkeys(
@@ -229,18 +226,6 @@ def could_run(profile: Profile) -> bool:
     """Whether any of the operators that did not run on SME2 could have."""
     missed = (member for member, _ in profile.coverage.missed)
     return any(could_run_on_sme2(member.operator, member.shapes) for member in missed)
-
-
-def settled_operators(profile: Profile) -> dict[tuple[str, int], Operator]:
-    """By label and instruction, to look up an event of the ETDump."""
-    return {(member.label, member.instruction): member.operator for member in profile.operators}
-
-
-def sme2_states(profile: Profile) -> tuple[bool | None, ...]:
-    """For each operator of a profile whether it ran on SME2; None where nothing tells."""
-    return tuple(
-        None if member.operator.unproven else member.operator.sme2 for member in profile.operators
-    )
 
 
 def check_pair(

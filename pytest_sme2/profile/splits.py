@@ -22,7 +22,6 @@ from pytest_sme2.results import (
     Origin,
     Profile,
     Topic,
-    TransposeChain,
 )
 from pytest_sme2.system.wording import count
 
@@ -35,7 +34,18 @@ def is_layout_change(profile: OperatorProfile) -> bool:
     return operator.kind == "transpose" or operator.operation in LAYOUT_KERNELS
 
 
-def transposes(profile: Profile) -> tuple[TransposeChain, ...]:
+@dataclass(frozen=True)
+class Chain:
+    """Layout changes that follow one another, and what stands around them."""
+
+    operators: tuple[OperatorProfile, ...]
+    before: OperatorProfile | None
+    after: OperatorProfile | None
+    border: str
+    """``input`` or ``output`` of a delegate call, ``both``, or empty inside of one."""
+
+
+def transposes(profile: Profile) -> tuple[Chain, ...]:
     """The chains of layout changes, in the order of the program."""
     operators = profile.operators
     chains = []
@@ -44,12 +54,10 @@ def transposes(profile: Profile) -> tuple[TransposeChain, ...]:
             members = tuple(group)
             start, end = members[0].index, members[-1].index + 1
             chains.append(
-                TransposeChain(
+                Chain(
                     operators=members,
                     before=operators[start - 1] if start else None,
                     after=operators[end] if end < len(operators) else None,
-                    time_ns=sum(member.time_ns for member in members),
-                    share=sum(member.share for member in members),
                     border=_border(operators, start, end),
                 )
             )
@@ -225,7 +233,7 @@ def place_text(members: Iterable[OperatorProfile]) -> str:
     return "; ".join(parts)
 
 
-def _layout(chains: Sequence[TransposeChain], last: int, cost_of: CostOf) -> Iterator[Finding]:
+def _layout(chains: Sequence[Chain], last: int, cost_of: CostOf) -> Iterator[Finding]:
     """``last`` is the index of the program's last operator."""
     groups: dict[tuple[str, str], list[OperatorProfile]] = {}
     for chain in chains:
@@ -234,7 +242,7 @@ def _layout(chains: Sequence[TransposeChain], last: int, cost_of: CostOf) -> Ite
         yield Finding(Topic.LAYOUT, place, cost_of(members), remedy)
 
 
-def _place(chain: TransposeChain) -> str:
+def _place(chain: Chain) -> str:
     """Where layout changes are: neighbours in a trace need not feed one another."""
     before, after = (
         "the program's border" if member is None else member.operator.operation
@@ -243,7 +251,7 @@ def _place(chain: TransposeChain) -> str:
     return f"between {before} and {after}"
 
 
-def _remedy(chain: TransposeChain, last: int) -> str:
+def _remedy(chain: Chain, last: int) -> str:
     # A quantized program converts its inputs first and its outputs last.
     begins = chain.before is None or (chain.before.index == 0 and _converts(chain.before))
     ends = chain.after is None or (chain.after.index == last and _converts(chain.after))

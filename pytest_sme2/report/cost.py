@@ -15,7 +15,6 @@ from pytest_sme2.profile.cost import (
     tile_use,
     work_coverage,
 )
-from pytest_sme2.profile.coverage import sme2_states
 from pytest_sme2.report.text import TOP, as_sentence, code, percent, table
 from pytest_sme2.results import (
     SHOWN,
@@ -40,14 +39,13 @@ def engine_names(results: Sequence[CaseResult]) -> tuple[str, ...]:
 
 def engines_of(measured: CaseResult, arm: Arm) -> list[int]:
     """For each operator of an arm its place in ENGINES."""
-    profile = measured.profiles[arm]
     return [
         PORTABLE
         if member.operator.executor is Executor.PORTABLE
         else (SME1 if member.operator.sme1 else SME2)
-        if member.operator.matrix and on_sme2
+        if member.operator.matrix and member.operator.sme2
         else NEON
-        for member, on_sme2 in zip(profile.operators, sme2_states(profile), strict=True)
+        for member in measured.profiles[arm].operators
     ]
 
 
@@ -158,8 +156,6 @@ def _figures(cost: InferenceCost) -> dict[str, str]:
     numbers = {
         **split(cost),
         "all instructions": total.instructions,
-        "streaming-mode entries": total.streaming_entries,
-        "ZA loads and stores": total.za_transfers,
     }
     parts = {
         "multiply-accumulates on SME2": work_coverage(cost),

@@ -18,7 +18,7 @@ import numpy as np
 
 from pytest_sme2.profile.build import robust_stats, robust_stats_of_each
 from pytest_sme2.profile.compare import compare
-from pytest_sme2.profile.coverage import check_pair, settled_operators
+from pytest_sme2.profile.coverage import check_pair
 from pytest_sme2.profile.operators import OPERATOR, OUTSIDE, ROLE_NAMES, durations, select
 from pytest_sme2.report.findings import comparison_findings, profile_findings, sme2_moves
 from pytest_sme2.report.text import json_text
@@ -83,7 +83,8 @@ def _timeline(analysis: Analysis, runs: int | slice) -> Table:
     origin = np.zeros(max(columns.runs, 1), dtype=np.int64)
     origin[columns.run[selection.execute]] = columns.start[selection.execute].astype(np.int64)
     start = columns.start[rows].astype(np.int64) - origin[columns.run[rows]]
-    known = settled_operators(analysis.profile)
+    members = analysis.profile.operators
+    known = {(member.label, member.instruction): member.operator for member in members}
     events = [columns.names[name] for name in columns.name[rows]]
     instructions = columns.instruction[rows].tolist()
     found = [

@@ -65,7 +65,6 @@ from pytest_sme2.results.profile import (
     Profile,
     RobustStats,
     Topic,
-    TransposeChain,
 )
 from pytest_sme2.results.run import (
     AS_EXPORTED,

@@ -167,10 +167,7 @@ class Counts:
     outer_products: int = 0
     """MOPA and MOPS: a whole tile of multiply-accumulates each."""
     sme2_other: int = 0
-    """Other work on ZA and on groups of vectors: moves, multiply-adds, conversions, look-ups."""
-    streaming_entries: int = 0
-    za_transfers: int = 0
-    """Loads and stores of ZA."""
+    """All others that enter streaming mode, or work on ZA or on groups of vectors."""
 
 
 # ``dataclasses.astuple`` copies every number on its way, which took half of a report's time.

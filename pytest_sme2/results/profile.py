@@ -115,15 +115,12 @@ class Coverage:
 
     matrix_operators: int
     sme2_operators: int
-    matrix_ns: float
-    sme2_ns: float
     missed: tuple[tuple[OperatorProfile, str], ...]
     """The matrix operators that did not, each with the likely reason."""
     unproven: tuple[OperatorProfile, ...] = ()
     """Matrix operators whose name fits SME2 and NEON kernels alike, or is unknown; not counted as
     SME2."""
     depthwise_operators: int = 0
-    depthwise_ns: float = 0.0
     source: str = "operator names"
     """Or ``operator names and kernel census``, or ``executed instructions``."""
     unknown: tuple[str, ...] = ()
@@ -133,11 +130,6 @@ class Coverage:
     def operators(self) -> float | None:
         """The share of matrix operators on SME2; None where there is no matrix operator."""
         return self.sme2_operators / self.matrix_operators if self.matrix_operators else None
-
-    @property
-    def time(self) -> float | None:
-        """The share of matrix time on SME2; None where there is none."""
-        return self.sme2_ns / self.matrix_ns if self.matrix_ns else None
 
 
 @dataclass(frozen=True)
@@ -175,19 +167,6 @@ class Profile:
     def share(self, ns: float) -> float:
         """``ns`` of the breakdown as a share of end-to-end time."""
         return ns / self.end_to_end.median if self.end_to_end.median else 0.0
-
-
-@dataclass(frozen=True)
-class TransposeChain:
-    """Layout changes that follow one another, and what stands around them."""
-
-    operators: tuple[OperatorProfile, ...]
-    before: OperatorProfile | None
-    after: OperatorProfile | None
-    time_ns: float
-    share: float
-    border: str
-    """``input`` or ``output`` of a delegate call, ``both``, or empty inside of one."""
 
 
 @dataclass(frozen=True)

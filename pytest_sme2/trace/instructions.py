@@ -9,7 +9,6 @@ import functools
 
 from pytest_sme2.results import Counts
 
-_PLAIN = Counts(instructions=1)
 # MSR SVCRSM and SVCRSMZA, immediate 1: ``smstart sm`` and ``smstart``.
 STREAMING_ENTRIES = frozenset({0xD503437F, 0xD503477F})
 # The same with immediate 0: ``smstop sm`` and ``smstop``.
@@ -48,11 +47,9 @@ LOOKUP, DOT, MULTIPLY_ADD, NEON = "look-up", "dot product", "multiply-add", "NEO
 @functools.lru_cache(maxsize=1 << 16)
 def counts_of(word: int) -> Counts:
     """What executing ``word`` once adds."""
-    if word in STREAMING_ENTRIES:
-        return Counts(instructions=1, streaming_entries=1)
-    if word >> 25 & 0xF == 0b0000 and word >> 31:
-        return _sme(word)
-    return _PLAIN
+    streaming = is_streaming(word)
+    product = streaming and not word >> 30 & 1
+    return Counts(1, int(product), int(streaming and not product))
 
 
 def work_of(word: int) -> str:
@@ -131,16 +128,3 @@ def is_table_lookup(word: int) -> bool:
 def is_sme2_only(word: int) -> bool:
     """Whether only SME2 has it. Without these, code of streaming mode runs on SME, too."""
     return is_table_lookup(word) or any(word & mask == is_ for mask, is_ in _SME2_ONLY)
-
-
-def _sme(word: int) -> Counts:
-    family = word >> 29 & 0b11
-    if family == 0b11:
-        return Counts(instructions=1, za_transfers=1)
-    if family == 0b10:
-        return Counts(instructions=1, sme2_other=1)
-    # With bit 23 clear, those of quarter tiles and sparse ones.
-    if word >> 23 & 1 or family == 0b00:
-        return Counts(instructions=1, outer_products=1)
-    # Loads and stores of groups of vectors.
-    return _PLAIN

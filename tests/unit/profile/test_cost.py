@@ -28,7 +28,7 @@ from pytest_sme2.results import (
 
 
 def segment(mark: str, instructions: int = 0, name: str = "lib") -> Segment:
-    return Segment(mark, {name: (instructions, *[0] * 4)} if instructions else {})
+    return Segment(mark, {name: (instructions, *[0] * 2)} if instructions else {})
 
 
 PORTABLE = [
@@ -92,7 +92,7 @@ def test_nothing_is_claimed_where_the_clock_and_the_operators_do_not_fit(dropped
 def in_steps(*readings_us: int) -> list[Segment]:
     """A delegate that tells of two operators, and reads the clock at these times."""
     clocks = [
-        Segment("clock", {"lib": (10**place, *[0] * 4)}, 1000 * reading)
+        Segment("clock", {"lib": (10**place, *[0] * 2)}, 1000 * reading)
         for place, reading in enumerate(readings_us)
     ]
     return [*DELEGATE[:3], *clocks, *DELEGATE[7:]]

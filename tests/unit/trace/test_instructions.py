@@ -9,8 +9,8 @@ import pytest
 from pytest_sme2.trace.instructions import counts_of
 
 INSTRUCTIONS = [
-    (0xD503437F, "smstart sm", {"streaming_entries": 1}),
-    (0xD503477F, "smstart", {"streaming_entries": 1}),
+    (0xD503437F, "smstart sm", {"sme2_other": 1}),
+    (0xD503477F, "smstart", {"sme2_other": 1}),
     (0xD503457F, "smstart za", {}),
     (0xD503467F, "smstop", {}),
     (0x80812000, "fmopa za0.s, p0/m, p1/m, z0.s, z1.s", {"outer_products": 1}),
@@ -18,11 +18,11 @@ INSTRUCTIONS = [
     (0x81A12000, "fmopa za0.s, p0/m, p1/m, z0.h, z1.h", {"outer_products": 1}),
     (0xA040C000, "ld1w {z0.s-z3.s}, pn8/z, [x0]", {}),
     (0xA0214000, "st1w {z0.s-z1.s}, pn8, [x0, x1, lsl #2]", {}),
-    (0xE1000000, "ldr za[w12, 0], [x0]", {"za_transfers": 1}),
-    (0xE1200000, "str za[w12, 0], [x0]", {"za_transfers": 1}),
-    (0xE09F0000, "ld1w {za0h.s[w12, 0]}, p0/z, [x0]", {"za_transfers": 1}),
-    (0xE0210000, "st1b {za0h.b[w12, 0]}, p0, [x0, x1]", {"za_transfers": 1}),
-    (0xE11F8000, "ldr zt0, [x0]", {"za_transfers": 1}),
+    (0xE1000000, "ldr za[w12, 0], [x0]", {"sme2_other": 1}),
+    (0xE1200000, "str za[w12, 0], [x0]", {"sme2_other": 1}),
+    (0xE09F0000, "ld1w {za0h.s[w12, 0]}, p0/z, [x0]", {"sme2_other": 1}),
+    (0xE0210000, "st1b {za0h.b[w12, 0]}, p0, [x0, x1]", {"sme2_other": 1}),
+    (0xE11F8000, "ldr zt0, [x0]", {"sme2_other": 1}),
     (0xC00800FF, "zero {za}", {"sme2_other": 1}),
     (0xC0820000, "mova z0.s, p0/m, za0h.s[w12, 0]", {"sme2_other": 1}),
     (0xC1A21800, "fmla za.s[w8, 0, vgx2], {z0.s-z1.s}, {z2.s-z3.s}", {"sme2_other": 1}),
