@@ -9,6 +9,7 @@ them into the page. Counts do not depend on what else runs.
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import subprocess
@@ -18,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import ROOT, Rows, Table, renew, table_lines
+from benchmarks.harness import ROOT, Table, table_lines
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.export.registry import discover
 from pytest_sme2.export.variant import ASKED, FOLDING, NAMES, parse_variant
@@ -27,6 +28,7 @@ from pytest_sme2.report.text import percent
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.session.trials import named_rewrites, run_once, try_rewrites
+from pytest_sme2.system.files import write_json
 
 FOLDERS = (ROOT / "benchmarks" / "zoo",)
 VARIANT = "fp32"
@@ -146,9 +148,12 @@ def names_the_best(row: dict[str, Any]) -> bool:
     return best_of(row, row["named"])[1] >= best_of(row)[1] - LEAST
 
 
-ROWS = Rows(
-    ROOT / "benchmarks" / "results" / "architectures.json", discover(FOLDERS).names, measured
-)
+KEPT = ROOT / "benchmarks" / "results" / "architectures.json"
+
+
+def kept() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(KEPT.read_text("utf-8"))
+    return {name: found[name] for name in discover(FOLDERS).names if name in found}
 
 
 def best_of(row: dict[str, Any], names: Sequence[str] | None = None) -> tuple[str, float]:
@@ -165,7 +170,7 @@ def best_of(row: dict[str, Any], names: Sequence[str] | None = None) -> tuple[st
 def table() -> list[str]:
     """One row per architecture: what costs most, and the best rewrite, which advice names."""
     rows = [("model", "on SME2", "costs most", "best rewrite saves")]
-    for model, row in ROWS.kept().items():
+    for model, row in kept().items():
         if "problem" in row:
             rows.append((f"`{model}`", "", "is refused", ""))
             continue
@@ -184,9 +189,18 @@ TABLE = Table(
 
 
 def main() -> int:
-    rows = [row for row in ROWS.kept().values() if "problem" not in row]
+    known = discover(FOLDERS).names
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--write", action="store_true", help="run nothing; write the page")
+    parser.add_argument("names", nargs="*", choices=[[], *known], metavar="NAME")
+    given = parser.parse_args()
+    for name in () if given.write else given.names or known:
+        print(name, flush=True)
+        write_json(KEPT, {**kept(), name: measured(name)})
+    rows = [row for row in kept().values() if "problem" not in row]
     print(f"advice names the best rewrite in {sum(map(names_the_best, rows))} of {len(rows)}")
-    return renew(__doc__, TABLE, ROWS)
+    TABLE.write()
+    return 0
 
 
 if __name__ == "__main__":

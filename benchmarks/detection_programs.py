@@ -9,9 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from pytest_sme2.results import Artifact, TensorSpec
 from pytest_sme2.system.cache import cache_folder
@@ -21,30 +19,6 @@ CHANNELS = 8
 """Few, so that the weights of a hundred layers fit into any second-level cache."""
 SIDE = 16
 SELFCHECK_LAYERS, SELFCHECK_SIDE = 10, 64
-
-
-def kept_program(
-    name: str, file: str, shape: tuple[int, ...], make: Callable[[], bytes], **facts: Any
-) -> Artifact:
-    """A program that is exported once and then kept."""
-    version = importlib.metadata.version("executorch")
-    folder = cache_folder() / "benchmarks" / f"executorch-{version}"
-    path = folder / f"{file}.pte"
-    if not path.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".part")
-        unfinished.write_bytes(make())
-        unfinished.replace(path)
-    return Artifact(
-        model=name,
-        variant="fp32",
-        folder=folder,
-        pte=path,
-        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
-        inputs=(TensorSpec("float32", shape),),
-        versions={"executorch": version},
-        **facts,
-    )
 
 
 def export_layers(layers: int, side: int, channels: int = CHANNELS, seed: int = 0) -> bytes:
@@ -62,14 +36,26 @@ def export_layers(layers: int, side: int, channels: int = CHANNELS, seed: int = 
 def layers_artifact(
     layers: int, side: int = SIDE, channels: int = CHANNELS, seed: int = 0
 ) -> Artifact:
-    """That many layers. Another seed gives other weights, so other bytes, of the same work."""
-    shape, other = (1, channels, side, side), f"_{seed}" if seed else ""
-    return kept_program(
-        f"layers_{layers}",
-        f"layers_{layers}_{channels}x{side}x{side}{other}",
-        shape,
-        lambda: export_layers(layers, side, channels, seed),
-        outputs=(TensorSpec("float32", shape),),
+    """That many layers, exported once. Another seed gives other bytes of the same work."""
+    version = importlib.metadata.version("executorch")
+    folder = cache_folder() / "benchmarks" / f"executorch-{version}"
+    other = f"_{seed}" if seed else ""
+    path = folder / f"layers_{layers}_{channels}x{side}x{side}{other}.pte"
+    if not path.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".part")
+        unfinished.write_bytes(export_layers(layers, side, channels, seed))
+        unfinished.replace(path)
+    tensor = TensorSpec("float32", (1, channels, side, side))
+    return Artifact(
+        model=f"layers_{layers}",
+        variant="fp32",
+        folder=folder,
+        pte=path,
+        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        inputs=(tensor,),
+        outputs=(tensor,),
+        versions={"executorch": version},
         weights=f"random (seed {seed})",
     )
 

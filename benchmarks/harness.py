@@ -210,28 +210,6 @@ def table_lines(*rows: Sequence[str], numbers: Sequence[int] = ()) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """What is measured row by row, and kept in a file as soon as it is known."""
-
-    path: Path
-    known: Sequence[str]
-    measure: Callable[[str], Any]
-
-    def kept(self) -> dict[str, Any]:
-        """In the order of the rows."""
-        found = json.loads(self.path.read_text("utf-8"))
-        return {name: found[name] for name in self.known if name in found}
-
-    def run(self, names: Sequence[str]) -> None:
-        """Those that are named, or all."""
-        for name in names or self.known:
-            print(name, flush=True)
-            row = self.measure(name)
-            print(json.dumps(row), flush=True)
-            write_json(self.path, {**self.kept(), name: row})
-
-
-@dataclass(frozen=True)
 class Table:
     """Lines that a command makes, the page they stand in, and their name between its marks."""
 
@@ -260,19 +238,13 @@ class Table:
         return f"{before}{begin}\n{lines}\n\n{end}{after}"
 
 
-def renew(doc: str | None, table: Table, rows: Rows | None = None) -> int:
-    """The command of a table: measure the rows that are named or all, or ``--write`` the page."""
+def renew(doc: str | None, table: Table) -> int:
+    """The command of a table: print it, or ``--write`` it into its page."""
     parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
     parser.add_argument("--write", action="store_true", help="write the table into its page")
-    if rows:
-        names = [[], *rows.known]
-        parser.add_argument("names", nargs="*", choices=names, metavar="NAME")
-    given = parser.parse_args()
-    if given.write:
+    if parser.parse_args().write:
         table.write()
     else:
-        if rows:
-            rows.run(given.names)
         print("\n".join(table.make()))
     return 0
 

@@ -158,29 +158,10 @@ def told(made: Truth, chance: np.random.Generator) -> Counter[str]:
             held = low <= size <= high
             counts["held"] += held
             counts[f"{made.kind}: {'held' if held else 'missed'}"] += 1
-            counts["never was"] += abs(size) < 1e-12
     (latency,) = [track for track in ours.tracks if track.figure.name == "latency (on)"]
-    _count_steps(counts, made, latency, places)
     if made.drift is not None:
         _count_drift(counts, made.drift, latency, places)
-    if made.kind == "change of machine":
-        counts["machine changes"] += len(latency.changes)
-        counts["told as the machine's"] += sum(change.machine for change in latency.changes)
     return counts
-
-
-def _count_steps(
-    counts: Counter[str], made: Truth, track: FigureHistory, places: NDArray[np.int64]
-) -> None:
-    for step in made.steps:
-        size = abs(made.program[step] - made.program[step - 1])
-        if size < 3 * made.noise:
-            continue
-        at = int(np.searchsorted(places, step))
-        counts["steps"] += 1
-        counts["steps found"] += any(
-            change.first < at <= change.last and not change.drift for change in track.changes
-        )
 
 
 def _count_drift(
@@ -219,11 +200,6 @@ def claims(counts: Counter[str]) -> list[Claim]:
         Claim("as steps", "drifts told as steps", share("drifts told as steps", "drifts"), "%",
               limit=0.05),
         *alarms,
-        Claim("never", "told changes that never were", share("never was", "told"), "%"),
-        Claim("steps", "steps of three times the noise or more, told with their commits",
-              share("steps found", "steps"), "%"),
-        Claim("machine", "changes of the machine, told as such",
-              share("told as the machine's", "machine changes"), "%"),
     ]  # fmt: skip
 
 

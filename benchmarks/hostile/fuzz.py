@@ -7,22 +7,17 @@ that does not name its file, is not clean.
 from __future__ import annotations
 
 import contextlib
-import functools
-import json
 import os
 import resource
 import signal
 import sys
-import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import FrameType
 
 from benchmarks.hostile.damage import damaged_bytes, damaged_json, damaged_text
 from benchmarks.hostile.stage import Attempt, NotCleanError, Subject, expect
-from pytest_sme2.cli.commands.history import history_lines
 from pytest_sme2.cli.commands.run import template
 from pytest_sme2.cli.experiments import read_plan
 from pytest_sme2.errors import Sme2Error
@@ -35,24 +30,18 @@ from pytest_sme2.profile.beside import (
     kept_origins,
     kept_shapes,
 )
-from pytest_sme2.report.history import FILE, HistoryRecord, Value, add_records, read_history
-from pytest_sme2.report.history_series import all_series
-from pytest_sme2.report.html import history_page, write_html
+from pytest_sme2.report.html import write_html
 from pytest_sme2.report.markdown import run_report
 from pytest_sme2.report.versus_baseline import update_lines
 from pytest_sme2.report.writing import validate_run, write_case
-from pytest_sme2.results import PAIR
 from pytest_sme2.session.run_directory import TESTS, read_record, read_shard
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.trace.etrecord import read_attribution
-from pytest_sme2.trace.library import read_package
-from pytest_sme2.verdict import baselines, limits, ratios, structure, times
+from pytest_sme2.verdict import baselines, limits
 from pytest_sme2.verdict.baseline_file import render
 from tests.support import gate_examples, records
-from tests.support.library_writer import KERNEL, SME2_KERNEL, macho
+from tests.support.every_check import check_all
 
 DATA = Path(__file__).parents[2] / "tests" / "data"
-CODE = "__import__('pathlib').Path('/tmp/hostile-code-was-run').touch()"
 
 SECONDS = 20
 """Of processor time, so that a busy machine does not count."""
@@ -122,16 +111,7 @@ def baseline(chance: Random, folder: Path) -> None:
 
     def read() -> None:
         found = baselines.load(folder, measured.model, measured.variant, measured.fingerprint)
-        some = limits.default_limits()
-        for arm in PAIR:
-            structure.check_operators(measured, found, arm)
-            structure.check_kernels(measured, found, arm)
-            times.check_latency(measured, found, some, arm)
-            ratios.check_memory(measured, found, some, arm)
-            times.check_load(measured, found, some, arm)
-        structure.check_coverage(measured, found, some)
-        ratios.check_speedup(measured, found, some)
-        ratios.check_size(measured, found, some)
+        check_all(measured, found, limits.default_limits())
 
     read_within_bounds(read, path.name)
     try:
@@ -200,65 +180,11 @@ max_regression = 0.05
 """
 
 
-@functools.cache
-def _etrecord() -> dict[str, bytes]:
-    with zipfile.ZipFile(DATA / "etrecords" / "toy.etrecord") as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
-
-
-def etrecord(chance: Random, folder: Path) -> None:
-    """The archive damaged as bytes, in one of its documents, or with code where text should be."""
-    mark = Path("/tmp/hostile-code-was-run")
-    path = folder / "toy.etrecord"
-    entries = dict(_etrecord())
-    name = chance.choice([name for name in entries if entries[name].startswith(b"{")])
-    if chance.random() < 0.2:
-        document = json.loads(entries[name])
-        entries[name] = json.dumps(document).replace('"debug_handle": "', f'"x": "{CODE}').encode()
-    else:
-        entries[name] = damaged_json(chance, entries[name].decode())
-    with zipfile.ZipFile(path, "w", chance.choice((0, zipfile.ZIP_DEFLATED))) as archive:
-        for member, content in entries.items():
-            archive.writestr(member, content)
-    if chance.random() < 0.3:
-        path.write_bytes(damaged_bytes(chance, path.read_bytes()))
-    read_within_bounds(lambda: read_attribution(path), path.name)
-    expect(not mark.exists(), "code from the file was run")
-
-
-def history(chance: Random, folder: Path) -> None:
-    path = folder / FILE
-    figures: dict[str, Value] = {"instructions (on)": (742, None, None), "speedup": (2.5, 2, 3)}
-    record = HistoryRecord("toy-fp32", "emulated", "2026-01-01", "s", None, figures=figures)
-    # So often that changes are looked for.
-    add_records(path, [replace(record, session=f"s{number}") for number in range(15)])
-    path.write_bytes(damaged_bytes(chance, path.read_bytes()))
-
-    def read() -> None:
-        series = all_series(read_history(folder))
-        list(history_lines(series))
-        history_page(series)
-
-    read_within_bounds(read, path.name)
-
-
 TESTS_TEXT = """{"schema":2,"exit_code":0,"tests":{"test_it.py::test_it":{"outcome":"passed",
 "seconds":1.5}},"found":["test_it.py::test_it"],"number":1,"of":2}"""
 
 SHAPES_TEXT = """{"schema":1,"methods":[{"name":"forward","calls":{"0":[{"operation":"convolution",
 "inputs":[[1,8,8,3],[8,3,3,3]],"output":[1,8,8,8]}]}}]}"""
-
-
-def library(chance: Random, folder: Path) -> None:
-    """A library in an archive; one of the two is damaged."""
-    made = macho(SME2_KERNEL, [KERNEL])
-    content = made if chance.random() < 0.3 else damaged_bytes(chance, made)
-    path = folder / "app.apk"
-    with zipfile.ZipFile(path, "w", chance.choice((0, zipfile.ZIP_DEFLATED))) as archive:
-        archive.writestr("lib/arm64-v8a/libexecutorch.so", content)
-    if content == made:
-        path.write_bytes(damaged_bytes(chance, path.read_bytes()))
-    read_within_bounds(lambda: read_package(path), path.name)
 
 
 def _one_file(name: str, content: str | bytes, read: Callable[[Path], object]) -> Subject:
@@ -269,9 +195,6 @@ def _one_file(name: str, content: str | bytes, read: Callable[[Path], object]) -
 SUBJECTS = (
     Subject("fuzz-baseline", "damaged baselines: read, compared, updated", 800, 40, baseline),
     Subject("fuzz-run-directory", "damaged run directories: reported", 300, 10, run_directory),
-    Subject("fuzz-library", "damaged libraries and apps", 1000, 40, library),
-    Subject("fuzz-etrecord", "damaged and malicious ETRecords", 1000, 40, etrecord),
-    Subject("fuzz-history", "damaged files of a history", 500, 30, history),
     _one_file("experiment.json", template("mac"), read_plan),
     _one_file("limits.toml", LIMITS, lambda path: limits.resolve("fp16@256", files=[path])),
 )

@@ -50,14 +50,6 @@ def test_what_lags_most_comes_next_until_all_is_done(gate, tmp_path):
     assert [kept["factor"] for kept in gate.read_records(collector.samples)] == seen
 
 
-def test_a_run_of_many_cases_has_slower_ones_among_equal_ones(gate):
-    (setting,) = (setting for setting in gate.SETTINGS if setting.cases > 1)
-    mixed = gate._mixture(setting)
-    assert len(mixed) == len(gate.models(setting)) == setting.cases
-    assert mixed.count(1.05) == 7
-    assert mixed.count(gate.EQUAL) == 20
-
-
 def test_a_green_slowdown_and_a_false_alarm_miss_their_limits(gate, tmp_path, capsys):
     samples = tmp_path / "verdicts.jsonl"
     for one in (

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.hostile import fuzz
 from benchmarks.hostile.__main__ import main
-from benchmarks.hostile.stage import NotCleanError, NotPossibleError, Subject, count
+from benchmarks.hostile.stage import NotCleanError, Subject, count
 
 
 @pytest.mark.nightly
@@ -44,14 +44,6 @@ def test_what_is_not_clean_is_counted_and_can_be_repeated() -> None:
     rolls.clear()
     count(subject, [3], 7, said.append)
     assert rolls[0] == before[3]
-
-
-def test_what_cannot_be_staged_is_not_a_trial() -> None:
-    def attempt(chance: Random, folder: Path) -> None:
-        raise NotPossibleError("no root here")
-
-    row = count(Subject("x", "x", 3, 3, attempt), range(3), 0, print)
-    assert (row["trials"], row["clean"], row["not_possible"]) == (0, 0, "no root here")
 
 
 def test_the_counts_are_written_for_a_program(

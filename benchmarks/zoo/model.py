@@ -879,38 +879,38 @@ class DptModel(
     inputs = image(32)
 
 
+class Double(nn.Sequential):
+    def __init__(self, channels: int, wider: int) -> None:
+        super().__init__(
+            nn.Conv2d(channels, wider, 3, padding=1), nn.GroupNorm(4, wider), nn.ReLU(),
+            nn.Conv2d(wider, wider, 3, padding=1), nn.GroupNorm(4, wider), nn.ReLU(),
+        )  # fmt: skip
+
+
+class UNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.ModuleList([Double(3, 16), Double(16, 32), Double(32, 64)])
+        self.widen = nn.ModuleList(
+            [nn.ConvTranspose2d(64, 32, 2, 2), nn.ConvTranspose2d(32, 16, 2, 2)]
+        )
+        self.up = nn.ModuleList([Double(64, 32), Double(32, 16)])
+        self.last = nn.Conv2d(16, 4, 1)
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        kept = []
+        for step, block in enumerate(self.down):
+            value = block(value if not step else functional.max_pool2d(value, 2))
+            kept.append(value)
+        for widen, block, skipped in zip(self.widen, self.up, kept[-2::-1], strict=True):
+            value = block(torch.cat([widen(value), skipped], dim=1))
+        return self.last(value)
+
+
 @register_model("unet", variants=("fp32", "fp16"))
 class UnetModel(Network):
     inputs = image(32)
-
-    def get_eager_model(self) -> nn.Module:
-        class Double(nn.Sequential):
-            def __init__(self, channels: int, wider: int) -> None:
-                super().__init__(
-                    nn.Conv2d(channels, wider, 3, padding=1), nn.GroupNorm(4, wider), nn.ReLU(),
-                    nn.Conv2d(wider, wider, 3, padding=1), nn.GroupNorm(4, wider), nn.ReLU(),
-                )  # fmt: skip
-
-        class UNet(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.down = nn.ModuleList([Double(3, 16), Double(16, 32), Double(32, 64)])
-                self.widen = nn.ModuleList(
-                    [nn.ConvTranspose2d(64, 32, 2, 2), nn.ConvTranspose2d(32, 16, 2, 2)]
-                )
-                self.up = nn.ModuleList([Double(64, 32), Double(32, 16)])
-                self.last = nn.Conv2d(16, 4, 1)
-
-            def forward(self, value: torch.Tensor) -> torch.Tensor:
-                kept = []
-                for step, block in enumerate(self.down):
-                    value = block(value if not step else functional.max_pool2d(value, 2))
-                    kept.append(value)
-                for widen, block, skipped in zip(self.widen, self.up, kept[-2::-1], strict=True):
-                    value = block(torch.cat([widen(value), skipped], dim=1))
-                return self.last(value)
-
-        return UNet()
+    network = UNet
 
 
 @register_model("wav2vec2", variants=("fp32", "fp16"))
@@ -991,66 +991,47 @@ class T5Model(Network):
         return Asked(T5ForConditionalGeneration(config), both)
 
 
+class Experts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(64, 4)
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64)) for _ in range(4)
+        )
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        weights = torch.softmax(self.gate(value), dim=-1)
+        answers = torch.stack([expert(value) for expert in self.experts], dim=-1)
+        return (answers * weights.unsqueeze(-2)).sum(-1)
+
+
 @register_model("moe", variants=("fp32", "fp16"))
 class MoeModel(Network):
     """Experts that all compute, weighted by a gate: nothing depends on values."""
 
     inputs = numbers(1, 16, 64)
+    network = staticmethod(lambda: nn.Sequential(Experts(), nn.LayerNorm(64), Experts()))
 
-    def get_eager_model(self) -> nn.Module:
 
-        class Experts(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.gate = nn.Linear(64, 4)
-                self.experts = nn.ModuleList(
-                    nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64))
-                    for _ in range(4)
-                )
+class Dlrm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(50, 32) for _ in range(6))
+        self.bottom = nn.Sequential(nn.Linear(13, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU())
+        self.top = nn.Sequential(nn.Linear(32 + 21, 64), nn.ReLU(), nn.Linear(64, 1))
+        rows, columns = torch.tril_indices(7, 7, -1)
+        self.register_buffer("pairs", rows * 7 + columns)
 
-            def forward(self, value: torch.Tensor) -> torch.Tensor:
-                weights = torch.softmax(self.gate(value), dim=-1)
-                answers = torch.stack([expert(value) for expert in self.experts], dim=-1)
-                return (answers * weights.unsqueeze(-2)).sum(-1)
-
-        return nn.Sequential(Experts(), nn.LayerNorm(64), Experts())
+    def forward(self, dense: torch.Tensor, sparse: torch.Tensor) -> torch.Tensor:
+        bottom = self.bottom(dense)
+        found = [table(sparse[:, row]) for row, table in enumerate(self.tables)]
+        stacked = torch.stack([bottom, *found], dim=1)
+        products = torch.bmm(stacked, stacked.transpose(1, 2)).flatten(1)
+        chosen = products.index_select(1, self.pairs)
+        return torch.sigmoid(self.top(torch.cat([bottom, chosen], dim=1)))
 
 
 @register_model("dlrm", variants=("fp32", "fp16"))
 class DlrmModel(Network):
     inputs = staticmethod(lambda: (torch.randn(8, 13), torch.randint(0, 50, (8, 6))))
-
-    def get_eager_model(self) -> nn.Module:
-        class Dlrm(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.tables = nn.ModuleList(nn.Embedding(50, 32) for _ in range(6))
-                self.bottom = nn.Sequential(
-                    nn.Linear(13, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU()
-                )
-                self.top = nn.Sequential(nn.Linear(32 + 21, 64), nn.ReLU(), nn.Linear(64, 1))
-                rows, columns = torch.tril_indices(7, 7, -1)
-                self.register_buffer("pairs", rows * 7 + columns)
-
-            def forward(self, dense: torch.Tensor, sparse: torch.Tensor) -> torch.Tensor:
-                bottom = self.bottom(dense)
-                found = [table(sparse[:, row]) for row, table in enumerate(self.tables)]
-                stacked = torch.stack([bottom, *found], dim=1)
-                products = torch.bmm(stacked, stacked.transpose(1, 2)).flatten(1)
-                chosen = products.index_select(1, self.pairs)
-                return torch.sigmoid(self.top(torch.cat([bottom, chosen], dim=1)))
-
-        return Dlrm()
-
-
-@register_model("video", variants=("fp32", "fp16"))
-class VideoModel(Network):
-    """A net over time: XNNPACK has no convolution of three dimensions. A known refusal."""
-
-    inputs = numbers(1, 3, 4, 16, 16)
-
-    def get_eager_model(self) -> nn.Module:
-        return nn.Sequential(
-            nn.Conv3d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool3d(2), nn.Flatten(),
-            nn.Linear(1024, 5),
-        )  # fmt: skip
+    network = Dlrm
