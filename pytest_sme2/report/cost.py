@@ -184,22 +184,18 @@ def cost_summary(cost: InferenceCost) -> dict[str, object]:
 
 def instructions_per_token(measured: CaseResult) -> str:
     """``instructions per token: SME2 off 23,456, SME2 on 12,345``; empty if nothing was counted."""
-    tokens = measured.tokens or 0
-    costs = {arm: cost.total.instructions for arm, cost in measured.costs.items()}
-    return _text("instructions per token", costs, "{:,.0f}", 1 / tokens) if tokens else ""
+    tokens, costs = measured.tokens or 0, measured.costs if measured.tokens else {}
+    each = {arm: f"{cost.total.instructions / tokens:,.0f}" for arm, cost in costs.items()}
+    return _by_arm("instructions per token", each)
 
 
 def tokens_per_second(measured: CaseResult) -> str:
     """By the median process; empty where times say nothing, as on an emulator."""
-    rates = {
-        arm: 1e9 / statistics.median(values)
-        for arm, values in (measured.medians_ns or {}).items()
-        if values
-    }
-    tokens = measured.tokens or 0
-    return _text("tokens per second", rates, "{:,.1f}", tokens) if tokens else ""
+    tokens, times = measured.tokens or 0, (measured.medians_ns or {}) if measured.tokens else {}
+    each = {arm: f"{tokens * 1e9 / statistics.median(t):,.1f}" for arm, t in times.items() if t}
+    return _by_arm("tokens per second", each)
 
 
-def _text(what: str, values: Mapping[Arm, float], form: str, factor: float) -> str:
-    parts = [f"SME2 {arm} {form.format(values[arm] * factor)}" for arm in SHOWN if arm in values]
-    return f"{what}: {', '.join(parts)}" if parts else ""
+def _by_arm(what: str, told: Mapping[Arm, str]) -> str:
+    parts = ", ".join(f"SME2 {arm} {told[arm]}" for arm in SHOWN if arm in told)
+    return f"{what}: {parts}" if parts else ""

@@ -109,18 +109,13 @@ class HistoryRecord:
 
 def history_record(record: CaseRecord, commit: str | None = None) -> HistoryRecord:
     measured = record.measured
+    same = ("recorded", "session", "threads", "runner", "conditions", "versions", "pte_sha256")
     return HistoryRecord(
         case=record.id,
         device=measured.fingerprint.key,
-        recorded=measured.recorded,
-        session=measured.session,
         commit=commit,
-        threads=measured.threads,
-        runner=measured.runner,
-        conditions=measured.conditions,
-        versions=measured.versions,
-        pte_sha256=measured.pte_sha256,
         figures={name: value for name, value in _figures(measured) if value[0] is not None},
+        **{name: getattr(measured, name) for name in same},
     )
 
 
