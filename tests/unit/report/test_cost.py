@@ -20,7 +20,6 @@ from pytest_sme2.report.cost import (
     engine_names,
     engine_shares,
     engines_of,
-    instructions_per_token,
     kernel_operators,
     millions,
     tokens_per_second,
@@ -29,7 +28,7 @@ from pytest_sme2.report.html import Case, report_document
 from pytest_sme2.report.markdown import latency_lines
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.writing import write_case
-from pytest_sme2.results import Arm, CaseResult, Category, Fingerprint, Topic
+from pytest_sme2.results import Arm, CaseResult, Category, Fingerprint
 from pytest_sme2.session.run_directory import find_records, read_record, write_record
 from tests.support.records import changed, cost_of, toy_run
 
@@ -117,20 +116,6 @@ def test_the_page_holds_instructions_operator_by_operator(case: Case) -> None:
     assert sum(arm["categories"]) + arm["runtime"] == arm["total"]
 
 
-def test_findings_are_ranked_by_instructions(case: Case) -> None:
-    from pytest_sme2.profile.findings import case_findings
-
-    costly = [found for found in case_findings(case[1].measured) if found.cost.operators]
-    assert {found.cost.of for found in costly} == {"instructions"}
-    total = case[1].measured.costs[Arm.ON].total.instructions
-    counted = {found.what: found.cost.share * total / 1_000_000 for found in costly}
-    # A transpose beside an operator outside of the delegate counts towards that operator.
-    assert counted.pop("a mean") == pytest.approx(2)
-    assert all(value == pytest.approx(1) for value in counted.values())
-    shares = [found.cost.share for found in costly if found.topic is not Topic.COVERAGE]
-    assert shares == sorted(shares, reverse=True)
-
-
 def test_tokens_per_second_are_those_of_the_median_process(tmp_path: Path) -> None:
     record = read_record(toy_run(tmp_path)[0])
     medians = {Arm.ON: (1e6, 2e6, 9e6), Arm.OFF: (4e6,)}
@@ -139,13 +124,6 @@ def test_tokens_per_second_are_those_of_the_median_process(tmp_path: Path) -> No
     lines = list(latency_lines(replace(record, measured=timed)))
     assert "Tokens per second: SME2 off 2,000.0, SME2 on 4,000.0." in lines
     assert "okens" not in "\n".join(latency_lines(record))
-
-
-def test_nothing_is_said_of_what_is_not_known(tmp_path: Path) -> None:
-    emulated = read_record(toy_run(tmp_path, emulated=True)[0]).measured
-    assert tokens_per_second(replace(emulated, tokens=8)) == ""
-    assert instructions_per_token(replace(emulated, tokens=8)) == ""
-    assert tokens_per_second(replace(emulated, medians_ns={Arm.ON: (1e6,)})) == ""
 
 
 @pytest.fixture

@@ -14,12 +14,11 @@ import pytest
 
 from pytest_sme2.plugin.conclusion import conclude_run
 from pytest_sme2.report.writing import model_stem, pipeline_summary, validate_run, write_case
-from pytest_sme2.results import AS_EXPORTED, Arm, Check, Outcome
+from pytest_sme2.results import AS_EXPORTED, Check, Outcome
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import encode, safe_name
 from tests.support import Command
-from tests.support.gate_examples import medians
 from tests.support.golden import check_golden
 from tests.support.records import HOSTILE, stored_dumps, toy_run
 from tests.support.records import write_case as make_case
@@ -105,15 +104,6 @@ def test_a_pipeline_summary_has_time_only_where_it_means_something(tmp_path: Pat
     assert not emulated["timed"]
     assert not {"latency", "end_to_end", "category_ns"} & set(emulated["arms"]["on"])
     json.dumps(emulated, allow_nan=False)
-
-
-def test_a_pipeline_summary_tells_latency_only_of_an_arm_that_was_timed(tmp_path: Path) -> None:
-    times = {Arm.ON: medians(10)}
-    folder = make_case(tmp_path, "toy", "fp16", stored_dumps("toy_fp16"), medians_ns=times)
-    arms = pipeline_summary(read_record(folder))["arms"]
-    assert arms["on"]["latency"]["median"] == pytest.approx(10e6)
-    assert "latency" not in arms["off"]
-    assert arms["off"]["end_to_end"]["median"] > 0
 
 
 def test_the_files_of_a_bare_program_carry_its_name_alone(tmp_path: Path) -> None:
