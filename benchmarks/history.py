@@ -21,7 +21,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,8 +61,6 @@ class Truth:
     noise: float
     program: Floats
     machine: Floats
-    steps: list[int] = field(default_factory=list)
-    """The first run of each new level of the program."""
     drift: tuple[int, int] | None = None
     """The last run before it, and the last of it."""
     kept: NDArray[np.bool_] | None = None
@@ -103,7 +101,6 @@ def _step(noise: float, chance: np.random.Generator) -> float:
 def _put(made: Truth, steps: Mapping[int, float]) -> None:
     for place, size in steps.items():
         made.program[place:] += size
-    made.steps = sorted(steps)
 
 
 def _put_drift(made: Truth, chance: np.random.Generator, *, from_start: bool) -> None:
@@ -155,9 +152,7 @@ def told(made: Truth, chance: np.random.Generator) -> Counter[str]:
             counts["told"] += 1
             size = true[min(change.last + NEAR, true.size - 1)] - true[max(change.first - NEAR, 0)]
             low, high = (math.log1p(share) for share in change.shares[1:])
-            held = low <= size <= high
-            counts["held"] += held
-            counts[f"{made.kind}: {'held' if held else 'missed'}"] += 1
+            counts["held"] += low <= size <= high
     (latency,) = [track for track in ours.tracks if track.figure.name == "latency (on)"]
     if made.drift is not None:
         _count_drift(counts, made.drift, latency, places)
@@ -176,7 +171,6 @@ def _count_drift(
         best = min(drifts, key=lambda each: abs(each.first - first) + abs(each.last - last))
         near = (abs(best.first - first) <= NEAR, abs(best.last - last) <= NEAR)
         counts["starts and ends near"] += sum(near)
-        counts["drifts near"] += all(near)
 
 
 def claims(counts: Counter[str]) -> list[Claim]:
