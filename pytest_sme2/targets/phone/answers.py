@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_sme2.errors import TargetError
+from pytest_sme2.errors import ConnectionLostError, TargetError
 from pytest_sme2.targets.phone.silicon import Core, Silicon
 
 # android.os.Temperature: of what its temperatures are. Others are batteries, modems, percentages.
@@ -224,7 +224,9 @@ def parse_answers(serial: str, done: ShellResult, *, mark: str, count: int) -> l
     told, *documents = done.stdout.split(line)
     code = re.search(rb"^code ([0-9]{1,3})$", told, re.MULTILINE)
     if code is None:
-        problem = done.error_text[-300:] or "no message"
+        problem = done.error_text[-300:]
+        if not problem:
+            raise ConnectionLostError(f"{serial} ended the shell of a run: it may be restarting.")
         raise TargetError(
             f"{serial} could not start the run: {problem}. Is its storage full? "
             f"Try: sme2 clean --device android --serial {serial}"
