@@ -240,7 +240,6 @@ class Phone:
     """Whether ``settings put`` and ``delete`` are refused; ``svc`` goes on working."""
     storage_bytes: int | None = None
     """The size of ``/data/local/tmp``; None means as much as memory allows."""
-    fixed_performance: bool = True
     max_frequencies_khz: Sequence[int] = ()
     """One per core; empty means that all are of one kind."""
     flags: str = ""
@@ -326,7 +325,6 @@ def _write_state(root: Path, phone: Phone) -> None:
             "thermal": phone.thermal,
             "wakefulness": "Asleep" if phone.asleep else "Awake",
             "settings_refused": "yes" if phone.settings_refused else None,
-            "fixed_performance": "false" if phone.fixed_performance else None,
             "cpuinfo": "\n".join(
                 f"processor\t: {core}\nBogoMIPS\t: 38.40\nFeatures\t: {features}\n"
                 f"CPU implementer\t: {part.partition(':')[0]}\nCPU architecture: 8\n"

@@ -438,7 +438,6 @@ def _phone(settings: Settings, timeout: float, progress: Say | None) -> Target:
     options: dict[str, Any] = {
         "progress": progress,
         "patience_seconds": min(15.0, settings.patience_seconds),
-        "fixed_performance": settings.fixed_performance,
         "cpus": settings.cpus,
     }
     # What only phones need is imported only for them.

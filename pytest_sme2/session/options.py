@@ -147,7 +147,7 @@ OPTIONS: tuple[Option, ...] = (
            "with --device=android: take phones from a labgrid coordinator, HOST or HOST:PORT; only "
            "places with these tags, as in soc=dimensity-9500. Needs pytest-sme2[labgrid]."),
     Option("--sme2-phone", "", "NAME=VALUE", "session.settings:parse_phone",
-           "about the phone: fixed-performance; cpus=big, little, or numbers such as 4-7; "
+           "about the phone: cpus=big, little, or numbers such as 4-7; "
            "patience=60s (for a lost phone); "
            "adb-server=HOST:PORT; bundle=FILE (of `sme2 bundle --phone`); fake: a sandbox with a "
            "real adbd, to try a set-up, whose times mean nothing. May be repeated.", repeats=True),

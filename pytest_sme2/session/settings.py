@@ -89,7 +89,6 @@ class Settings:
     """HOST[:PORT] of the labgrid coordinator that hands out phones; None means there is none."""
     lab_filter: Mapping[str, str] = field(default_factory=dict)
     """Tags that a place of the lab must have."""
-    fixed_performance: bool = False
     patience_seconds: float = 60.0
     """How long a phone may take to be there again after its connection was lost."""
     cpus: str | tuple[int, ...] = ()
@@ -207,7 +206,6 @@ def _switch(value: str) -> bool:
 
 
 PHONE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "fixed-performance": ("fixed_performance", _switch),
     "cpus": ("cpus", parse_cpus),
     "patience": ("patience_seconds", lambda value: parse_seconds(value, "a time to wait")),
     "adb-server": ("adb_server", checked_adb_server),
@@ -217,7 +215,7 @@ PHONE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 
 
 def parse_phone(texts: Iterable[str]) -> dict[str, Any]:
-    """``cpus=big``, ``fixed-performance`` and so on, one in each text."""
+    """``cpus=big``, ``fake`` and so on, one in each text."""
     found = {}
     for text in texts:
         name, _, value = text.partition("=")

@@ -77,7 +77,6 @@ PROFILES: Mapping[str, Mapping[str, Any]] = {
 HOSTILE: Mapping[str, Any] = {
     **PROFILES["dimensity-9500"],
     "settings_refused": True,
-    "fixed_performance": False,
     "thermal": "hangs",
     "asleep": True,
     "storage_bytes": 64 << 20,

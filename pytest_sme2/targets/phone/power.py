@@ -19,7 +19,6 @@ from pytest_sme2.errors import Sme2Warning, TargetError
 from pytest_sme2.system.reading import json_value
 from pytest_sme2.targets.phone.adb import AdbDevice
 from pytest_sme2.targets.phone.answers import (
-    last_line,
     parse_battery,
     parse_governors,
     parse_parts,
@@ -123,25 +122,22 @@ _STAY_ON_WORDS |= {"7": "true", "15": "true"}
 # Android's numbers of two keys that do what they say, whatever the power key would do.
 _WAKE, _SLEEP = ("input", "keyevent", "224"), ("input", "keyevent", "223")
 SCREEN = "dumpsys power 2>/dev/null | grep -m1 mWakefulness="
-_FIXED = ("cmd", "power", "set-fixed-performance-mode-enabled")
 
 
 class PhonePower:
-    """What keeps one phone awake, and its fixed-performance mode."""
+    """What keeps one phone awake."""
 
     def __init__(self, device: AdbDevice, event: Callable[[str], None]) -> None:
         """``event`` gets what belongs into the report."""
         self.device, self.event = device, event
-        self.fixed_performance = False
-        """Whether we switched fixed-performance mode on."""
 
-    def apply(self, *, fixed_performance: bool = False) -> None:
+    def apply(self) -> None:
         """Switch the screen on, and keep it on: with it off, clocks are others. The note is
         complete before the first change.
         """
         self.restore()
         before = self._settings_if_told() or {}
-        note = {"fixed_performance": fixed_performance, "asleep": self.screen() == "off"}
+        note = {"asleep": self.screen() == "off"}
         self._write_note({**note, "settings": before})
         if not self._can_return(before) or self.device.shell(list(_STAY_ON)).code != 0:
             # A phone that forbids it is measured as it is.
@@ -149,9 +145,6 @@ class PhonePower:
             self._write_note({**note, "settings": {}})
         if note["asleep"]:
             self.wake()
-        if fixed_performance:
-            # A phone without the mode does not change; the manifest says which it was.
-            self.fixed_performance = self.device.shell([*_FIXED, "true"]).code == 0
 
     def _can_return(self, before: Mapping[str, str | None]) -> bool:
         """Whether what keeps the phone awake can be undone: by svc, or by putting what is there."""
@@ -165,15 +158,9 @@ class PhonePower:
         text = self.device.shell(["cat", NOTE])
         if text.code != 0:
             return False
-        before, fixed, asleep = parse_note(text.text, self.device.serial)
+        before, asleep = parse_note(text.text, self.device.serial)
         for value in before.values():
             self._restore_stays_on(value)
-        if fixed:
-            # Android cannot report this one; phones start with it off.
-            done = self.device.shell([*_FIXED, "false"])
-            if done.code != 0 and self.fixed_performance:
-                self._tell(f"did not leave fixed-performance mode ({last_line(done.said)})")
-            self.fixed_performance = False
         if asleep:
             self.sleep()
         self.device.check(["rm", "-f", NOTE])
@@ -189,9 +176,7 @@ class PhonePower:
             # Where the phone does not tell, its exit code decides. Unset is off.
             if done.code == 0 if found is None else (found[_STAYS_ON] or "0") == (value or "0"):
                 return
-        self._tell(f"did not take back {_STAYS_ON}: it was {value or 'unset'}")
-
-    def _tell(self, said: str) -> None:
+        said = f"did not take back {_STAYS_ON}: it was {value or 'unset'}"
         self.event(said)
         text = f"{self.device.serial} {said}. Set it on the phone by hand."
         warnings.warn(Sme2Warning(text), stacklevel=3)
@@ -229,16 +214,13 @@ class PhonePower:
             **parse_battery(battery),
             "screen": parse_screen(power),
             "governor": parse_governors(governors),
-            "fixed_performance": "on" if self.fixed_performance else "off",
         }
         settings = self._settings_if_told() or {}
         return facts | {name: value or "unset" for name, value in settings.items()}
 
 
-def parse_note(text: str, serial: str) -> tuple[dict[str, str | None], bool, bool]:
-    """The settings that a note on a phone keeps, and whether its fixed performance was changed and
-    its screen was off.
-    """
+def parse_note(text: str, serial: str) -> tuple[dict[str, str | None], bool]:
+    """The settings that a note on a phone keeps, and whether its screen was off."""
     where = f"The note {NOTE} on {serial}"
     remedy = "Its settings cannot be restored. Read it, restore them by hand, and remove it."
     note = json_value(text, where, remedy=remedy, error=TargetError)
@@ -250,7 +232,7 @@ def parse_note(text: str, serial: str) -> tuple[dict[str, str | None], bool, boo
         for name, value in settings.items()
     ):
         raise TargetError(f"{where} cannot be read: it has other things than settings. {remedy}")
-    return settings, bool(note.get("fixed_performance")), bool(note.get("asleep"))
+    return settings, bool(note.get("asleep"))
 
 
 def _put_back(value: str | None) -> list[str]:

@@ -64,7 +64,6 @@ class AndroidTarget(Target):
     """One phone during its measurements."""
 
     device: AdbDevice
-    fixed_performance: bool = False
     cpus: str | Sequence[int] = ()
     emulated: bool | None = None
     """Whether its times are never latency; None: the phone itself says so."""
@@ -116,7 +115,7 @@ class AndroidTarget(Target):
         # The settings are changed from here on, and restored however this process ends.
         atexit.register(self._restore_quietly)
         try:
-            self.power.apply(fixed_performance=self.fixed_performance)
+            self.power.apply()
             if not self.cores:  # a later preparation keeps the caps that the session began with
                 seconds = 0.1 if self.emulated else LOAD_SECONDS
                 self.cores = parse_cores(self.device.shell(read_cores_under_load(seconds)).text)
@@ -202,7 +201,6 @@ class AndroidTarget(Target):
         facts = {
             "model": f"{known['ro.product.manufacturer']} {known['ro.product.model']}",
             "soc": self.soc,
-            "fixed_performance": "on" if self.power.fixed_performance else "off",
             "cpus": pinned or ("fastest kind" if self.cores else "any"),
             "screen": self.screen,
         }
@@ -335,6 +333,7 @@ def phone_facts(target: AndroidTarget) -> dict[str, str]:
     said = target.device.shell(_READ_ALL).text.replace("\0", "")
     page, selinux, domain, user = (part.strip()[:200] for part in parse_parts(said, len(_READ)))
     known, heat = target.properties, target.thermometer.read()
+    awake = target.device.shell("dumpsys power | grep -m1 mStayOn=").text.strip()
     facts = {
         "Android": f"{known.get('ro.build.version.release') or '?'}, "
         f"{known.get('ro.build.fingerprint') or 'an unknown build'}",
@@ -348,7 +347,7 @@ def phone_facts(target: AndroidTarget) -> dict[str, str]:
         "serial": target.serial,
         "shell": user or "unknown",
         "storage": f"{target.storage.free_bytes() / 1e6:.0f} MB free in /data/local/tmp",
-        **_power(target),
+        "stays awake": awake.removeprefix("mStayOn=") or "unknown",
     }
     return dict(sorted(facts.items()))
 
@@ -363,15 +362,3 @@ def _cores(target: AndroidTarget) -> str:
         word = "can be pinned" if pinned else "cannot be pinned"
         said.append(f"{numbers} at {speeds[kind[0]] / 1000:.0f} MHz ({word})")
     return f"{target.silicon.cores()}; " + ("; ".join(said) or "their speeds cannot be read")
-
-
-def _power(target: AndroidTarget) -> dict[str, str]:
-    power = target.power
-    power.apply(fixed_performance=True)
-    fixed = "can be set" if power.fixed_performance else "not on this phone"
-    power.apply(fixed_performance=target.fixed_performance)  # as it was prepared
-    awake = target.device.shell("dumpsys power | grep -m1 mStayOn=").text.strip()
-    return {
-        "fixed-performance mode": fixed,
-        "stays awake": awake.removeprefix("mStayOn=") or "unknown",
-    }

@@ -31,7 +31,6 @@ def test_a_phone_is_tried_out_and_left_as_it_was(
     assert re.fullmatch(r"\d+ bytes|unknown", facts["page size"])
     assert "; 1 at 3600 MHz (can be pinned); 0 at 2000 MHz (can be pinned)" in facts["cores"]
     assert facts["heat"] == "thermal status 0, 30.0 °C"
-    assert facts["fixed-performance mode"] == "can be set"
     assert facts["stays awake"] == "true"
     assert facts["kernel"]
     assert list(found["arms"]) == ["on", "off"]
@@ -46,7 +45,6 @@ def test_a_phone_is_tried_out_and_left_as_it_was(
     assert "no problems found" in printed
     assert "median us" not in printed, "its time means nothing"
     assert settings_of(phone) == before
-    assert phone.state("fixed_performance") == "false"
     assert leftovers(phone) == []
 
 

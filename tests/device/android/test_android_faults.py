@@ -64,12 +64,11 @@ def test_the_whole_pair_is_redone(phone: FakePhone, target: AndroidTarget, start
 
 
 def restart(phone: FakePhone) -> None:
-    """All that runs on it ends, and so does fixed-performance mode; files and settings stay."""
+    """All that runs on it ends; files and settings stay."""
     for pid in phone.processes():
         with contextlib.suppress(TargetError):
             phone.kill(pid)
     phone.kill_adbd()
-    phone.write("data/system/fake/fixed_performance", "false\n")
     time.sleep(0.3)
     phone.start_adbd()
 
@@ -84,7 +83,7 @@ def test_a_pair_is_redone_after_a_restart_and_without_wifi(
     phone: FakePhone, make_target: MakeTarget, start: StartRun, lose: Callable[[FakePhone], None]
 ) -> None:
     before = settings_of(phone)
-    target = make_target(phone, fixed_performance=True)
+    target = make_target(phone)
     attempts: list[threading.Thread] = []
 
     def lose_it() -> None:
@@ -100,11 +99,10 @@ def test_a_pair_is_redone_after_a_restart_and_without_wifi(
     assert redo_when_lost(target, pair) == [2, 2]
     attempts[0].join()
     # It is prepared again, and measured as it was before.
-    assert phone.state("fixed_performance") == "true"
+    assert phone.setting("stay_on_while_plugged_in") == "15"
     assert any("a pair was repeated" in event for event in target.events)
     target.restore()
     assert settings_of(phone) == before
-    assert phone.state("fixed_performance") == "false"
     assert leftovers(phone) == []
 
 

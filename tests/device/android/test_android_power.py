@@ -146,20 +146,6 @@ def test_a_note_that_cannot_be_read_is_not_thrown_away(
     assert phone.state("journal") == ""
 
 
-@pytest.mark.parametrize(("has_it", "said"), [(True, "on"), (False, "off")])
-def test_fixed_performance_mode_where_the_phone_has_it(
-    lab: FakeLab, make_target: MakeTarget, has_it: bool, said: str
-) -> None:
-    phone = lab.add(fixed_performance=has_it)
-    target = make_target(phone, fixed_performance=True)
-    assert dict(target.fingerprint().facts)["fixed_performance"] == said
-    assert target.state()["fixed_performance"] == said
-    assert not has_it or phone.state("fixed_performance") == "true"
-    target.restore()
-    assert not has_it or phone.state("fixed_performance") == "false"
-    assert leftovers(phone) == []
-
-
 def test_manifest_has_battery_screen_governor_and_heat(
     phone: FakePhone, make_target: MakeTarget
 ) -> None:
@@ -226,16 +212,11 @@ def test_a_phone_that_begins_to_refuse_is_told_and_not_locked_out(
     lab: FakeLab, make_target: MakeTarget
 ) -> None:
     phone = lab.add(settings={AWAKE: "3"})
-    target = make_target(phone, fixed_performance=True)
+    target = make_target(phone)
     phone.write("data/system/fake/settings_refused", "")
-    phone.remove("data/system/fake/fixed_performance")
     with pytest.warns(Sme2Warning, match="Set it on the phone by hand"):
         target.restore()
-    assert target.events == [
-        "did not take back stay_on_while_plugged_in: it was 3",
-        "did not leave fixed-performance mode (This is likely because Power HAL AIDL is not "
-        "implemented on this device)",
-    ]
+    assert target.events == ["did not take back stay_on_while_plugged_in: it was 3"]
     assert leftovers(phone) == []
     make_target(phone).restore()
 
@@ -243,7 +224,7 @@ def test_a_phone_that_begins_to_refuse_is_told_and_not_locked_out(
 def test_a_note_on_a_phone_that_refuses_is_cleaned(
     lab: FakeLab, phone: FakePhone, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    note = {"version": 1, "settings": {AWAKE: "3"}, "fixed_performance": False}
+    note = {"version": 1, "settings": {AWAKE: "3"}}
     phone.write(NOTE_FILE, json.dumps(note))
     phone.write("data/system/fake/settings_refused", "")
     where = ["--serial", phone.serial, "--phone", f"adb-server={lab.address}"]

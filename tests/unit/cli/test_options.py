@@ -19,7 +19,6 @@ WORDS = [
     "--serial=a,b",
     "--serial=c",
     "--phone=adb-server=lab:5037",
-    "--phone=fixed-performance",
     "--phone=cpus=4-5",
     "--phone=bundle=x.tar.gz",
     "--phone=fake",
@@ -33,7 +32,6 @@ def test_a_phone_can_be_described(command: tuple[str, ...]) -> None:
         "device": "android",
         "serials": ("a", "b", "c"),
         "adb_server": "lab:5037",
-        "fixed_performance": True,
         "cpus": (4, 5),
         "device_bundle": Path("x.tar.gz"),
         "fake_phone": True,
@@ -74,9 +72,9 @@ def test_the_kind_of_a_report_is_said_or_seen() -> None:
 
 
 def test_a_wrong_setting_of_a_phone_names_the_right_ones() -> None:
-    with pytest.raises(UsageError, match=r"'colour' is not a setting.*Choose one of: fixed-p"):
+    with pytest.raises(UsageError, match=r"'colour' is not a setting.*Choose one of: cpus, "):
         parse_phone(["colour=red"])
-    assert parse_phone(["fixed-performance=False", "patience=2m"]) == {
-        "fixed_performance": False,
+    assert parse_phone(["fake=False", "patience=2m"]) == {
+        "fake_phone": False,
         "patience_seconds": 120.0,
     }

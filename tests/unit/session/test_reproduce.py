@@ -34,7 +34,6 @@ def test_what_was_chosen_is_said_again() -> None:
         weights=Path("w.pt"),
         serials=("a", "b:5"),
         cpus=(4, 5),
-        fixed_performance=True,
         emulated_cpu="arm-c1",
         arms=parse_arms("off,sme1,on"),
     )
@@ -42,7 +41,7 @@ def test_what_was_chosen_is_said_again() -> None:
     assert command == (
         "sme2 run net --variant fp16@64 --device android --threads 2 --models-folder '/my nets' "
         "--weights w.pt --cpu arm-c1 --arms on,off,sme1 --serial a --serial b:5 "
-        "--phone fixed-performance --phone cpus=4,5"
+        "--phone cpus=4,5"
     )
 
 
