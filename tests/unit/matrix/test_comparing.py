@@ -58,13 +58,3 @@ def test_a_change_is_named_by_what_matters_most(
 )
 def test_what_stays_the_same_is_not_a_change(cell: Cell, fields: dict[str, object]) -> None:
     assert changes(MATRIX, changed(cell, **fields)) == ()
-
-
-def test_it_is_said_what_changed_between_two() -> None:
-    newer = changed(LINEAR, family="neon", kernel="xnn_neon")
-    first, second = change_lines(MATRIX, newer)
-    assert first == "ExecuTorch 1.5.1 to 1.6.0: 1 of 3 cells changed"
-    assert "linear, fp32, 32 rows, regular size: sme2, kai_sme2_mopa" in second
-    # Cells that one version lacks are not counted as alike.
-    (first,) = change_lines(replace(MATRIX, answers=MATRIX.answers[:1]), MATRIX)
-    assert first.endswith(": 0 of 1 cell changed; 2 are in one alone")

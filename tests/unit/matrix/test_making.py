@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pytest_sme2.results import Arm, Cell, CellAnswer
 from tests.unit.profile.test_kernel_matrix import FAILED, LINEAR, MATRIX, POINTWISE
-from tools.matrix.cells import all_cells, multiply_accumulates
+from tools.matrix.cells import multiply_accumulates
 from tools.matrix.making import joined, merged, share_out, steps
 
 SMALL = Cell("linear", "fp32", 4, "regular")
@@ -16,13 +16,6 @@ LARGE = Cell("linear", "fp32", 32, "regular")
 def test_operators_are_told_apart_by_their_products_in_any_order() -> None:
     small, large = multiply_accumulates(SMALL), multiply_accumulates(LARGE)
     assert share_out([large, small], [SMALL, LARGE]) == {SMALL: (1,), LARGE: (0,)}
-
-
-def test_two_operators_of_one_cell_follow_each_other() -> None:
-    cells = [Cell("attention", "fp32", rows, "regular") for rows in (4, 32)]
-    halves = [multiply_accumulates(cell) // 2 for cell in cells]
-    found = share_out([halves[1], halves[1], halves[0], halves[0]], cells)
-    assert found == {cells[0]: (2, 3), cells[1]: (0, 1)}
 
 
 def test_the_first_operators_of_all_layers_may_come_first() -> None:
@@ -37,11 +30,6 @@ def test_the_first_operators_of_all_layers_may_come_first() -> None:
     found = share_out([*first, *second], cells)
     assert found == {cells[0]: (0, 3), cells[1]: (1, 4), cells[2]: (2, 5)}
     assert share_out([*first, *first], cells) is None
-
-
-def test_the_steps_of_a_cell_are_all_of_its_products() -> None:
-    for cell in all_cells():
-        assert sum(steps(cell)) == multiply_accumulates(cell)
 
 
 def test_what_cannot_be_told_apart_is_not_guessed() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import UsageError
-from pytest_sme2.profile.known_names import KnownName, NameTable, shipped_tables
 from tools import new_version
 
 
@@ -60,15 +59,3 @@ def test_each_step_runs_and_what_failed_is_told(
     assert tools == ["run", "pytest", "tools.matrix", "tools.names", "pytest"]
     assert "ExecuTorch 1.5.0 to 1.5.1: " in (told := said.out + said.err)
     assert told.count("failed: ") == 2 * code
-
-
-def test_names_that_run_on_something_else_are_told() -> None:
-    old = NameTable("1", {"a": KnownName(sme2=("x",)), "b": KnownName(other=("y",))})
-    new = NameTable("2", {"a": KnownName(other=("x",)), "c": KnownName(sme1=("y",), other=("z",))})
-    assert [line.split(None, 1)[1] for line in new_version.name_lines(old, new)] == [
-        "a: sme2 → other",
-        "b: other → not known",
-        "c: not known → sme1 and other",
-    ]
-    table = shipped_tables()["1.5.1"]
-    assert not [*new_version.name_lines(table, table)]

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import Sme2Error
 from pytest_sme2.profile.kernel_matrix import shipped_matrix, shipped_versions
 from tools import many_exports
 from tools.matrix.__main__ import main
 from tools.matrix.cells import (
-    DATA_TYPES,
-    OPERATORS,
-    ROWS,
     all_cells,
     multiply_accumulates,
     sheets,
@@ -59,42 +54,11 @@ def test_a_sheet_that_ends_the_process_is_named_and_the_others_go_on(made: Progr
     assert all(min(found[index]).startswith("made by") for index in (0, 1, 3))
 
 
-def test_what_was_made_is_not_made_again(made: Programs) -> None:
-    first = problems(made)
-    assert problems(made) == first
-
-
-def test_another_version_has_a_folder_of_its_own(made: Programs) -> None:
-    other = Programs({"executorch": "1.5.0"}, lambda line: None)
-    assert other.folder != made.folder
-
-
-def test_a_damaged_record_is_an_error_that_names_it(made: Programs) -> None:
-    made.program(SHEETS[0])
-    record = made.folder / SHEETS[0].id / "export.json"
-    record.write_text(json.dumps({"inputs": "many"}))
-    with pytest.raises(Sme2Error, match=r"export\.json"):
-        made.program(SHEETS[0])
-
-
 def test_a_pattern_that_fits_no_cell_shows_what_an_id_looks_like(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["--out", "x.json", "--only", "softmax*"]) == 2
     assert "No cell fits 'softmax*'. A cell's id: linear-" in capsys.readouterr().err
-
-
-def test_every_operator_data_type_and_number_of_rows_is_asked_for() -> None:
-    cells = all_cells()
-    assert {cell.operator for cell in cells} == set(OPERATORS)
-    assert {cell.data_type for cell in cells} == set(DATA_TYPES)
-    assert {cell.rows for cell in cells} == set(ROWS)
-
-
-def test_ids_are_unique_and_safe_as_folder_names() -> None:
-    names = [cell.id for cell in all_cells()]
-    assert len(set(names)) == len(names)
-    assert all(name.replace("_", "").replace("-", "").isalnum() for name in names)
 
 
 def test_sizes_fit_each_other() -> None:

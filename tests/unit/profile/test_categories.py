@@ -146,47 +146,6 @@ def test_names_are_read_by_their_structure(
     assert "#" not in operator.name
 
 
-@pytest.mark.parametrize(
-    ("category", "kind", "names"),
-    [
-        ("CONV", "pointwise", ["Convolution (NCHW, F32) SPMM"]),
-        ("DATA_MOVEMENT", "reshape", ["Static Reshape (NC)", "native_call_view_copy.out"]),
-        ("DATA_MOVEMENT", "copy", ["Copy (NC, X32)"]),
-        ("DATA_MOVEMENT", "slice", ["Slice (ND, X32)", "native_call_slice_copy.Tensor_out"]),
-        ("DATA_MOVEMENT", "pad", ["Constant Pad (ND, X32)", "native_call_constant_pad_nd.out"]),
-        ("DATA_MOVEMENT", "rearrange", ["Depth To Space (NHWC, X32)", "native_call_repeat.out"]),
-        ("ELEMENTWISE", "bitwise", ["Bitwise And (ND)", "native_call_bitwise_and.Tensor_out"]),
-        ("OTHER", "normalization", ["Normalize (NC)", "native_call_native_layer_norm.out"]),
-        ("OTHER", "pooling", ["Max Pooling (NHWC, F32)", "native_call_avg_pool2d.out"]),
-        ("OTHER", "reduction", ["Mean (ND)", "native_call_sum.IntList_out"]),
-        (
-            "OTHER",
-            "resize",
-            ["Resize Bilinear (NHWC, F32)", "native_call_upsample_nearest2d.out"],
-        ),
-        ("GEMM", "linear", ["native_call_mm.out"]),
-        ("GEMM", "batched matmul", ["native_call_bmm.out"]),
-        ("DATA_MOVEMENT", "transpose", ["native_call_permute_copy.out"]),
-        ("DATA_MOVEMENT", "concat", ["native_call_cat.out"]),
-        ("DATA_MOVEMENT", "convert", ["native_call__to_copy.out"]),
-        ("DATA_MOVEMENT", "index", ["native_call_index_select.out"]),
-        ("DATA_MOVEMENT", "fill", ["native_call_full.out"]),
-        ("ELEMENTWISE", "activation", ["native_call_relu.out"]),
-        ("ELEMENTWISE", "comparison", ["native_call_eq.Tensor_out"]),
-        ("ELEMENTWISE", "selection", ["native_call_where.self_out"]),
-        ("OTHER", "softmax", ["native_call__softmax.out"]),
-        ("OTHER", "embedding", ["native_call_embedding.out"]),
-        ("OTHER", "random", ["native_call_rand.out"]),
-        ("OTHER", "distance", ["native_call__cdist_forward.out"]),
-        ("OTHER", "transform", ["native_call__fft_r2c.out"]),
-    ],
-)
-def test_every_kind_has_operators(category: str, kind: str, names: list[str]) -> None:
-    for name in names:
-        found = classify(name)
-        assert (found.category, found.kind, found.known) == (Category(category), kind, True), name
-
-
 def test_what_a_name_says_of_types_and_algorithm() -> None:
     operator = classify("Convolution (NHWC, PQS8, QS8, QC8W) IGEMM #2")
     assert operator.operation == "Convolution"

@@ -9,7 +9,6 @@ import pytest
 from pytest_sme2.profile.cost import (
     MismatchError,
     instructions_per_mac,
-    macs_of_outer_product,
     match_events,
     multiply_accumulates,
     packing_share,
@@ -165,12 +164,6 @@ def operator(**changes: object) -> OperatorCost:
 
 def cost(*operators: OperatorCost) -> InferenceCost:
     return InferenceCost("max", 512, operators, (), Counts(instructions=500), Counts())
-
-
-def test_an_outer_product_does_a_tile() -> None:
-    assert macs_of_outer_product(512, 4) == 16 * 16
-    assert macs_of_outer_product(512, 2) == 16 * 16 * 2
-    assert macs_of_outer_product(256, 1) == 8 * 8 * 4
 
 
 def test_coverage_is_weighted_by_work() -> None:

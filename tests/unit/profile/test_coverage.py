@@ -50,17 +50,6 @@ def test_the_share_of_matrix_operators_is_counted() -> None:
     assert [member.label for member, _ in found.missed] == ["Fully Connected (NC, F16) GEMM #1"]
 
 
-def test_depthwise_convolutions_stand_beside_the_count() -> None:
-    found = profile_of([PF32, ("Convolution (NHWC, F32) DWConv #1", 3_000)]).coverage
-    assert found.operators == 1.0
-    assert found.depthwise_operators == 1
-
-
-def test_no_matrix_operator_is_no_coverage_and_not_full_coverage() -> None:
-    found = profile_of([("Softmax (NC, F32) #1", 5)]).coverage
-    assert found.operators is None
-
-
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
@@ -89,12 +78,6 @@ def test_no_matrix_operator_is_no_coverage_and_not_full_coverage() -> None:
 def test_the_likely_reason(call: Call, reason: str) -> None:
     (found,) = reasons([PF32], call)
     assert re.search(reason, found), found
-
-
-def test_without_any_sme2_no_kernel_is_blamed() -> None:
-    found = reasons([("Convolution (NHWC, F32) IGEMM #1", 5)], ("addmm.out", 5))
-    assert "off, or not in the CPU" in found[0]
-    assert "portable fallback" in found[1]
 
 
 def settled_by(*kernels: tuple[str, KernelFamily]) -> Coverage:
@@ -242,11 +225,6 @@ def test_what_was_executed_speaks_before_names_and_kernels(
     (operator,) = (entry.operator for entry in found.operators)
     assert (operator.matrix, operator.proof) == (matrix, proof)
     assert found.coverage.source == "executed instructions"
-
-
-def test_asking_a_kernel_for_its_tile_size_is_not_running_it() -> None:
-    asked = ("xnn_qp8_f32_qc4w_gemm_minmax_ukernel_16x64c4__neonsme2_get_mr", KernelFamily.SME2)
-    assert len(settled_by(asked).unproven) == 1
 
 
 def test_a_linear_layer_is_not_taken_for_a_1x1_convolution_where_its_shapes_are_known() -> None:

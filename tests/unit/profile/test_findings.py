@@ -18,7 +18,6 @@ from pytest_sme2.results import (
     Profile,
     Topic,
 )
-from tests.support.etdump_builder import inference, operator_call
 from tests.support.profiles import Call, columns_of, profile_of, run_of
 
 ON = "Fully Connected (NC, PF32) GEMM"
@@ -79,12 +78,6 @@ def test_coverage_costs_what_was_missed(mixed: Profile) -> None:
     assert timed.cost.share == pytest.approx(sum(finding.cost.share for finding in missed))
     assert timed.remedy == missed[0].remedy
     assert (counted.cost.operators, counted.cost.share) == (3, 0.75)
-
-
-def test_layout_changes_are_told_apart_by_their_place(mixed: Profile) -> None:
-    (found,) = of(Topic.LAYOUT, find(mixed, timed=False))
-    assert (found.what, found.cost.operators) == ("between Convolution and Add", 1)
-    assert found.remedy.startswith("inside the delegate: either the model's own permute")
 
 
 def test_layout_changes_beside_a_splitting_operator_are_part_of_its_cost(mixed: Profile) -> None:
@@ -221,18 +214,6 @@ def test_a_variant_is_judged_by_its_work_where_that_is_known() -> None:
     assert found.detail == "80 % of the multiply-accumulates"
 
 
-def test_full_coverage_costs_nothing() -> None:
-    (found,) = of(Topic.COVERAGE, find(profile_of([(ON, 100)])))
-    assert found.what == "1 of 1"
-    assert (found.cost.share, found.remedy) == (0.0, "")
-
-
-def test_without_matrix_operators_there_is_nothing_to_cover() -> None:
-    found = find(profile_of([ADD]))
-    assert found[0].what.startswith("there are none")
-    assert not of(Topic.MISSED, found)
-
-
 def test_when_sme2_is_off_the_reason_is_said_once() -> None:
     found = find(profile_of([(CONV_F32, 50_000)]))
     assert found[0].what == "0 of 1"
@@ -247,12 +228,6 @@ def test_an_operator_without_an_sme2_kernel_is_missed_also_when_nothing_runs_on_
     assert [finding.what for finding in of(Topic.PORTABLE, found)] == ["addmm.out"]
 
 
-def test_coverage_is_split_by_data_type_where_there_are_several() -> None:
-    both = profile_of([(ON, 100)], ("addmm.out", 50_000))
-    assert find(both)[0].detail == "fp32 1 of 1, portable 0 of 1"
-    assert find(profile_of([(ON, 100)]))[0].detail == "fp32"
-
-
 def test_the_bottleneck_names_what_it_replaced() -> None:
     off = profile_of([(CONV_F32, 50_000), ADD])
     on = profile_of([("Convolution (NHWC, PF32) IGEMM", 500), ADD])
@@ -262,24 +237,6 @@ def test_the_bottleneck_names_what_it_replaced() -> None:
     assert "x as fast" in moved.remedy
     (same,) = of(Topic.BOTTLENECK, find(off, before=off))
     assert same.what == "CONV"
-
-
-def test_no_bottleneck_is_named_where_no_operator_took_time() -> None:
-    found = find(profile_of([("Add (ND) #1", 0)]))
-    assert not of(Topic.BOTTLENECK, found)
-    (overhead,) = of(Topic.OVERHEAD, found)
-    assert overhead.cost.share == 1.0
-
-
-def test_a_program_of_one_category_alone_has_no_bound() -> None:
-    whole = inference([operator_call(0, 1_000, 2_000, "addmm.out")], start=1_000, end=2_000)
-    (only,) = of(Topic.BOTTLENECK, find(build_profiles(columns_of(whole))[0]))
-    assert only.cost.share == 1.0
-    assert "as fast" not in only.remedy
-
-
-def test_overhead_is_found_only_where_it_is_large() -> None:
-    assert not of(Topic.OVERHEAD, find(profile_of([("Add (ND) #1", 1_000_000)])))
 
 
 def test_unproven_operators_are_neither_covered_nor_missed() -> None:
@@ -299,22 +256,11 @@ def test_unknown_operators_are_listed_up_to_three_and_cost_their_time() -> None:
     assert three.what == "'Xi (NC, F32)', 'Yota (NC, F32)', 'Zeta (NC, F32)'"
 
 
-def test_few_runs_are_called_few_and_their_noise_is_not_mentioned() -> None:
-    text = notes(profile_of_runs([[ADD]], 1, 1, 2, 2))
-    assert "only 4 runs: take at least 5" in text
-    assert "noisy" not in text
-
-
 def test_noise_is_mentioned_where_there_are_enough_runs() -> None:
     noisy = notes(profile_of_runs([[ADD]], 1, 1.5, 2, 2.5, 3, 3.5))
     assert "latency is noisy: the middle half of the runs spreads over 4" in noisy
     assert "only" not in noisy
     assert notes(profile_of_runs([[ADD]], 1, 1, 1, 1, 1, 1)) == ""
-
-
-def test_runs_far_from_the_others_are_counted() -> None:
-    text = notes(profile_of_runs([[ADD]], 1, 1.01, 1.02, 1.03, 1.04, 1.05, 50))
-    assert "1 run with outlying latency left out of the shares" in text
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,22 +9,20 @@ import pytest
 
 from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.categories import classify
-from pytest_sme2.profile.matching import match_nodes, match_origins, shapes_text, source_text
+from pytest_sme2.profile.matching import match_nodes, match_origins, source_text
 from pytest_sme2.report.findings import profile_findings
 from pytest_sme2.results import (
     Attribution,
     Frame,
     MethodShapes,
     Operator,
-    OperatorShapes,
     Origin,
     Profile,
 )
 from pytest_sme2.session.analysis import analyze_file
 from pytest_sme2.trace.etdump import read_etdump
-from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.program import read_program
-from tests.support import ETDUMPS, Command
+from tests.support import ETDUMPS
 
 PROGRAMS = Path(__file__).parents[2] / "data" / "programs"
 EDGETAM = Path(__file__).parents[2] / "data" / "edgetam"
@@ -97,32 +94,6 @@ def test_findings_name_the_shapes_and_are_certain_then() -> None:
         f"not on SME2: 1 Fully Connected (NC, F16) GEMM ({POINTWISE}): 1x1 conv"
     )
     assert any(line.startswith("XNNPACK ran 1 pointwise (1x1) convolution as") for line in known)
-
-
-def test_many_shapes_are_cut_after_the_costliest() -> None:
-    def shapes(width: int) -> OperatorShapes:
-        return OperatorShapes("linear", ((1, width), (8, width)), (1, 8))
-
-    members = [(shapes(width), float(width % 5)) for width in range(1, 8)]
-    assert shapes_text(members) == "1x4 by 8x4, 1x3 by 8x3, 1x2 by 8x2 and 4 other shapes"
-    assert shapes_text(members[:4]) == "1x4 by 8x4, 1x3 by 8x3, 1x2 by 8x2 and 1 other shape"
-    assert shapes_text([(None, 1.0)]) == ""
-
-
-def test_the_command_takes_a_program(sme2: Command) -> None:
-    trace, program = ETDUMPS / "cpp_toy_fp16_on.etdump", PROGRAMS / "toy_fp16.pte"
-    summary = json.loads(sme2("report", "analyze", trace, "--program", program, "--json").out)
-    (experiment,) = summary["experiments"].values()
-    (missed,) = experiment["coverage"]["missed"]
-    assert missed["shapes"] == {
-        "operation": "convolution",
-        "inputs": [[1, 16, 16, 8], [16, 1, 1, 8]],
-        "output": [1, 16, 16, 16],
-    }
-    told = sme2("report", "analyze", trace, "--program", program).out
-    assert POINTWISE in " ".join(told.split())
-    sme2("report", "analyze", trace.parent, "--program", program, code=2)
-    sme2("report", "analyze", trace, "--program", trace, code=2)
 
 
 def test_the_coverage_gap_of_edgetam_is_told_in_words() -> None:
@@ -217,13 +188,6 @@ def test_nothing_is_claimed_where_number_or_kind_differ(names: tuple[str, ...]) 
     found = graph(("aten.convolution.default", "stem.0"), ("aten.linear.default", "head"))
     assert set(match_origins(traced(*names), found)) == {None}
     assert set(match_origins(traced(*names), graph())) == {None}
-
-
-def test_the_modules_of_a_real_model_are_found() -> None:
-    (nodes,) = (found for found in read_attribution(ETRECORD).nodes.values() if len(found) > 1)
-    matrix = [origin for name, origin in nodes if name.startswith("aten.convolution.")]
-    assert matrix
-    assert all(origin.module and origin.line and origin.code for origin in matrix)
 
 
 @pytest.mark.parametrize(

@@ -42,14 +42,6 @@ def test_a_conversion_between_chain_and_border_is_looked_past() -> None:
     assert borders([CONV, CONVERT, transpose(1), CONVERT, ADD]) == [""]
 
 
-def test_kernels_that_change_the_memory_layout_count() -> None:
-    assert borders(("_clone_dim_order.out", 5_000), [CONV]) == ["input"]
-
-
-def test_a_program_without_them() -> None:
-    assert transposes(profile_of([CONV])) == ()
-
-
 def test_a_real_program_changes_layout_on_its_way_in_and_out() -> None:
     chains = transposes(real("cpp_toy_fp16_on"))
     assert [chain.border for chain in chains] == ["input", "output"]

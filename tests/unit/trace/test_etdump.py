@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
 import flatbuffers
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,32 +63,6 @@ def test_load_is_not_a_run_but_methods_are() -> None:
     assert columns.block_names == ("Default", "Execute", "Default", "Execute", "Execute", "Execute")
     by_block = dict(zip(columns.block.tolist(), columns.run.tolist(), strict=True))
     assert by_block == {0: -1, 1: 0, 2: -1, 3: 1, 4: 2, 5: 3}
-
-
-def test_path_and_bytes_read_alike() -> None:
-    path = REAL[0]
-    from_path, from_bytes = read_etdump(path), read_etdump(path.read_bytes())
-    assert from_path.names == from_bytes.names
-    assert from_path.start.tolist() == from_bytes.start.tolist()
-
-
-def test_reading_imports_neither_torch_nor_pandas() -> None:
-    code = (
-        "import sys; from pathlib import Path; from pytest_sme2.trace.etdump import read_etdump; "
-        "read_etdump(Path(sys.argv[1])); "
-        "heavy = {'torch', 'executorch', 'pandas', 'scipy', 'flatbuffers', 'pytest'}; "
-        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
-    )
-    root = Path(__file__).parents[3]
-    process = subprocess.run(
-        [sys.executable, "-c", code, str(REAL[0])],
-        env={**os.environ, "PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr
 
 
 int32 = st.integers(-(2**31), 2**31 - 1)
@@ -169,20 +138,6 @@ def test_only_events_of_the_runtime_are_inferences(event: Profiling, runs: int) 
     assert columns.run.tolist() == [-1, -1, runs - 1]
 
 
-def test_a_delegates_events_belong_to_a_call_and_to_nothing_else_of_its_instruction() -> None:
-    block = [
-        Profiling(None, 7, 9, 1, delegate_name="counted in cycles"),
-        Profiling("another", 100, 120, 1),
-        Profiling("DELEGATE_CALL", 90, 150, 1),
-    ]
-    assert read_etdump(build_etdump([Block(block)])).parent.tolist() == [2, 2, -1]
-
-
-def test_no_runs() -> None:
-    columns = read_etdump(build_etdump([]))
-    assert (columns.runs, columns.names, columns.name.size) == (0, (), 0)
-
-
 def test_bytes_after_the_declared_size_are_ignored() -> None:
     data = REAL[0].read_bytes()
     assert read_etdump(data + b"\xff" * 64).start.tolist() == read_etdump(data).start.tolist()
@@ -221,17 +176,6 @@ def test_errors_name_the_file(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(EtdumpError, match=message) as caught:
         read_etdump(tmp_path / name)
     assert str(caught.value).startswith(str(tmp_path / name))
-
-
-def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken_disk(*_: object, **__: object) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    path = tmp_path / "a.etdump"
-    path.write_bytes(REAL[0].read_bytes())
-    monkeypatch.setattr(np, "fromfile", broken_disk)
-    with pytest.raises(EtdumpError, match=r"a\.etdump: cannot be read: Input/output error\.$"):
-        read_etdump(path)
 
 
 def test_every_truncation_is_refused() -> None:
@@ -287,21 +231,6 @@ def test_one_run_or_event_cannot_be_claimed_to_be_many(runs: int, events: int) -
 
 
 @pytest.mark.usefixtures("traced_memory")
-def test_runs_that_share_their_events_do_not_multiply() -> None:
-    """Ten thousand runs of one list of ten thousand events would be a hundred million."""
-    builder = flatbuffers.Builder(1024)
-    builder.StartObject(8)
-    profile = builder.EndObject()
-    builder.StartObject(3)
-    builder.PrependUOffsetTRelativeSlot(0, profile, 0)
-    event_vector = shared_vector(10_000, builder.EndObject(), builder)
-    builder.StartObject(4)
-    builder.PrependUOffsetTRelativeSlot(3, event_vector, 0)
-    data = finish(builder, shared_vector(10_000, builder.EndObject(), builder))
-    assert "more than" in (read(data) or "")
-
-
-@pytest.mark.usefixtures("traced_memory")
 def test_names_that_overlap_do_not_multiply() -> None:
     """Each name reaches from its own place to the end of all: together, the square of the file."""
     count = 4_000
@@ -353,14 +282,6 @@ def test_mutated_dumps_are_refused_or_read() -> None:
     outcomes = [read(mutate(random, dumps)) for _ in range(1_000)]
     # Neither a reader that refuses all nor one that checks nothing would do.
     assert 100 < sum(outcome is None for outcome in outcomes) < 750
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("traced_memory")
-def test_names_of_all_lengths_among_many_short_ones() -> None:
-    """A pass over all names for each length would be three million steps here."""
-    names = ["x" * size for size in range(500)] + ["y"] * 6_000
-    assert read(build_etdump([Block([Profiling(name, 0, 0) for name in names])])) is None
 
 
 def test_a_name_that_every_report_would_repeat_is_refused() -> None:

@@ -189,12 +189,6 @@ def test_huge_counts_are_one_error(change: Callable[[bytearray], None], message:
         read_libraries(bytes(data), "hostile")
 
 
-def test_symbols_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_sme2.system.elf._MOST_SYMBOLS", 2)
-    with pytest.raises(Sme2Error, match="too many symbols"):
-        read(elf(tmp_path, names=["xnn_a", "xnn_b"]))
-
-
 def test_a_file_has_no_more_code_than_bytes() -> None:
     part = macho(SME2_KERNEL)
     data = bytearray(fat(part, part))
@@ -229,12 +223,6 @@ def test_damage_names_the_archive_and_the_library_in_it(tmp_path: Path) -> None:
     path = write(tmp_path, {"lib/libexecutorch.so": LIBRARY[:100]})
     with pytest.raises(LibraryError, match=r"^app\.apk: lib/libexecutorch\.so is a truncated"):
         read_package(path)
-
-
-def test_a_library_itself(tmp_path: Path) -> None:
-    path = tmp_path / "lib.dylib"
-    path.write_bytes(LIBRARY)
-    assert names(path) == ["lib.dylib"]
 
 
 def test_libraries_in_a_zip_and_in_a_zip_in_it(tmp_path: Path) -> None:

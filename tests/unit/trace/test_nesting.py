@@ -134,28 +134,6 @@ def test_outer_events_first() -> None:
     assert columns.depth.tolist() == [0, 1, 2, 1, 2]
 
 
-def test_overlapping_events_are_not_nested() -> None:
-    events = [Profiling("A", 0, 10), Profiling("B", 5, 15), Profiling("C", 12, 20)]
-    assert read_etdump(build_etdump([Block(events)])).parent.tolist() == [-1, -1, -1]
-
-
 def test_blocks_do_not_enclose_each_other() -> None:
     blocks = [Block([Profiling("A", 10, 20)]), Block([Profiling("Method::execute", 0, 100)])]
     assert read_etdump(build_etdump(blocks)).parent.tolist() == [-1, -1]
-
-
-@pytest.mark.parametrize("shape", ["chain", "comb", "siblings"])
-def test_reading_time_does_not_depend_on_the_shape_of_the_file(shape: str) -> None:
-    count = 10_000
-    if shape == "chain":
-        times = [(count - row, count + row) for row in range(count)]
-    elif shape == "siblings":
-        times = [(2 * row, 2 * row + 1) for row in range(count)]
-    else:
-        half = count // 2
-        times = [(half - row, half + row) for row in range(half)]
-        times += [(count + 2 * row, count + 2 * row + 1) for row in range(half)]
-    data = build_etdump([Block([Profiling("A", start, end) for start, end in times])])
-    columns = read_etdump(data)
-    deepest = {"chain": count - 1, "siblings": 0, "comb": count // 2 - 1}[shape]
-    assert columns.depth.max() == deepest
