@@ -7,7 +7,6 @@ model and variant.
 from __future__ import annotations
 
 import os
-import statistics
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -101,31 +100,9 @@ def sme2_gate(
         # A test that is run again is not rid of what it found before.
         checks = [*failing(earlier, strict=True), *gate.checks]
         request.node.stash[CHECKS] = (sme2_model.id, str(gate.keep()), checks)
-        request.node.user_properties.extend(junit_properties(gate))
         load = gate.measured.sustained
         if load is not None and load.ended == INTERRUPTED:
             request.session.shouldstop = "Ctrl-C ended a sustained load"
-
-
-def junit_properties(gate: Gate) -> Iterator[tuple[str, str]]:
-    """What a test management system should know about the case, as text."""
-    from pytest_sme2.verdict.judging import WARNING
-
-    measured, coverage = gate.measured, gate.measured.coverage
-    yield "sme2.model", measured.model
-    yield "sme2.variant", measured.variant
-    yield "sme2.device", measured.fingerprint.target
-    for check in gate.checks:
-        yield f"sme2.verdict.{check.metric}", str(check.verdict)
-        if check.verdict in WARNING:
-            yield f"sme2.warning.{check.metric}", check.message
-    if coverage is not None:
-        yield "sme2.coverage", f"{coverage.sme2_operators}/{coverage.matrix_operators}"
-    for arm, values in (measured.medians_ns or {}).items():
-        if values:
-            yield f"sme2.latency_{arm}_ms", f"{statistics.median(values) / 1e6:.6g}"
-    if measured.speedup is not None:
-        yield "sme2.speedup", f"{measured.speedup.value:.4g}"
 
 
 def end_test(item: pytest.Item, error: BaseException | None = None) -> None:

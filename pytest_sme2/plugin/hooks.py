@@ -49,8 +49,6 @@ NOT_RESTORED = "sme2_not_restored"
 """Where a worker names a device that it could not put back."""
 CANNOT_TELL = 125
 """The exit code where nobody can tell of what failed: `git bisect run` passes over it."""
-WIDTH_KEY = "sme2_width"
-"""Where a worker, which has no terminal, finds the width of the controller's."""
 
 NO_MODEL = (
     "no model is known to this run: name a folder of models in the ini value sme2_models, or put "
@@ -83,8 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
         ("numerics", "about the outputs."),
     ):
         config.addinivalue_line("markers", f"{name}: {text}")
-    worker = getattr(config, "workerinput", {})
-    columns = worker.get(WIDTH_KEY) or shutil.get_terminal_size().columns
+    columns = shutil.get_terminal_size().columns
     # Longer lines are hard to read, and a terminal of no width is none.
     config.stash[WIDTH] = min(max(columns, 60), 120)
     options.refuse_misread_folder(config)
@@ -127,11 +124,6 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if SESSION in config.stash:
         with contextlib.suppress(Sme2Error):
             config.stash[SESSION].close()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    node.workerinput[WIDTH_KEY] = node.config.stash[WIDTH]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -438,17 +430,9 @@ class Collector:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         from pytest_sme2.report.text import hanging
 
-        problems = self.config.stash.get(PROBLEMS, [])
-        for problem in problems:
+        for problem in self.config.stash.get(PROBLEMS, []):
             for line in hanging(f"sme2: {problem}", self.config.stash[WIDTH]):
                 terminalreporter.write_line(line, red=True)
-        if problems:
-            # pytest's last line says only of tests that they failed.
-            place = ("sme2", None, "sme2")
-            terminalreporter.stats["sme2 problem" + "s" * (len(problems) > 1)] = [
-                pytest.TestReport("sme2", place, {}, "failed", problem, "teardown")
-                for problem in problems
-            ]
         if self.lines:
             terminalreporter.section("sme2")
             from pytest_sme2.report.terminal import split_verdict

@@ -4,7 +4,6 @@ where the ratio of a session over stored ones lies, and which sessions belong to
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 import statistics
@@ -172,16 +171,24 @@ def too_hot(pairs: int) -> str:
     )
 
 
-SESSION_CONFIDENCE = 0.95
-"""Of the interval that holds a new session of the same program, given the sessions before it."""
+# Quantiles of Student's distribution, by its degrees of freedom: with more it is narrower. A test
+# holds them against scipy, which is too large for this.
+SESSION_QUANTILES = (
+    12.7062, 4.30265, 3.18245, 2.77645, 2.57058, 2.44691, 2.36462, 2.306, 2.26216, 2.22814,
+    2.20099, 2.17881, 2.16037, 2.14479, 2.13145, 2.11991, 2.10982, 2.10092, 2.09302, 2.08596,
+)  # fmt: skip
+"""0.975: a new session of the same program lies in its interval 95 times of a hundred."""
+RARE_QUANTILES = (
+    63.6567, 9.92484, 5.84091, 4.60409, 4.03214, 3.70743, 3.49948, 3.35539, 3.24984, 3.16927,
+    3.10581, 3.05454, 3.01228, 2.97684, 2.94671, 2.92078, 2.89823, 2.87844, 2.86093, 2.84534,
+)  # fmt: skip
+"""0.995: so often a new session of the same program lies below what ``largest_by_chance`` gives."""
 FEWEST_PROCESSES = 3
 PROVISIONAL_SESSIONS = 3
 """With fewer sessions the spread between them is not known, so a latency is provisional."""
 USUAL_SPREAD = 0.005
 """How far sessions of one program are expected to differ before two have been seen. It weighs as
 much as one session; each further one makes the machine's own spread count more."""
-RARE = 0.995
-"""How often a new session of the same program lies below what ``largest_by_chance`` gives."""
 CAUTIOUS_SPREAD, CAUTION = 0.009, 14
 """For that, sessions are expected to differ by more. That weighs as much as so many sessions while
 there is one, and less with each. With these, at most one in a hundred is above where sessions
@@ -214,7 +221,7 @@ def session_interval(
     inside = math.hypot(_median_error([math.log(value) for value in new]), _median_error(pooled))
     squares = USUAL_SPREAD**2 + (count - 1) * (statistics.variance(centres) if count > 1 else 0)
     between = math.sqrt(squares / count * (1 + 1 / count))
-    half = _student(0.5 + SESSION_CONFIDENCE / 2, count) * math.hypot(between, inside)
+    half = _of(SESSION_QUANTILES, count) * math.hypot(between, inside)
     return math.exp(shift - half), math.exp(shift + half)
 
 
@@ -239,7 +246,12 @@ def largest_by_chance(
     seen = (count - 1) * statistics.variance(levels) if count > 1 else 0.0
     between = (caution * CAUTIOUS_SPREAD**2 + seen) / freedom
     inside = _median_error([math.log(value) for value in new])
-    return math.exp(_student(RARE, freedom) * math.sqrt((between + inside**2) * (1 + 1 / count)))
+    spread = math.sqrt((between + inside**2) * (1 + 1 / count))
+    return math.exp(_of(RARE_QUANTILES, freedom) * spread)
+
+
+def _of(quantiles: Sequence[float], freedom: int) -> float:
+    return quantiles[min(freedom, len(quantiles)) - 1]
 
 
 def starts_epoch(
@@ -299,35 +311,6 @@ def _median_error(values: Sequence[float]) -> float:
     centre = statistics.median(values)
     deviation = 1.4826 * statistics.median(abs(value - centre) for value in values)
     return math.sqrt(math.pi / 2) * deviation / math.sqrt(len(values))
-
-
-@functools.cache
-def _student(probability: float, freedom: int) -> float:
-    """The quantile of Student's distribution, from the median on, by halving.
-
-    It is all that is needed of scipy, which is large. A test holds it against that.
-    """
-    low, high = 0.0, math.pi / 2
-    for _ in range(60):
-        angle = (low + high) / 2
-        inside = _inner_share(angle, freedom) < 2 * probability - 1
-        low, high = (angle, high) if inside else (low, angle)
-    return math.sqrt(freedom) * math.tan(low)
-
-
-def _inner_share(angle: float, freedom: int) -> float:
-    """Of Student's distribution, what is within sqrt(freedom) * tan(angle) of its centre.
-
-    Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
-    """
-    odd = freedom % 2
-    term = math.cos(angle) if odd else 1.0
-    total = term if freedom > 1 else 0.0
-    for step in range(2 + odd, freedom - 1, 2):
-        term *= (step - 1) / step * math.cos(angle) ** 2
-        total += term
-    share = math.sin(angle) * total
-    return 2 / math.pi * (angle + share) if odd else share
 
 
 def significant(value: float, digits: int = DIGITS) -> float:

@@ -191,12 +191,8 @@ def test_a_changed_machine_is_told_everywhere(
     device = PretendedDevice({OLD.sha256: nanoseconds(1.0)}, seed=2, speed=1.585)
     with monkeypatch.context() as patch:
         pretend(patch, device, OLD)
-        result = project.runpytest_inprocess("--junitxml=junit.xml")
+        result = project.runpytest_inprocess()
     result.stdout.fnmatch_lines(["*58* slower*", "toy-fp32 * INCONCLUSIVE*"])
-    junit = (project.path / "junit.xml").read_text("utf-8")
-    assert 'name="sme2.verdict.latency (on)" value="INCONCLUSIVE"' in junit
-    assert 'name="sme2.model" value="toy"' in junit
-    assert 'name="sme2.latency_off_ms"' in junit
     summary = next(project.path.rglob("*summary.md")).read_text("utf-8")
     assert "**INCONCLUSIVE**" in summary
     assert "program that never changes took" in summary
