@@ -342,7 +342,6 @@ class StoredGeneration:
     new_tokens: int
     cpu: str = ""
     costs: Mapping[Arm, StepCosts] = field(default_factory=dict)
-    speedups: Mapping[str, Estimate] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

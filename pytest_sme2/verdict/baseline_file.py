@@ -32,6 +32,7 @@ from pytest_sme2.results import (
     OperatorCount,
     Sample,
     StoredCost,
+    StoredGeneration,
     StoredOperator,
     Structure,
     Tolerance,
@@ -158,7 +159,7 @@ def _converter(*, names_fields: bool = True) -> Any:
     for kind, read_all in tables:
         converter.register_structure_hook_func(functools.partial(operator.eq, kind), read_all)
     # Earlier versions stored more of these.
-    for kind in (Counts, BaselineFigures, Limits):
+    for kind in (Counts, BaselineFigures, Limits, StoredGeneration):
         converter.register_structure_hook(kind, gen.make_dict_structure_fn(kind, converter))
     for kind, names in _OPTIONAL.items():
         left_out = dict.fromkeys(names, gen.override(omit_if_default=True))
@@ -315,7 +316,6 @@ def _positive(found: Baseline) -> Iterator[tuple[str, Iterable[float]]]:
             yield f"{of} yardstick_ns", (session.yardstick_ns,)
     if (generation := found.generation) is not None:
         yield "generation", (generation.prompt_tokens, generation.new_tokens)
-        yield from (("generation", _ends(speedup)) for speedup in generation.speedups.values())
         yield from (("generation", costs.instructions) for costs in generation.costs.values())
 
 

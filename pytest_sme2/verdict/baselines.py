@@ -391,8 +391,6 @@ def _generation_facts(stored: StoredGeneration) -> Iterator[tuple[str, str]]:
     for arm, costs in stored.costs.items():
         yield f"instructions of the prompt ({arm})", f"{costs.instructions[0]:,}"
         yield f"instructions of new tokens ({arm})", f"{sum(costs.instructions[1:]):,}"
-    for phase, speedup in stored.speedups.items():
-        yield f"speedup of {phase}", estimate_text(speedup)
 
 
 def _figure_facts(figures: BaselineFigures, at: str) -> Iterator[tuple[str, str]]:

@@ -31,7 +31,6 @@ from pytest_sme2.verdict.judging import (
     estimate_text,
     left_open,
     metric_against,
-    steady_speedup,
     suspect,
     too_hot,
 )
@@ -228,7 +227,7 @@ def _check_worst(
 def stored_generation(
     old: StoredGeneration | None, measured: CaseResult
 ) -> StoredGeneration | None:
-    """What a baseline keeps: the old one where the heap or noise is all the difference."""
+    """What a baseline keeps: the old one where the heap is all the difference."""
     found = measured.generation
     if found is None:
         return old
@@ -236,12 +235,9 @@ def stored_generation(
     tokens = (found.prompt_tokens, found.new_tokens)
     if old is None or (old.prompt_tokens, old.new_tokens, old.cpu) != (*tokens, cpu):
         old = StoredGeneration(*tokens, cpu)
-    costs, speedups = dict(old.costs), dict(old.speedups)
-    for phase, speedup in found.speedups.items():
-        if kept := steady_speedup(speedups.get(phase), speedup):
-            speedups[phase] = kept
+    costs = dict(old.costs)
     for arm, now in found.costs.items():
         before = costs.get(arm, now)
         same = all(one == other for _, one, other in _compared(before, now))
         costs[arm] = before if same and before.toolchain == now.toolchain else now
-    return replace(old, costs=costs, speedups=speedups)
+    return replace(old, costs=costs)

@@ -53,66 +53,39 @@ def check_speedup(measured: CaseResult, baseline: Baseline | None, limits: Limit
     if problem is not None:
         return problem
     # Without a minimum of its own: turning SME2 on may not cost more than any change may.
-    least, required = limits.min_speedup, limits.min_speedup is not None
-    least = 1 / (1 + limits.max_regression) if least is None else least
+    required = limits.min_speedup is not None
+    least = limits.min_speedup or 1 / (1 + limits.max_regression)
     old, new = _figures(measured, baseline).speedup, measured.speedup
     if new is None:
         value = None if old is None else old.value
         return Check(METRIC, Outcome.INVALID, "It was not measured.", old=value, limit=least)
-    missing = f"No speedup is stored for {count(measured.threads, 'thread')} on this target."
-    judging = _Judging(METRIC, _as_fast(new), new, old, missing, least, required)
-    return judging.judge(measured, baseline, limits)
-
-
-def check_phases(measured: CaseResult, baseline: Baseline | None, limits: Limits) -> list[Check]:
-    """What SME2 brings in each phase of a generation, against what is stored."""
-    stored = None if baseline is None else baseline.generation
-    old = {} if stored is None else stored.speedups
-    found = {} if measured.generation is None else measured.generation.speedups
-    missing = "No speedup of this phase is stored on this target."
-    return [
-        _Judging(f"{phase} {METRIC}", _as_fast(new), new, old.get(phase), missing).judge(
-            measured, baseline, limits
-        )
-        for phase, new in found.items()
-    ]
-
-
-def _as_fast(speedup: Estimate) -> str:
-    return f"SME2 makes it {estimate_text(speedup)} as fast"
+    judging = _Judging(new, old, least)
+    if not math.isfinite(new.high):
+        few = f". The time limit left too few pairs for a verdict. {MORE_TIME}"
+        return judging.check(Outcome.INVALID, few)
+    floor = judging.against_minimum()
+    if floor.verdict is Outcome.REGRESSED:
+        return floor
+    if old is None or baseline is None:
+        if floor.verdict is not Outcome.PASS or required:
+            return floor
+        threads = count(measured.threads, "thread")
+        missing = f". No speedup is stored for {threads} on this target. {CREATE_HINT}"
+        return judging.check(Outcome.NO_BASELINE, missing)
+    other = other_target(measured, baseline)
+    if other:
+        return replace(judging.check(Outcome.INVALID, ""), message=other, old=None)
+    stored = judging.against_stored(old, limits.max_speedup_loss)
+    return stored if combine((stored, floor)) is stored.verdict else floor
 
 
 @dataclass(frozen=True)
 class _Judging:
-    """One speedup, what it is compared with, and how its sentence begins."""
+    """A speedup, the stored one, and the least that it may be."""
 
-    metric: str
-    told: str
     new: Estimate
     old: Estimate | None
-    missing: str
-    """Says that nothing is stored."""
-    least: float = 0.0
-    required: bool = False
-    """Whether ``least`` was asked for, so that to reach it is to pass."""
-
-    def judge(self, measured: CaseResult, baseline: Baseline | None, limits: Limits) -> Check:
-        """Against the minimum, then against what is stored."""
-        if not math.isfinite(self.new.high):
-            few = "The time limit left too few pairs for a verdict."
-            return self.check(Outcome.INVALID, f". {few} {MORE_TIME}")
-        floor = self.against_minimum()
-        if floor.verdict is Outcome.REGRESSED:
-            return floor
-        if self.old is None or baseline is None:
-            if floor.verdict is not Outcome.PASS or self.required:
-                return floor
-            return self.check(Outcome.NO_BASELINE, f". {self.missing} {CREATE_HINT}")
-        other = other_target(measured, baseline)
-        if other:
-            return replace(self.check(Outcome.INVALID, ""), message=other, old=None)
-        stored = self.against_stored(self.old, limits.max_speedup_loss)
-        return stored if combine((stored, floor)) is stored.verdict else floor
+    least: float
 
     def against_minimum(self) -> Check:
         new, least = self.new, self.least
@@ -156,14 +129,14 @@ class _Judging:
     ) -> Check:
         new, old = self.new, self.old
         return Check(
-            self.metric,
+            METRIC,
             verdict,
-            f"{head}{self.told}{tail}",
+            f"{head}SME2 makes it {estimate_text(new)} as fast{tail}",
             old=None if old is None else old.value,
             new=new.value,
             unit="ratio",
             interval=None if math.isinf(new.high) else (new.low, new.high),
-            limit=(self.least or None) if limit is None else limit,
+            limit=self.least if limit is None else limit,
         )
 
 

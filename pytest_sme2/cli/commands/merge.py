@@ -15,7 +15,6 @@ from pytest_sme2.errors import UsageError, plain
 from pytest_sme2.report.history import write_history
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.writing import measured_commit, write_case, write_run
-from pytest_sme2.results import CaseResult
 from pytest_sme2.session.run_directory import (
     CaseRecord,
     Shard,
@@ -105,15 +104,14 @@ def merge(folders: Sequence[Path], out: Path, baselines: Path = Path("baselines"
 
 def _fill(out: Path, shards: Mapping[Path, Shard], baselines: Path) -> Merged:
     made: dict[Path, dict[Path, CaseRecord]] = {}
-    facts: dict[str, dict[str, Path]] = {}
+    commits: dict[str, Path] = {}
     problems: list[str] = []
     for root, shard in shards.items():
         folders = [*find_records(root)]
         problems += _unexplained(root, shard, folders)
         for folder in folders:
             record, place = read_record(folder), out / folder.relative_to(root)
-            for name, value in _facts(folder, record.measured).items():
-                facts.setdefault(name, {}).setdefault(value, root)
+            commits.setdefault(measured_commit(folder), root)
             others = made.setdefault(place, {})
             others[folder] = record
             (first, *_) = others.values()
@@ -122,7 +120,11 @@ def _fill(out: Path, shards: Mapping[Path, Shard], baselines: Path) -> Merged:
                     f"{record.id} is another program in {root} than in an earlier run directory: "
                     "its checks are not of one program. Run all shards on one commit."
                 )
-    problems = [*_problems(shards), *problems, *_mixed(facts)]
+    problems = [*_problems(shards), *problems]
+    known = [f"{commit} in {root}" for commit, root in commits.items() if commit]
+    if len(known) > 1:
+        told = " and ".join(known)
+        problems.append(f"These are not parts of one run: the project's commit is {told}.")
     cases: dict[Path, CaseRecord] = {}
     for place, records in made.items():
         folder, record = _joined(records)
@@ -145,26 +147,6 @@ def _joined(records: Mapping[Path, CaseRecord]) -> tuple[Path, CaseRecord]:
     (folder, first), *_ = records.items()
     checks = dict.fromkeys(check for record in records.values() for check in record.checks)
     return folder, replace(first, checks=tuple(checks))
-
-
-def _facts(folder: Path, measured: CaseResult) -> Mapping[str, str]:
-    """What the cases of one run have in common."""
-    device = measured.fingerprint
-    emulator = device.facts if measured.emulated else ()
-    return {
-        "the project's commit": measured_commit(folder),
-        f"the runner for {device.target}": measured.runtime[:12],
-        **{f"the version of {name}": version for name, version in measured.versions.items()},
-        **{f"the emulator's {name}": value for name, value in emulator},
-    }
-
-
-def _mixed(found: Mapping[str, Mapping[str, Path]]) -> Iterator[str]:
-    """A sentence for each fact, by its values, that is not the same everywhere it is known."""
-    for name, values in found.items():
-        known = [f"{value} in {root}" for value, root in values.items() if value]
-        if len(known) > 1:
-            yield f"These are not parts of one run: {name} is {' and '.join(known)}."
 
 
 def _links(folder: str, names: list[str]) -> list[str]:

@@ -178,7 +178,7 @@ def test_equal_hashes_are_enough_where_nothing_was_kept(tmp_path: Path) -> None:
 
 def test_another_program_is_refused(tmp_path: Path) -> None:
     one, two = make_output(tmp_path / "a", [1]), make_output(tmp_path / "b", [1, 2])
-    with pytest.raises(EvidenceError, match=r"float32\[1\] with SME2 on and float32\[2\]"):
+    with pytest.raises(EvidenceError, match="1 value on one side and 2 on the other"):
         numerics.compare_arms([one], [two])
     with pytest.raises(EvidenceError, match="2 outputs with SME2 on but 1 with SME2 off"):
         numerics.compare_arms([one, two], [one])
