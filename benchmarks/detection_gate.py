@@ -49,7 +49,7 @@ from pytest_sme2.results import Arm, Artifact, Capabilities, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.gate import Gate
-from pytest_sme2.session.reference import OpenReference, baseline_reference
+from pytest_sme2.session.reference import OpenReference
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Reference, Settings
 from pytest_sme2.targets.base import Job
@@ -171,7 +171,7 @@ class TwoArms(LocalTarget):
 
 
 class GateSession(Session):
-    """A session on chosen cases, with the reference at hand as a bundle would have it."""
+    """A session on chosen cases, with the reference at hand as a cache would have it."""
 
     def __init__(self, settings: Settings, setting: Setting, chosen: Sequence[Case]) -> None:
         super().__init__(settings)
@@ -193,10 +193,7 @@ class GateSession(Session):
         return OpenReference(Reference("bundle", "the baseline's program"), None, programs)
 
     def baseline_reference(self, case: Case) -> OpenReference | None:
-        baseline = self.baseline(case)
-        if baseline is None:
-            return None
-        return baseline_reference(baseline, case.threads, self.bench.runner, self.reference)
+        return self.reference if self.baseline(case) else None
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import re
 import shutil
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,7 +30,6 @@ from pytest_sme2.session.analysis import SUFFIX, analyze_file
 from pytest_sme2.session.case_result import Timing
 from pytest_sme2.session.case_trace import Traced
 from pytest_sme2.session.cases import Case, program_case
-from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.run_directory import (
     MANIFEST,
     METRICS,
@@ -40,26 +39,20 @@ from pytest_sme2.session.run_directory import (
 )
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.files import encode, inside, is_program, write_json, write_text
+from pytest_sme2.system.files import decode, encode, inside, is_program, write_json, write_text
 from pytest_sme2.system.processes import project_commit
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.terminal import Say
-from pytest_sme2.system.wording import count
+from pytest_sme2.system.wording import count, one_of
 from pytest_sme2.targets.settings import DEVICES, parse_cpus
 
 MODES = ("timing", "xnntrace")
 
-_TOP_FIELDS = (
-    "model", "output_root", "device", "experiments", "compare", "analysis", "description",
-)  # fmt: skip
-_EXPERIMENT_FIELDS = (
-    "name", "runner_path", "quiet_runner", "mode", "sme2", "runs", "num_runs", "warmup",
-    "threads", "num_threads", "cpu_affinity", "extra_args", "timeout_seconds", "description",
-)  # fmt: skip
 # More would take longer than anybody waits, or is more than the system's own clocks take.
 _MOST = 1_000_000
 _MOST_THREADS = 1024
 _LONGEST_PATH = 4000
+_REMEDY = "Correct it, or start from a template: sme2 run --template emulated"
 # An experiment's name and its number of threads: one entry of a file may ask for several numbers.
 Key = tuple[str, int]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -103,9 +96,59 @@ class ExperimentPlan:
     file: Path | None = None
 
 
+@dataclass(frozen=True)
+class _Entry:
+    """One of the experiments of a file; what may be of several types is looked at below."""
+
+    name: str
+    runner_path: str | None = None
+    quiet_runner: str | None = None
+    mode: str = MODES[0]
+    sme2: Any = None
+    runs: Any = None
+    num_runs: Any = None
+    warmup: Any = 3
+    threads: Any = None
+    num_threads: Any = None
+    cpu_affinity: Any = None
+    extra_args: Any = None
+    timeout_seconds: Any = 1800
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class _Side:
+    experiment: str
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class _Pair:
+    baseline: _Side
+    candidate: _Side
+
+
+@dataclass(frozen=True)
+class _Analysis:
+    """Of the kit's other fields none has an effect here."""
+
+    compare_pairs: tuple[_Pair, ...] = ()
+
+
+@dataclass(frozen=True)
+class _File:
+    model: str
+    experiments: tuple[_Entry, ...]
+    output_root: str | None = None
+    device: str = DEVICES[0]
+    compare: tuple[tuple[str, str], ...] | None = None
+    analysis: _Analysis = _Analysis()
+    description: str = ""
+
+
 def read_plan(path: Path) -> ExperimentPlan:
     """The experiment file, or an error that names the file, the field and what it may be."""
-    document = read_json(path, remedy="Correct it, or start from a template.", error=UsageError)
+    document = read_json(path, remedy=_REMEDY, error=UsageError)
     try:
         return replace(parse_plan(document), file=path)
     except UsageError as error:
@@ -114,37 +157,28 @@ def read_plan(path: Path) -> ExperimentPlan:
 
 def parse_plan(document: object) -> ExperimentPlan:
     _refuse_odd_text(document)
-    top = _Fields(document, "the file", _TOP_FIELDS)
-    model = top.path("model", required=True)
+    _refuse_unknown(document, _File, "")
+    file: _File = decode(document, _File, "the file", remedy=_REMEDY, error=UsageError)
+    model = Path(file.model)
     if not is_program(model.name):
-        raise UsageError(f"model: {str(model)!r} is not a program. Give the path of a .pte file.")
+        raise UsageError(f"model: {file.model!r} is not a program. Give the path of a .pte file.")
     # Where the kit puts the results of a file that names no place.
     home = model.parent.parent if model.parent.name == "artifacts" else model.parent
-    named = top.found.get("output_root") is not None
-    root = top.path("output_root", required=True) if named else home / "results"
-    entries = top.found.get("experiments")
-    if not isinstance(entries, list) or not entries:
-        raise UsageError("experiments: must be a list with at least one experiment.")
     notes: list[str] = []
     experiments = tuple(
         experiment
-        for number, entry in enumerate(entries)
+        for number, entry in enumerate(file.experiments)
         for experiment in _experiments(entry, f"experiments[{number}]", notes)
     )
-    names = [entry["name"] for entry in entries]
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            raise UsageError(f"experiments[{number}].name: {name!r} is taken. Names must differ.")
-    pairs = top.found.get("compare")
-    if "analysis" in top.found:
-        of_kit = _compare_pairs(top.found["analysis"], notes)
-        pairs = of_kit if pairs is None else pairs
+    keys = [experiment.key for experiment in experiments]
+    if not keys or len({*keys}) < len(keys):
+        raise UsageError("experiments: must be at least one, of different names.")
     return ExperimentPlan(
         model=model,
-        output_root=root,
+        output_root=Path(file.output_root or home / "results"),
         experiments=experiments,
-        compare=_compare(pairs, [experiment.key for experiment in experiments]),
-        device=top.choice("device", DEVICES, "a device"),
+        compare=_compare(file, keys),
+        device=one_of(file.device, DEVICES, "a device"),
         notes=tuple(notes),
     )
 
@@ -152,59 +186,78 @@ def parse_plan(document: object) -> ExperimentPlan:
 def _refuse_odd_text(value: object) -> None:
     """No word of a command, and no path, can hold a NUL or half of a character."""
     if isinstance(value, str):
-        if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise UsageError(f"{value[:60]!r} holds a character that no path or argument can hold.")
+        odd = "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value)
+        if odd or len(os.fsencode(value)) > _LONGEST_PATH:
+            raise UsageError(f"{value[:60]!r} cannot be a path or an argument.")
     elif isinstance(value, (list, dict)):
         for inner in [*value, *value.values()] if isinstance(value, dict) else value:
             _refuse_odd_text(inner)
 
 
-def _experiments(entry: object, where: str, notes: list[str]) -> Iterator[Experiment]:
+def _refuse_unknown(document: object, kind: type, prefix: str) -> None:
+    known = [one.name for one in fields(kind)]
+    found = document if isinstance(document, dict) else {}
+    for name in found:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
+            raise UsageError(f"{prefix}{name}: is not a field. {hint}")
+    entries = found.get("experiments")
+    for number, entry in enumerate(entries if isinstance(entries, list) else ()):
+        _refuse_unknown(entry, _Entry, f"experiments[{number}].")
+
+
+def _experiments(entry: _Entry, where: str, notes: list[str]) -> Iterator[Experiment]:
     """One experiment for each number of threads."""
-    fields = _Fields(entry, where, _EXPERIMENT_FIELDS)
-    name = fields.text("name", required=True)
-    if not _NAME.fullmatch(name):
-        raise fields.error(
-            "name", f"{name!r} cannot be a folder's name. Use letters, digits, '_', '-', '.'."
+    if not _NAME.fullmatch(entry.name):
+        raise UsageError(
+            f"{where}.name: {entry.name!r} cannot be a folder's name. Use letters, digits, '_', "
+            "'-', '.'."
         )
-    mode = fields.choice("mode", MODES, "a mode")
-    words, verbose_runner = _runner_words(fields, where, notes)
-    runner = "runner_path" if fields.found.get("runner_path") else "quiet_runner"
-    path = fields.path(runner) if fields.found.get(runner) else None
-    for threads in dict.fromkeys(fields.numbers(("threads", "num_threads"), default=1)):
+    words, verbose_runner = _runner_words(entry, where, notes)
+    runner = entry.runner_path or entry.quiet_runner
+    path = Path(runner) if runner else None
+    found = entry.threads or entry.num_threads or 1
+    for threads in dict.fromkeys(found if isinstance(found, list) else [found]):
         yield Experiment(
-            name=name,
-            arm=_arm(fields, name),
-            mode=mode,
-            runner_path=verbose_runner if verbose_runner and mode == "xnntrace" else path,
-            runs=fields.number("runs", "num_runs", default=10),
-            warmup=fields.number("warmup", default=3, least=0),
-            threads=threads,
-            cpus=_cpus(fields),
+            name=entry.name,
+            arm=_arm(entry, where),
+            mode=one_of(entry.mode, MODES, f"a mode ({where})"),
+            runner_path=verbose_runner if verbose_runner and entry.mode == "xnntrace" else path,
+            runs=_whole(f"{where}.runs", entry.num_runs if entry.runs is None else entry.runs, 10),
+            warmup=_whole(f"{where}.warmup", entry.warmup, least=0),
+            threads=_whole(f"{where}.threads", threads, most=_MOST_THREADS),
+            cpus=_cpus(entry, where),
             extra_arguments=words,
-            timeout_seconds=fields.number("timeout_seconds", default=1800),
+            timeout_seconds=_whole(f"{where}.timeout_seconds", entry.timeout_seconds),
         )
 
 
-def _arm(fields: _Fields, name: str) -> Arm:
+def _whole(where: str, value: Any, default: int = 1, least: int = 1, most: int = _MOST) -> int:
+    number = default if value is None else value
+    if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
+        raise UsageError(f"{where}: {value!r} is not a whole number from {least} to {most}.")
+    return number
+
+
+def _arm(entry: _Entry, where: str) -> Arm:
     """As the field ``sme2`` says, else as the name does."""
-    value = fields.found.get("sme2")
+    value = entry.sme2
     if isinstance(value, bool):
         return Arm.ON if value else Arm.OFF
-    if value is None:
-        match = re.search(r"sme2[_-]?(on|off)", name)
-        if match is None:
-            problem = f"is missing, and the name {name!r} says neither sme2_on nor sme2_off."
-            raise fields.error("sme2", f'{problem} Say "sme2": "on" or "off".')
+    if value is None and (match := re.search(r"sme2[_-]?(on|off)", entry.name)):
         value = match[1]
     if value not in ("on", "off"):
-        raise fields.error("sme2", f"{value!r} is neither 'on' nor 'off'.")
+        raise UsageError(
+            f'{where}.sme2: {value!r} is neither "on" nor "off", and the name {entry.name!r} says '
+            "neither sme2_on nor sme2_off."
+        )
     return Arm(value)
 
 
-def _cpus(fields: _Fields) -> tuple[int, ...]:
+def _cpus(entry: _Entry, where: str) -> tuple[int, ...]:
     """A list of cores, or text: ``0,1``, ``4-7``, or a mask such as ``0x80``."""
-    value = fields.found.get("cpu_affinity")
+    value = entry.cpu_affinity
     if value in (None, "", []):
         return ()
     try:
@@ -212,38 +265,43 @@ def _cpus(fields: _Fields) -> tuple[int, ...]:
     except UsageError:
         cores = ""
     if isinstance(cores, str):
-        raise fields.error("cpu_affinity", f"{value!r} names no cores, as in 0,1 or 4-7 or 0x80.")
+        raise UsageError(
+            f"{where}.cpu_affinity: {value!r} names no cores, as in 0,1 or 4-7 or 0x80."
+        )
     return cores
 
 
-def _compare(value: object, keys: Sequence[Key]) -> tuple[tuple[Key, Key], ...]:
+def _compare(file: _File, keys: Sequence[Key]) -> tuple[tuple[Key, Key], ...]:
     """The pairs that were named; else those whose names differ in sme2_off and sme2_on alone."""
     names = list(dict.fromkeys(name for name, _ in keys))
-    if value is None:
-        partners = [[name.replace("sme2_on", "sme2_off"), name] for name in names]
-        value = [pair for pair in partners if pair[0] in names and pair[0] != pair[1]]
-    if not isinstance(value, list):
-        raise UsageError('compare: must be a list of pairs, as in [["x_sme2_off", "x_sme2_on"]].')
+    partners = [(name.replace("sme2_on", "sme2_off"), name) for name in names]
+    asked: list[tuple[tuple[str, int | None], ...]] = [
+        ((pair.baseline.experiment, pair.baseline.threads),
+         (pair.candidate.experiment, pair.candidate.threads))
+        for pair in file.analysis.compare_pairs
+    ]  # fmt: skip
+    if file.compare is not None or not asked:
+        found = [pair for pair in partners if pair[0] in names and pair[0] != pair[1]]
+        plain = found if file.compare is None else file.compare
+        asked = [((before, None), (after, None)) for before, after in plain]
     pairs: list[tuple[Key, Key]] = []
-    for number, entry in enumerate(value):
-        where = f"compare[{number}]"
-        if not isinstance(entry, list) or len(entry) != 2:
-            raise UsageError(f"{where}: must be two names of experiments, before and after.")
-        first, second = (_side(name, keys, names, where) for name in entry)
+    for number, sides in enumerate(asked):
+        first, second = (_side(*side, keys, names, f"compare[{number}]") for side in sides)
         both = [(one, other) for one in first for other in second if one[1] == other[1]]
         if not both:
             counts = sorted({threads for _, threads in (*first, *second)})
             raise UsageError(
-                f"{where}: {first[0][0]!r} and {second[0][0]!r} differ in threads "
+                f"compare[{number}]: {first[0][0]!r} and {second[0][0]!r} differ in threads "
                 f"({', '.join(map(str, counts))}), so their times cannot be compared."
             )
         pairs += both
     return tuple(pairs)
 
 
-def _side(name: object, keys: Sequence[Key], names: Sequence[str], where: str) -> list[Key]:
+def _side(
+    name: str, threads: int | None, keys: Sequence[Key], names: Sequence[str], where: str
+) -> list[Key]:
     """The experiments of a name, with one number of threads where that was named as well."""
-    name, threads = name if isinstance(name, tuple) else (name, None)
     found = [key for key in keys if key[0] == name and threads in (None, key[1])]
     if not found:
         wanted = f"{name!r}" if threads is None else f"{name!r} with {count(threads, 'thread')}"
@@ -253,46 +311,13 @@ def _side(name: object, keys: Sequence[Key], names: Sequence[str], where: str) -
     return found
 
 
-def _compare_pairs(analysis: object, notes: list[str]) -> list[Any] | None:
-    """The pairs of the field ``analysis``, as ``compare`` has them; None where it names none."""
-    if not isinstance(analysis, dict):
-        raise UsageError("analysis: must be an object in braces.")
-    notes += [
-        f"analysis.{name} is ignored: the analysis here has no such choice"
-        for name in analysis
-        if name != "compare_pairs"
-    ]
-    pairs = analysis.get("compare_pairs") or []
-    if not isinstance(pairs, list):
-        raise UsageError("analysis.compare_pairs: must be a list of pairs.")
-    found = []
-    for number, pair in enumerate(pairs):
-        where = f"analysis.compare_pairs[{number}]"
-        if not isinstance(pair, dict):
-            raise UsageError(f"{where}: must be an object with baseline and candidate.")
-        found.append(
-            [_kit_side(pair.get(side), f"{where}.{side}") for side in ("baseline", "candidate")]
-        )
-        if pair.get("label"):
-            notes.append(f"{where}.label is ignored: pairs are named after their experiments")
-    return found or None
-
-
-def _kit_side(value: object, where: str) -> tuple[str, int]:
-    side = value if isinstance(value, dict) else {}
-    name, threads = side.get("experiment"), side.get("threads", 1)
-    if not isinstance(name, str) or not isinstance(threads, int) or isinstance(threads, bool):
-        raise UsageError(f'{where}: must be as in {{"experiment": "mac_sme2_on", "threads": 1}}.')
-    return name, threads
-
-
 def _runner_words(
-    fields: _Fields, where: str, notes: list[str]
+    entry: _Entry, where: str, notes: list[str]
 ) -> tuple[tuple[str, ...], Path | None]:
     """What of ``extra_args`` is for the runner, and the runner that logs kernels, if named."""
-    rest = fields.found.get("extra_args") or []
+    rest = entry.extra_args or []
     if not isinstance(rest, list) or not all(isinstance(word, str) for word in rest):
-        raise fields.error("extra_args", 'must be a list of texts, as in ["--flag=1"].')
+        raise UsageError(f'{where}.extra_args: must be a list of texts, as in ["--flag=1"].')
     kept: list[str] = []
     verbose: Path | None = None
     words = iter(rest)
@@ -309,68 +334,6 @@ def _runner_words(
             told = f"{value} is the runner of xnntrace experiments"
         notes.append(f"{where}.extra_args: {told}")
     return tuple(kept), verbose
-
-
-class _Fields:
-    def __init__(self, value: object, where: str, known: Sequence[str]) -> None:
-        if not isinstance(value, dict):
-            raise UsageError(f"{where}: must be an object in braces.")
-        self.found: dict[str, Any] = value
-        self.prefix = "" if known is _TOP_FIELDS else f"{where}."
-        for name in value:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
-                raise self.error(name, f"is not a field. {hint}")
-
-    def error(self, name: str, problem: str) -> UsageError:
-        return UsageError(f"{self.prefix}{name}: {problem}")
-
-    def text(self, name: str, *, required: bool = False) -> str:
-        value = self.found.get(name)
-        if value is None and not required:
-            return ""
-        if not isinstance(value, str) or (required and not value):
-            raise self.error(name, "must be text, and is missing." if required else "must be text.")
-        return value
-
-    def path(self, name: str, *, required: bool = False) -> Path:
-        value = self.text(name, required=required)
-        if len(os.fsencode(value)) > _LONGEST_PATH:
-            raise self.error(name, f"{value!r} cannot be a path.")
-        return Path(value)
-
-    def choice(self, name: str, choices: Sequence[str], what: str) -> str:
-        """One of ``choices``, the first of them by default."""
-        value = self.text(name) or choices[0]
-        if value not in choices:
-            raise self.error(name, f"{value!r} is not {what}. Choose one of: {', '.join(choices)}.")
-        return value
-
-    def number(self, *names: str, default: int, least: int = 1) -> int:
-        (found,) = self.numbers(names, default=default, least=least, several=False)
-        return found
-
-    def numbers(
-        self, names: Sequence[str], *, default: int, least: int = 1, several: bool = True
-    ) -> list[int]:
-        """What the one of ``names`` that is given says; two that disagree are an error."""
-        most = _MOST_THREADS if several else _MOST
-        chosen: list[int] = []
-        for name in names:
-            value = self.found.get(name)
-            if value is None:
-                continue
-            values = value if several and isinstance(value, list) else [value]
-            if not values:
-                raise self.error(name, "is an empty list. Give at least one number.")
-            for one in values:
-                if not isinstance(one, int) or isinstance(one, bool) or not least <= one <= most:
-                    raise self.error(name, f"{one!r} is not a whole number from {least} to {most}.")
-            if values != (chosen or values):
-                raise self.error(name, f"says another number than {names[0]}. Give one.")
-            chosen = values
-        return chosen or [default]
 
 
 PAIRS = "pairs"
@@ -469,22 +432,20 @@ def _inside(folder: Path, etdump: Path) -> Path:
     return folder / etdump.name
 
 
-def _runner(experiment: Experiment, bench: HeldDevice) -> Runner:
-    if experiment.runner_path is None:
-        return bench.runner
-    path = experiment.runner_path.expanduser().absolute()
-    for place in (path, Path("executorch", experiment.runner_path).absolute()):
-        if place.is_file():
-            return single_runner(place)
-    raise UsageError(
-        f"runner_path of the experiment {experiment.name!r}: there is no {str(path)!r}. "
-        "Build it with `sme2 build`, or use the wheel's runner with --wheel-runner."
-    )
+def _runner(experiment: Experiment, session: Session) -> Runner:
+    """The one that is named, where it was built; else that of ExecuTorch's wheel."""
+    if experiment.runner_path is not None:
+        path = experiment.runner_path.expanduser().absolute()
+        for place in (path, Path("executorch", experiment.runner_path).absolute()):
+            if place.is_file():
+                return single_runner(place)
+        session.say(f"{experiment.name}: there is no {path}: the wheel's runner runs it")
+    return session.bench.runner
 
 
 def _run(session: Session, case: Case, experiment: Experiment) -> Done:
     bench, artifact = session.bench, session.artifact(case)
-    runner = _runner(experiment, bench)
+    runner = _runner(experiment, session)
     request = RunRequest(
         artifact=artifact,
         arm=experiment.arm,

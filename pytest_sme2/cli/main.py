@@ -64,7 +64,6 @@ REMOVED = {
     "matrix": "the documentation has it as a page with filters (docs/advice.md, the kernel matrix)",
     "bisect": "`git bisect run pytest …` finds the commit: docs/history.md has the recipe",
 }
-SHELLS = ("bash", "zsh", "fish")
 
 # They read what others made, and run nothing.
 READING = ("inspect", "merge", *(name for name in COMMANDS if name.startswith("report")))
@@ -76,11 +75,8 @@ EXIT_CODES = (
 )
 
 
-def build_parser(
-    filled: Collection[str], *, parts: bool = False, brief: bool = False
-) -> argparse.ArgumentParser:
-    """The parser; only the commands of ``filled`` have their own arguments, and are imported.
-    With ``parts``, to be completed, those of a command are inside of it, and not beside it. With
+def build_parser(filled: Collection[str], *, brief: bool = False) -> argparse.ArgumentParser:
+    """The parser; only the commands of ``filled`` have their own arguments, and are imported. With
     ``brief`` the help says once for all commands what is about devices.
     """
     parser = argparse.ArgumentParser(
@@ -90,19 +86,14 @@ def build_parser(
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"sme2 {__version__}")
-    parser.add_argument("--completion", choices=SHELLS, help="print what this shell needs")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
-    inside: dict[str, Any] = {}
     for name, summary in COMMANDS.items():
-        command, _, part = name.partition(" ")
-        if part and name not in filled:
+        if " " in name and name not in filled:
             continue
-        if part and parts and command not in inside:
-            inside[command] = subparsers.choices[command].add_subparsers()
         # Without `help` the parser does not list it: the overview does, in groups.
         listed: dict[str, Any] = {"help": summary} if name in filled else {}
-        subparser = inside.get(command, subparsers).add_parser(
-            part if command in inside else name,
+        subparser = subparsers.add_parser(
+            name,
             description=summary,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             **listed,
@@ -124,8 +115,7 @@ def devices_parser() -> argparse.ArgumentParser:
     """What commands that run programs have in common."""
     parser = argparse.ArgumentParser(
         usage="sme2 COMMAND [--device DEVICE] ...",
-        description="where run, threads, advise and doctor run programs, as far as they take it; "
-        "`sme2 run --cpu all` compares the CPUs",
+        description="where run, threads, advise and doctor run programs, as far as they take it",
         add_help=False,
     )
     add_arguments(parser, shared("device", *SAID_ONCE))
@@ -173,8 +163,6 @@ def _run(words: list[str], *, own_process: bool) -> int:
     # pytest's names are understood, too: a message that both print has those.
     words = [f"--{word[7:]}" if word.startswith("--sme2-") else word for word in words]
     arguments = parser.parse_args(words, argparse.Namespace(typed=words))
-    if arguments.completion is not None:
-        return exit_code(_complete, arguments)
     if arguments.command is None:
         parser.error("the following arguments are required: COMMAND")
     if own_process and arguments.command in READING:
@@ -187,13 +175,6 @@ def _run_confined(arguments: argparse.Namespace) -> int:
 
     confine([path for word in arguments.typed if (path := Path(word)).exists()])
     return int(arguments.run(arguments))
-
-
-def _complete(arguments: argparse.Namespace) -> int:
-    import shtab
-
-    print(shtab.complete(build_parser(COMMANDS, parts=True), arguments.completion))
-    return 0
 
 
 def exit_code(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:

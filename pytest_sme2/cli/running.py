@@ -1,4 +1,4 @@
-"""What ``sme2 run`` does: one model with SME2 on and off, on every CPU, or an experiment file."""
+"""What ``sme2 run`` does: one model with SME2 on and off, or an experiment file."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from pathlib import Path
 from pytest_sme2.cli.commands.models import model_folders
 from pytest_sme2.cli.experiments import read_plan, run_plan
 from pytest_sme2.cli.options import chosen, opened, progress, show
-from pytest_sme2.errors import EvidenceError, RunError, UsageError
+from pytest_sme2.errors import EvidenceError, UsageError
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.report.case_summary import cells
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.text import aligned
 from pytest_sme2.report.writing import write_case
@@ -40,9 +39,8 @@ from pytest_sme2.session.run_directory import METRICS, read_record
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.cache import untold
-from pytest_sme2.system.files import encode, is_program, safe_name
+from pytest_sme2.system.files import encode, is_program
 from pytest_sme2.system.processes import project_commit
-from pytest_sme2.system.qemu import EVERY_CPU
 from pytest_sme2.system.terminal import clear_line
 from pytest_sme2.verdict.numerics import agreement_text, check_outputs, tolerance_of
 from pytest_sme2.verdict.times import check_sustained
@@ -55,11 +53,6 @@ def run_config(arguments: argparse.Namespace) -> int:
         print(f"sme2: {arguments.config}: {note}", file=sys.stderr)
     command = ["sme2", "run", "--config", str(arguments.config)]
     command += ["--device", arguments.sme2_device] if arguments.sme2_device else []
-    command += ["--wheel-runner"] if arguments.wheel_runner else []
-    if arguments.wheel_runner:
-        plan = replace(
-            plan, experiments=tuple(replace(one, runner_path=None) for one in plan.experiments)
-        )
     settings = Settings(**chosen(arguments, device=plan.device))
     with progress() as say:
         cases = run_plan(plan, settings, say, shlex.join(command))
@@ -105,33 +98,6 @@ def run_model(arguments: argparse.Namespace) -> int:
     failed = any(check.verdict is Outcome.FAILED for check in checks)
     load = measured.sustained
     return 130 if load is not None and load.ended == INTERRUPTED else int(failed)
-
-
-def run_on_every_cpu(arguments: argparse.Namespace) -> int:
-    """One model on each emulated CPU; exit code 1 where it does not run on one of them."""
-    problems = []
-    titles = ("CPU", "bits", "on SME2", "Minst off", "Minst on", "instructions")
-    rows: list[tuple[str, ...]] = [titles]
-    for cpu in EVERY_CPU:
-        arguments.sme2_cpu = str(cpu)
-        settings = _settings(arguments)
-        if settings.device != "emulated":
-            raise UsageError("--cpu all compares emulated CPUs: give --device emulated as well.")
-        out = settings.run_directory / safe_name(str(cpu))
-        with opened(replace(settings, out=out)) as session:
-            case = named_case(session, arguments)
-            try:
-                measured = session.measured(case, timed=False)
-            except RunError as error:
-                problems.append(f"{cpu}: it did not run. {error}")
-                continue
-            session.keep(case, measured, ())
-        found = cells(measured)
-        rows.append((str(cpu), str(cpu.vector_bits), *(found[title] for title in titles[2:])))
-    # "gain" is the old name of "instructions", kept for one version.
-    cpus = [dict(zip((*titles, "gain"), (*row, row[-1]), strict=True)) for row in rows[1:]]
-    show(arguments, {"cpus": cpus, "problems": problems}, [*aligned(rows), *problems])
-    return 1 if problems else 0
 
 
 def named_case(session: Session, arguments: argparse.Namespace) -> Case:

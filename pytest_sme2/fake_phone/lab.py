@@ -37,7 +37,7 @@ from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.supervisor import LIBRARIES, LINKER, SOCKET, STATE, Phone
 from pytest_sme2.results import Arm
 from pytest_sme2.system.cache import cache_folder, trusted
-from pytest_sme2.system.debian_packages import system_archives, unpack_packages, with_suites
+from pytest_sme2.system.debian_packages import system_sources, unpack_packages, with_suites
 from pytest_sme2.system.files import make_folders
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.processes import run_process
@@ -47,11 +47,9 @@ from pytest_sme2.targets.phone.target import FAKE_PROPERTY, LAUNCHER_PROPERTY, A
 
 # adbd is in bookworm-backports, and in the main archive of later releases.
 _SUITES = ("bookworm", "bookworm-backports")
-_BACKPORTS = (
+_PACKAGES = (
     *("adb", "adbd", "android-libbase", "android-libboringssl"),
     *("android-libcutils", "android-liblog", "android-libziparchive"),
-)
-_STABLE = (
     *("mksh", "toybox", "patchelf"),
     *("libcrypt1", "libprotobuf32", "libusb-1.0-0", "libbrotli1", "liblz4-1"),
 )
@@ -94,8 +92,7 @@ def find_parts(progress: Callable[[str], None] | None = None) -> Parts:
         if not folder.is_dir():
             if progress is not None:
                 progress(f"downloading {', '.join(_PROGRAMS)} for the fake phone")
-            packages = [f"{name}/{_SUITES[1]}" for name in _BACKPORTS] + list(_STABLE)
-            unpack_packages(packages, with_suites(system_archives(), _SUITES), folder)
+            unpack_packages(_PACKAGES, with_suites(system_sources(), _SUITES), folder)
     return unpacked_parts(trusted(folder, cache_folder()))
 
 

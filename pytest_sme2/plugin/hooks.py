@@ -144,19 +144,17 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """A name that no model has, or weights of another, are refused before anything."""
+    """A name that no model has is refused before anything."""
     config = session.config
-    asked = (config.getoption(f"sme2_{name}") for name in ("models", "weights"))
-    if not any(asked) or hasattr(config, "workerinput"):
+    if not config.getoption("sme2_models") or hasattr(config, "workerinput"):
         return
-    from pytest_sme2.session.cases import check_names, check_weights
+    from pytest_sme2.session.cases import check_names
 
     run = session_of(config)
-    for flag, check in (("--sme2-models", check_names), ("--sme2-weights", check_weights)):
-        try:
-            check(run.registry, run.programs, run.settings)
-        except Sme2Error as error:
-            raise pytest.UsageError(f"{flag}: {error}") from None
+    try:
+        check_names(run.registry, run.programs, run.settings)
+    except Sme2Error as error:
+        raise pytest.UsageError(f"--sme2-models: {error}") from None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

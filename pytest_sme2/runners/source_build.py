@@ -13,20 +13,17 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from packaging.version import Version
-
 from pytest_sme2.errors import BuildError, BusyError, ElfError
-from pytest_sme2.results import Arm, KernelFamily
+from pytest_sme2.results import PAIR, Arm, KernelFamily
 from pytest_sme2.runners.sme2 import run_tool
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.elf import read_elf
 from pytest_sme2.system.files import make_folders
 from pytest_sme2.system.locks import locked
-from pytest_sme2.system.processes import run_process
 from pytest_sme2.system.provision import find_cmake, find_ninja
 from pytest_sme2.trace.kernel_log import family_of, is_microkernel
 
@@ -42,13 +39,9 @@ class SourceBuild:
 
     tree: Path
     platform: str
-    sides: tuple[Arm, ...] = (Arm.ON, Arm.OFF)
     variant: str = "timing"
     ndk: Path | None = None
-    kleidiai: Path | None = None
-    python: Path = field(default_factory=lambda: Path(sys.executable))
     out: Path | None = None
-    jobs: int = 1
     options: Mapping[str, str] = field(default_factory=dict)
     """The user's own CMake variables; they override ours."""
 
@@ -62,17 +55,6 @@ class SourceBuild:
 
 
 @dataclass(frozen=True)
-class Tools:
-    """The programs that a build needs, as found on this machine; None if one is missing."""
-
-    cmake: Path | None
-    ninja: Path | None
-    compiler: Path | None
-    problems: tuple[str, ...] = ()
-    """Why CMake or Ninja is missing."""
-
-
-@dataclass(frozen=True)
 class BuildStep:
     """One build: the commands and the result."""
 
@@ -80,53 +62,34 @@ class BuildStep:
     folder: Path
     configure: tuple[str, ...]
     build: tuple[str, ...]
-    binary: Path
+
+    @property
+    def binary(self) -> Path:
+        return self.folder / RUNNER
 
 
-def find_tools() -> Tools:
-    """The build tools: CMake and Ninja as for our own runner, and the user's compiler."""
-    found: dict[str, Path] = {}
-    problems = []
-    for name, find in (("cmake", find_cmake), ("ninja", find_ninja)):
-        try:
-            found[name] = Path(find())
-        except BuildError as error:
-            problems.append(str(error))
-    chosen = os.environ.get("CXX")
-    compilers = map(shutil.which, (chosen,) if chosen else ("clang++", "c++", "g++"))
-    compiler = next(map(Path, filter(None, compilers)), None)
-    return Tools(found.get("cmake"), found.get("ninja"), compiler, tuple(problems))
-
-
-def plan(request: SourceBuild, tools: Tools) -> tuple[BuildStep, ...]:
+def plan(request: SourceBuild) -> tuple[BuildStep, ...]:
     """The commands, one build after another, because flatcc cannot be built twice at once."""
-    return tuple(_step(request, tools, arm) for arm in request.sides)
+    return tuple(_step(request, arm, find_cmake()) for arm in PAIR)
 
 
-def _step(request: SourceBuild, tools: Tools, arm: Arm) -> BuildStep:
+def _step(request: SourceBuild, arm: Arm, cmake: str) -> BuildStep:
     folder = request.folder / f"{request.platform}-{request.variant}-sme2-{arm}"
-    cmake = str(tools.cmake or "cmake")
-    variables = {**_variables(request, tools, arm), **request.options}
+    variables = {**_variables(request, arm), **request.options}
+    configure = (cmake, "-S", str(request.tree), "-B", str(folder), "-G", "Ninja")
     return BuildStep(
         arm=arm,
         folder=folder,
-        configure=(
-            *(cmake, "-S", str(request.tree), "-B", str(folder), "-G", "Ninja"),
-            *(f"-D{name}={value}" for name, value in variables.items()),
-        ),
-        build=(
-            *(cmake, "--build", str(folder)),
-            *("--target", RUNNER, "--parallel", str(request.jobs)),
-        ),
-        binary=folder / RUNNER,
+        configure=(*configure, *(f"-D{name}={value}" for name, value in variables.items())),
+        build=(cmake, "--build", str(folder), "--target", RUNNER),
     )
 
 
-def _variables(request: SourceBuild, tools: Tools, arm: Arm) -> dict[str, str]:
+def _variables(request: SourceBuild, arm: Arm) -> dict[str, str]:
     switch = "ON" if arm is Arm.ON else "OFF"
     variables = {
         "CMAKE_BUILD_TYPE": "Release",
-        "PYTHON_EXECUTABLE": str(request.python),
+        "PYTHON_EXECUTABLE": sys.executable,
         "EXECUTORCH_BUILD_EXECUTOR_RUNNER": "ON",
         "EXECUTORCH_BUILD_EXTENSION_EVALUE_UTIL": "ON",
         "EXECUTORCH_BUILD_EXTENSION_RUNNER_UTIL": "ON",
@@ -141,38 +104,30 @@ def _variables(request: SourceBuild, tools: Tools, arm: Arm) -> dict[str, str]:
         # Both: with only SME2 off, XNNPACK uses SME kernels.
         "XNNPACK_ENABLE_ARM_SME": switch,
         "XNNPACK_ENABLE_ARM_SME2": switch,
+        "CMAKE_MAKE_PROGRAM": find_ninja(),
     }
     if request.variant == "xnnlog":
         # 4 lists the kernels that may run, 5 also the operators that ran.
         variables["EXECUTORCH_XNNPACK_LOG_LEVEL"] = "5"
-    if request.kleidiai is not None:
-        variables["KLEIDIAI_SOURCE_DIR"] = str(request.kleidiai)
-    if tools.ninja is not None:
-        variables["CMAKE_MAKE_PROGRAM"] = str(tools.ninja)
     if request.platform == "android":
         ndk = request.ndk or Path("ANDROID_NDK")
-        variables["CMAKE_TOOLCHAIN_FILE"] = str(ndk / "build/cmake/android.toolchain.cmake")
+        variables["CMAKE_TOOLCHAIN_FILE"] = str(ndk / _NDK_TOOLCHAIN)
         variables["ANDROID_ABI"] = "arm64-v8a"
         variables["ANDROID_PLATFORM"] = "android-28"
         # Phones from Android 15 on may have pages of 16 KB.
         variables["ANDROID_SUPPORT_FLEXIBLE_PAGE_SIZES"] = "ON"
     elif request.platform == "mac":
         variables["CMAKE_OSX_ARCHITECTURES"] = "arm64"
-    elif tools.compiler is not None:
-        variables["CMAKE_CXX_COMPILER"] = str(tools.compiler)
-        # The C compiler that belongs to it has nearly the same name.
-        for plus, plain in (("clang++", "clang"), ("g++", "gcc"), ("c++", "cc")):
-            beside = tools.compiler.with_name(tools.compiler.name.replace(plus, plain))
-            if beside != tools.compiler and beside.exists():
-                variables["CMAKE_C_COMPILER"] = str(beside)
-                break
+    elif shutil.which("clang++") is not None:
+        # gcc 12 fails in KleidiAI.
+        variables |= {"CMAKE_C_COMPILER": "clang", "CMAKE_CXX_COMPILER": "clang++"}
     return variables
 
 
-def dry_run(request: SourceBuild, tools: Tools) -> str:
+def dry_run(request: SourceBuild) -> str:
     """The commands in shell syntax."""
     lines = []
-    for step in plan(request, tools):
+    for step in plan(request):
         plain = [word for word in step.configure if not word.startswith("-D")]
         options = map(shlex.quote, step.configure[len(plain) :])
         lines += [
@@ -180,23 +135,18 @@ def dry_run(request: SourceBuild, tools: Tools) -> str:
             " \\\n    ".join([shlex.join(plain), *options]),
             f"{shlex.join(step.build)}\n",
         ]
-    lines.append(f"# then: {usage_line(request, plan(request, tools))}")
+    lines.append(f"# then: {usage_line(request)}")
     return "\n".join(lines) + "\n"
 
 
-def usage_line(request: SourceBuild, steps: Sequence[BuildStep]) -> str:
+def usage_line(request: SourceBuild) -> str:
     """The command line that uses the built runners."""
-    built = {step.arm: str(step.binary) for step in steps}
-    pair = ",".join(built.get(arm, str(arm).upper()) for arm in (Arm.ON, Arm.OFF))
+    pair = ",".join(str(step.binary) for step in plan(request))
     return shlex.join(["pytest", f"--device={request.platform}", "--sme2-runner", pair])
 
 
 TIMEOUT_SECONDS = 4 * 3600.0
-LEAST_CLANG = 18
-# Apple has its own version numbers: 17 is the first built from LLVM 18 or newer.
-LEAST_APPLE_CLANG = 17
-BROKEN_GCC = 12
-LEAST_NDK = 27
+_NDK_TOOLCHAIN = "build/cmake/android.toolchain.cmake"
 _TOOLCHAIN = "CMAKE_TOOLCHAIN_FILE"
 # ExecuTorch has many submodules; these are the ones this build compiles.
 _NEEDED_SUBMODULES = re.compile(
@@ -204,14 +154,9 @@ _NEEDED_SUBMODULES = re.compile(
 )
 
 
-def check(request: SourceBuild, tools: Tools) -> tuple[str, ...]:
-    """All problems, each with its remedy."""
-    return (
-        *_check_tree(request),
-        *tools.problems,
-        *_check_host(request),
-        *_check_compiler(request, tools),
-    )
+def check(request: SourceBuild) -> tuple[str, ...]:
+    """What is missing, each with its remedy. How old a compiler is, the finished build tells."""
+    return (*_check_tree(request), *_check_host(request))
 
 
 def _check_tree(request: SourceBuild) -> Iterator[str]:
@@ -232,7 +177,9 @@ def _check_tree(request: SourceBuild) -> Iterator[str]:
             f"the checkout's folder is named {tree.name!r}, but ExecuTorch builds only in a folder "
             "named 'executorch'. Rename it, or make a link with that name."
         )
-    modules = re.findall(r"^\s*path\s*=\s*(\S+)\s*$", _text(tree / ".gitmodules"), re.MULTILINE)
+    listed = tree / ".gitmodules"
+    text = listed.read_text(errors="replace") if listed.is_file() else ""
+    modules = re.findall(r"^\s*path\s*=\s*(\S+)\s*$", text, re.MULTILINE)
     needed = sorted(path for path in modules if _NEEDED_SUBMODULES.fullmatch(path))
     empty = [path for path in needed if not any((tree / path).glob("*"))]
     if empty:
@@ -243,18 +190,16 @@ def _check_tree(request: SourceBuild) -> Iterator[str]:
         )
 
 
-def _text(file: Path) -> str:
-    """What a file says; nothing where there is none."""
-    try:
-        return file.read_text(errors="replace")
-    except OSError:
-        return ""
-
-
 def _check_host(request: SourceBuild) -> Iterator[str]:
     system, machine = host_platform.system(), host_platform.machine().lower()
     arm = machine in ("arm64", "aarch64")
-    if request.platform == "mac" and not (system == "Darwin" and arm):
+    if request.platform == "android":
+        if request.ndk is None or not (request.ndk / _NDK_TOOLCHAIN).is_file():
+            yield (
+                "building for Android needs the NDK, version 27 or newer. Give its folder with "
+                "--ndk DIR or in ANDROID_NDK."
+            )
+    elif request.platform == "mac" and not (system == "Darwin" and arm):
         yield (
             f"a runner for a Mac must be built on an Apple Silicon Mac, but this is {system} on "
             f"{machine}. Run the command on a Mac, or choose another --platform."
@@ -271,82 +216,16 @@ def _check_host(request: SourceBuild) -> Iterator[str]:
         )
 
 
-def _check_compiler(request: SourceBuild, tools: Tools) -> Iterator[str]:
-    options = request.options
-    if request.platform == "android":
-        yield from _check_ndk(request.ndk, request.sides)
-        return
-    if _TOOLCHAIN in options:
-        if not Path(options[_TOOLCHAIN]).is_file():
-            yield f"the toolchain file {options[_TOOLCHAIN]} does not exist."
-        return
-    compiler = options.get("CMAKE_CXX_COMPILER") or tools.compiler
-    if compiler is None:
-        yield f"no C++ compiler was found. Install clang {LEAST_CLANG} or newer."
-        return
-    text = _output([str(compiler), "--version"])
-    name = next((name for name in ("Apple clang", "clang") if name in text), "gcc")
-    version = _version(text, r"\) " if name == "gcc" else "version ")
-    least = LEAST_APPLE_CLANG if name == "Apple clang" else LEAST_CLANG
-    if version is None:
-        yield f"{compiler} does not print its version. Install clang {LEAST_CLANG} or newer."
-    elif name == "gcc" and version.major <= BROKEN_GCC:
-        yield (
-            f"{compiler} is gcc {version}, which fails with an internal error in "
-            f"KleidiAI. Install clang {LEAST_CLANG} or newer and choose it with CXX=clang++."
-        )
-    elif name != "gcc" and Arm.ON in request.sides and version.major < least:
-        yield (
-            f"{compiler} is {name} {version}, but XNNPACK builds SME2 kernels only with "
-            f"{least} or newer. Install a newer one."
-        )
-
-
-def _check_ndk(ndk: Path | None, sides: Sequence[Arm]) -> Iterator[str]:
-    if ndk is None:
-        yield (
-            "building for Android needs the NDK. Give it with --ndk DIR or in ANDROID_NDK; "
-            f"version {LEAST_NDK} or newer."
-        )
-        return
-    version = _version(_text(ndk / "source.properties"), r"Pkg\.Revision\s*=\s*")
-    if not (ndk / "build/cmake/android.toolchain.cmake").is_file():
-        yield (
-            f"{ndk} is not an Android NDK: it has no build/cmake/android.toolchain.cmake. "
-            "Give the folder with source.properties."
-        )
-    elif version is None:
-        yield f"{ndk} does not say its version. Give NDK {LEAST_NDK} or newer."
-    elif version.major < LEAST_NDK and Arm.ON in sides:
-        yield (
-            f"{ndk} is NDK {version}, whose clang is older than {LEAST_CLANG}: "
-            f"XNNPACK would build no SME2 kernels. Give NDK {LEAST_NDK} or newer."
-        )
-
-
-def _output(command: Sequence[str]) -> str:
-    try:
-        return run_process(command, timeout_seconds=60).stdout
-    except OSError:
-        return ""
-
-
-def _version(text: str, before: str) -> Version | None:
-    match = re.search(rf"{before}(\d+\.\d+)", text)
-    return Version(match[1]) if match else None
-
-
 def build(
     request: SourceBuild,
-    tools: Tools,
     *,
     progress: Callable[[str], None] = lambda line: None,
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> dict[BuildStep, frozenset[KernelFamily] | None]:
     """The kernel families of each side, once it is compiled; its log stays in its build folder."""
+    steps = plan(request)
     try:
         with locked(request.folder / ".lock", "building there", timeout_seconds=0):
-            steps = plan(request, tools)
             return {step: _build(request, step, progress, timeout_seconds) for step in steps}
     except BusyError as error:
         raise BuildError(

@@ -8,26 +8,20 @@ runs on phones without an NDK.
 
 from __future__ import annotations
 
-import base64
-import contextlib
 import errno
 import gzip
 import hashlib
-import importlib.metadata
-import importlib.util
 import io
 import json
 import os
 import tarfile
-import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import (
-    BuildError,
     BundleError,
     ExportError,
     Sme2Error,
@@ -36,10 +30,9 @@ from pytest_sme2.errors import (
 )
 from pytest_sme2.export.store import artifact_stem, load_artifact
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import PAIR, Arm, Artifact
-from pytest_sme2.runners.base import LOADER, Runner
-from pytest_sme2.runners.sdk import sdk_version
-from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner, wheel_runner
+from pytest_sme2.results import PAIR, Artifact
+from pytest_sme2.runners.base import Runner
+from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.system.cache import (
     cache_folder,
     is_believed,
@@ -48,7 +41,6 @@ from pytest_sme2.system.cache import (
     working_folder,
 )
 from pytest_sme2.system.confine import run_confined
-from pytest_sme2.system.elf import refused_by_phones, unmet_needs
 from pytest_sme2.system.files import (
     FileFacts,
     decode,
@@ -57,11 +49,10 @@ from pytest_sme2.system.files import (
     file_sha256,
     inside,
     replacing,
+    unwritable,
 )
 from pytest_sme2.system.locks import locked
-from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.reading import json_value
-from pytest_sme2.system.terminal import Say
 
 # The history of the manifest. A change of its meaning raises the number.
 #   1  runner, artifacts, and sha256 and size of every file
@@ -91,7 +82,6 @@ _DAMAGE = (
     _ManifestError,
 )
 _MAKE_AGAIN = "Make it again with: sme2 bundle"
-_BUILD_AGAIN = "Delete that folder and build the runner again."
 
 
 @dataclass(frozen=True)
@@ -148,38 +138,12 @@ def write_bundle(out: Path, runner: Runner, artifacts: Sequence[Artifact]) -> Pa
     facts = {name: file_facts(path) for name, path in files.items()}
     manifest = _Manifest(SCHEMA, made, programs, facts)
     text = json.dumps(encode(manifest), indent=2, sort_keys=True).encode() + b"\n"
-    with writing(out):
-        _write_archive(out, text, files)
-    return out
-
-
-@contextlib.contextmanager
-def writing(out: Path) -> Iterator[None]:
-    """Make the folder of a file that is written here, and turn a full disk into one clear error."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        yield
+        _write_archive(out, text, files)
     except OSError as error:
-        raise BundleError(
-            f"{out}: cannot be written: {error.strerror or error}. Make room, or choose another "
-            "folder."
-        ) from error
-
-
-def check_self_contained(runner: Sme2Runner) -> None:
-    """Refuse a runner that needs a library of the system, or that a phone does not load."""
-    files = {path.name: path for path in runner.files(Arm.ON)}
-    if runner.platform != LINUX_AARCH64 or not {LOADER, PROGRAM} <= set(files):
-        raise BuildError(f"The runner in {runner.folder} is not self-contained. {_BUILD_AGAIN}")
-    for name, absent in unmet_needs(files).items():
-        raise BuildError(
-            f"{name} needs {', '.join(absent)}, which is not in {runner.folder}. {_BUILD_AGAIN}"
-        )
-    for name, reason in refused_by_phones(files).items():
-        raise BuildError(
-            f"Phones refuse {name} of {runner.folder}: {reason}. Use another compiler, or the "
-            "libraries of another system."
-        )
+        raise unwritable(out, error) from error
+    return out
 
 
 def _contents(runner: Runner, artifacts: Sequence[Artifact]) -> dict[str, Path]:
@@ -338,77 +302,3 @@ def _artifacts(folder: Path, manifest: _Manifest) -> dict[tuple[str, str], Artif
             raise ValueError(f"{artifact.model}-{artifact.variant} is in it twice")
         found[(artifact.model, artifact.variant)] = artifact
     return found
-
-
-PACKAGE = "pytest-sme2-phone"
-_MODULE = "pytest_sme2_phone"
-_BUNDLE = "bundle.tar.gz"
-_TAG = "py3-none-any"
-# No time of this machine goes into it, so that equal content is equal bytes.
-_DATE = (1980, 1, 1, 0, 0, 0)
-
-
-def write_package(folder: Path, bundle: Path, executorch: str) -> Path:
-    """Put a bundle into a wheel in ``folder``."""
-    about = f"{_MODULE}-{executorch}.dist-info"
-    files = {
-        f"{_MODULE}/__init__.py": b'"""The runner of pytest-sme2 for phones: data, no code."""\n',
-        f"{_MODULE}/{_BUNDLE}": bundle.read_bytes(),
-        f"{about}/METADATA": (
-            f"Metadata-Version: 2.1\nName: {PACKAGE}\nVersion: {executorch}\n"
-            f"Summary: The runner of pytest-sme2 for phones, with ExecuTorch {executorch}\n"
-            "Requires-Python: >=3.10\n"
-        ).encode(),
-        f"{about}/WHEEL": (
-            f"Wheel-Version: 1.0\nGenerator: pytest-sme2\nRoot-Is-Purelib: true\nTag: {_TAG}\n"
-        ).encode(),
-    }
-    lines = [_recorded(name, content) for name, content in files.items()]
-    files[f"{about}/RECORD"] = "".join([*lines, f"{about}/RECORD,,\n"]).encode()
-    out = folder / f"{_MODULE}-{executorch}-{_TAG}.whl"
-    with writing(out), replacing(out) as raw, zipfile.ZipFile(raw, "w") as archive:
-        for name, content in files.items():
-            member = zipfile.ZipInfo(name, _DATE)
-            member.external_attr = 0o644 << 16
-            archive.writestr(member, content)
-    return out
-
-
-def _recorded(name: str, content: bytes) -> str:
-    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
-    return f"{name},sha256={digest},{len(content)}\n"
-
-
-def phone_runner(
-    platform: str,
-    *,
-    executorch: str | None = None,
-    progress: Say | None = None,
-    fresh: bool = False,
-) -> Runner:
-    """The installed package's runner if it fits the ExecuTorch here, else one that is built."""
-    if platform != LINUX_AARCH64:
-        return wheel_runner(platform, executorch=executorch, progress=progress, fresh=fresh)
-    wanted = sdk_version(executorch)
-    there = _installed()
-    if there is not None and there[0] == wanted:
-        runner = open_bundle(there[1]).runner
-        if runner.executorch == wanted:
-            return runner
-    try:
-        return wheel_runner(platform, executorch=executorch, progress=progress, fresh=fresh)
-    except BuildError as error:
-        other = f" ({there[0]} is installed)" if there is not None else ""
-        raise BuildError(
-            f"{str(error).rstrip('.')}. Or install the runner for phones, which needs no "
-            f"compiler: pip install {PACKAGE}=={wanted}{other}"
-        ) from error
-
-
-def _installed() -> tuple[str, Path] | None:
-    """The package's version and its bundle; None if it is not installed."""
-    found = importlib.util.find_spec(_MODULE)
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        if found is not None and found.origin is not None:
-            return importlib.metadata.version(PACKAGE), Path(found.origin).parent / _BUNDLE
-    return None

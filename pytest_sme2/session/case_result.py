@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pytest_sme2.errors import NotMeasurableError, TargetError
+from pytest_sme2.errors import NotMeasurableError
 from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.results import (
     DECODE,
@@ -283,7 +283,6 @@ def assemble(
     runs = {arm: (*untraced.get(arm, ()), *traced.get(arm, ())) for arm in {**untraced, **traced}}
     kept = _kept(runs)
     everything = [run for arm in runs.values() for run in arm]
-    _refuse_mixture(pair, everything)
     emulated = any(run.emulated for run in everything)
     artifact = pair.artifact
     timed = {} if emulated else _times(pair, profiles, timing or Timing({}, None))
@@ -332,25 +331,6 @@ def inputs_sha256(request: RunRequest) -> str:
     files = (*artifact.input_files, *artifact.earlier_files)
     parts = [*map(file_sha256, files), *map(str, artifact.inputs), str(request.seed)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def _refuse_mixture(pair: Pair, runs: Sequence[Run]) -> None:
-    """Values of different targets, runners or programs must not be taken for one thing."""
-    who = f"{pair.artifact.model}-{pair.artifact.variant}"
-    if not runs:
-        raise TargetError(f"{who}: nothing was run, so nothing was measured.")
-    for what, values in (
-        ("targets", {run.target for run in runs}),
-        ("runners", {run.runner for run in runs}),
-        ("real and emulated runs", {str(run.emulated) for run in runs}),
-        ("programs", {run.request.artifact.sha256 for run in runs}),
-        ("thread counts", {str(run.request.threads) for run in runs}),
-    ):
-        if len(values) > 1:
-            raise TargetError(
-                f"{who}: different {what} were mixed ({', '.join(sorted(values))}). "
-                "Measure one at a time."
-            )
 
 
 def _times(pair: Pair, profiles: Mapping[Arm, Profile], timing: Timing) -> dict[str, Any]:

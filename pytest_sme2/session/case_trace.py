@@ -70,12 +70,6 @@ _IN_XNNPACK = {
     "static slice": "aten.slice_copy",
     "static transpose": "aten.permute_copy",
 }
-_INSTEAD = {
-    "aten._embedding_bag": "Use nn.Embedding, and a sum or mean over the words.",
-    "aten.max_pool3d_with_indices": "Use nn.MaxPool2d, once over images and once over time.",
-    "aten.convolution": "It takes convolutions over one and two dimensions.",
-    "aten.histc": "Compare with each number, and sum.",
-}
 _LONGEST_LOG = 1 << 20
 
 
@@ -203,12 +197,10 @@ def with_line(error: RunError, artifact: Artifact, log: Path) -> RunError:
         module = f" of the module {place.module}" if place.module else ""
         parts.append(f"At {from_here(Path(place.file))}:{place.line} `{place.code}`{module}.")
     if found[1]:
-        parts.append("ExecuTorch has no kernel for it.")
-        parts.append(_INSTEAD.get(operator, "Write it with others, or name a runner that has one."))
+        parts.append("ExecuTorch has no kernel for it. Write it with others, or name a runner")
+        parts.append("that has one.")
     elif found[3]:
         parts.append("XNNPACK refuses it. Try another data type, or write it with other operators.")
-    elif operator in _INSTEAD:
-        parts.append(_INSTEAD[operator])
     return RunError(" ".join(parts))
 
 

@@ -85,23 +85,6 @@ def check_names(registry: Registry, programs: Sequence[Case], settings: Settings
             registry.get(name)
 
 
-def check_weights(registry: Registry, programs: Sequence[Case], settings: Settings) -> None:
-    """Raises UsageError where one file of weights would be given to several networks.
-
-    Models of one folder may share a network. Whether the file fits is seen by the first export.
-    """
-    if settings.weights is None:
-        return
-    named = {name for case in programs for name in case.names}
-    names = _chosen_models(registry, settings, None, named)
-    sources = {entry.file or entry.source for entry in map(registry.get, names)}
-    if len(sources) > 1:
-        raise UsageError(
-            f"{settings.weights} holds the weights of one network, and {len(names)} models are "
-            f"chosen ({', '.join(names[:3])}…). Name one with --sme2-models."
-        )
-
-
 def select_cases(
     registry: Registry,
     programs: Sequence[Case],

@@ -183,15 +183,14 @@ class HeldDevice:
     def runner(self) -> Runner:
         from pytest_sme2.runners.sme2 import wheel_runner
         from pytest_sme2.runners.stock import pair_runner
-        from pytest_sme2.session.bundle import open_bundle, phone_runner
+        from pytest_sme2.session.bundle import open_bundle
 
-        settings, phone = self.settings, self.settings.device == "android"
+        settings = self.settings
         if settings.runners is not None:
             return pair_runner(*settings.runners)
-        if phone and settings.device_bundle is not None:
+        if settings.device == "android" and settings.device_bundle is not None:
             return open_bundle(settings.device_bundle).runner
-        make = phone_runner if phone else wheel_runner
-        return make(self.target.platform, progress=self.say, fresh=settings.fresh)
+        return wheel_runner(self.target.platform, progress=self.say, fresh=settings.fresh)
 
     def check_runner(self) -> None:
         """An error if the runner cannot be made, without making it. A missing device is reported by

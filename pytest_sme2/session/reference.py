@@ -5,14 +5,13 @@ And one case measured against it in one run: operators and interleaved pairs, or
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.errors import Sme2Warning, UsageError
+from pytest_sme2.errors import UsageError
 from pytest_sme2.export.store import artifact_stem, find_artifact
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.profile.operators import structure_of
@@ -22,7 +21,6 @@ from pytest_sme2.results import (
     Artifact,
     Baseline,
     Check,
-    Fingerprint,
     Limits,
     Outcome,
     PairedTiming,
@@ -39,7 +37,7 @@ from pytest_sme2.session.case_result import measure_generations
 from pytest_sme2.session.case_trace import Traced, cost_of, profile_of, trace_case, why_not_counted
 from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.settings import Reference
-from pytest_sme2.system.files import file_sha256, safe_name
+from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.base import Job
@@ -53,7 +51,6 @@ CHOICES = (
     "Give a bundle made with sme2 bundle (.tar.gz), a folder of .pte files, or a version of "
     "ExecuTorch as in executorch==1.5.0."
 )
-BASELINE_BUNDLE = "bundle.tar.gz"
 CANDIDATE, BASELINE_PROGRAM = "this version", "the baseline's program"
 
 
@@ -73,62 +70,6 @@ def parse_against(text: str) -> Reference:
     if text.strip().startswith("executorch"):
         problem = "is not a version"
     raise UsageError(f"--against: {text!r} {problem}. {CHOICES}")
-
-
-def open_beside(
-    root: Path, fingerprint: Fingerprint, platform: str, *, progress: Say | None = None
-) -> OpenReference | None:
-    """The bundle that was stored with a target's baselines, if there is one.
-
-    With it, a stored latency that looks worse can be decided by interleaved pairs.
-    """
-    path = root / safe_name(fingerprint.key) / BASELINE_BUNDLE
-    if not path.is_file():
-        return None
-    return open_reference(parse_against(str(path)), platform, progress=progress)
-
-
-def baseline_reference(
-    baseline: Baseline, threads: int, runner: Runner, bundle: OpenReference | None
-) -> OpenReference | None:
-    """What the baseline measured: from the bundle beside it, else from the cache, else None.
-
-    A bundle that holds something else is not used, and a warning says how to renew it.
-    """
-    if bundle is not None:
-        problem = why_stale(bundle, baseline, threads)
-        if problem is None:
-            return bundle
-        warnings.warn(Sme2Warning(problem), stacklevel=2)
-    return kept_reference(baseline, threads, runner)
-
-
-def why_stale(bundle: OpenReference, baseline: Baseline, threads: int) -> str | None:
-    """Why a bundle must not decide; None where it holds what the baseline measured.
-
-    The runner counts as well: pairs with today's runner on both sides would hide what it costs.
-    """
-    program, runtime = baseline.pte_sha256, ""
-    for session in baseline.current(threads)[-1:]:
-        program, runtime = session.program, session.runtime
-    found = (bundle.artifacts or {}).get((baseline.model, baseline.variant))
-    if found is None:
-        problem = "no program"
-    elif not program or found.sha256 != program:
-        problem = "another program than the baseline measured"
-    elif runtime and bundle.runner is not None and bundle.runner.sha256 != runtime:
-        problem = "another runner than the baseline measured"
-    else:
-        return None
-    path = bundle.reference.path
-    # What else it holds must be in the new one, too.
-    wanted = sorted({*(bundle.artifacts or {}), (baseline.model, baseline.variant)})
-    models = ",".join(dict.fromkeys(model for model, _ in wanted))
-    variants = ",".join(dict.fromkeys(variant for _, variant in wanted))
-    return (
-        f"{path} is not used: it holds {problem} for {baseline.model}-{baseline.variant}. Renew it "
-        f"together with the baseline: sme2 bundle {path} --models {models} --variants {variants}"
-    )
 
 
 def kept_reference(

@@ -67,12 +67,7 @@ from pytest_sme2.session.case_trace import (
 )
 from pytest_sme2.session.cases import Case, chosen_programs, select_cases
 from pytest_sme2.session.device import Farm, HeldDevice, is_emulated, measure_sustained
-from pytest_sme2.session.reference import (
-    OpenReference,
-    baseline_reference,
-    open_beside,
-    open_reference,
-)
+from pytest_sme2.session.reference import OpenReference, kept_reference, open_reference
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, RunLock, run_command, write_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.cache import apply_limit
@@ -263,20 +258,11 @@ class Session:
         return open_reference(self.settings.against, self.bench.target.platform, progress=self.say)
 
     def baseline_reference(self, case: Case) -> OpenReference | None:
-        """What the case's baseline was measured on: in the bundle beside it, else in the cache."""
+        """What the case's baseline was measured on, where the cache still has it."""
         baseline = self.baseline(case)
         if baseline is None:
             return None
-        # The baseline may be of the device's last system build: then its bundle is beside it there.
-        fingerprint, platform = baseline.fingerprint, self.bench.target.platform
-        bundle = self._once(
-            lambda: open_beside(
-                self.settings.baseline_folder, fingerprint, platform, progress=self.say
-            ),
-            "bundle",
-            fingerprint,
-        )
-        return baseline_reference(baseline, case.threads, self.bench.runner, bundle)
+        return kept_reference(baseline, case.threads, self.bench.runner)
 
     @functools.cached_property
     def out(self) -> Path:

@@ -119,8 +119,7 @@ def mark_cache(folder: Path) -> None:
         made = Path(temporary) / NAME
         made.mkdir()
         (made / TAG).write_bytes(_TAG_TEXT.encode())
-        # A group that shares the parent folder shares the cache.
-        close_to_others(made, folder.parent)
+        close_to_others(made)
         made.rename(folder)
 
 
@@ -147,14 +146,10 @@ def trusted(path: Path, cache: Path, *, alone: bool = False) -> Path:
     """``path``, after checking that only this user could have put it there: it is believed, and may
     be executed.
 
-    Every folder from the cache down to it, and all that is in it, must belong to this user, to
-    root, or to the group that the cache is shared with, and must not be writable for everybody.
-    ``alone``: whatever is in it is looked at when it is used.
+    Every folder from the cache down to it, and all that is in it, must belong to this user or to
+    root, and must not be writable for everybody. ``alone``: whatever is in it is looked at when it
+    is used.
     """
-    try:
-        shared = cache.stat()
-    except OSError:
-        return path
     above = (one for one in path.parents if one.is_relative_to(cache))
     inside = (
         Path(place, name) for place, folders, files in os.walk(path) for name in (*folders, *files)
@@ -168,21 +163,15 @@ def trusted(path: Path, cache: Path, *, alone: bool = False) -> Path:
             raise StorageError(
                 f"{step} cannot be used: every user of this machine can write to it, and programs "
                 f"in the cache are executed. Run: chmod {'' if step == cache else '-R '}o-w "
-                f"{shlex.quote(str(step))}, or set "
-                "SME2_CACHE_DIR to a folder of your own. To share a cache, use a group: "
-                "docs/troubleshooting.md."
+                f"{shlex.quote(str(step))}, or set SME2_CACHE_DIR to a folder of your own."
             )
-        owners = {0, os.geteuid()}
-        group = shared.st_mode & stat.S_IWGRP and found.st_gid == shared.st_gid
-        ours = found.st_gid in {os.getegid(), *os.getgroups()}
-        if found.st_uid not in owners and not (group and ours):
+        if found.st_uid not in (0, os.geteuid()):
             owner = f"user {found.st_uid}"
             with contextlib.suppress(KeyError):
                 owner = pwd.getpwuid(found.st_uid).pw_name
             raise StorageError(
                 f"{step} cannot be used: it belongs to {owner}, and programs in the cache are "
-                "executed. Set SME2_CACHE_DIR to a folder of your own, make it yours with chown, "
-                "or share it with a group: docs/troubleshooting.md."
+                "executed. Set SME2_CACHE_DIR to a folder of your own, or make it yours with chown."
             )
     return path
 
@@ -253,9 +242,9 @@ def keeping(what: str, folder: Path, doing: str, say: Say | None) -> Iterator[No
 def put_in_place(made: Path, final: Path) -> None:
     """Rename ``made`` to ``final``, whose lock is held; what is there is damaged or outdated.
 
-    Only this user may write to it, and the group that shares the cache.
+    Only this user may write to it.
     """
-    close_to_others(made, final.parent)
+    close_to_others(made)
     if final.exists() or final.is_symlink():
         discard(final)
     made.rename(final)
@@ -308,10 +297,10 @@ def mark_used(folder: Path) -> None:
         os.utime(folder)
 
 
-def entries(cache: Path, kinds: Iterable[str] = KINDS) -> list[CacheEntry]:
+def entries(cache: Path) -> list[CacheEntry]:
     """What the cache holds, the least recently used first."""
     found = []
-    for kind in kinds:
+    for kind in KINDS:
         with contextlib.suppress(OSError):
             for path in (cache / kind).iterdir():
                 if path.is_dir() and not path.is_symlink() and path.name not in _NO_ENTRIES:
@@ -319,22 +308,12 @@ def entries(cache: Path, kinds: Iterable[str] = KINDS) -> list[CacheEntry]:
     return sorted(found, key=lambda entry: (entry.used, entry.path))
 
 
-def to_remove(
-    found: Iterable[CacheEntry],
-    *,
-    now: float,
-    older_than: float | None = None,
-    keep: int | None = None,
-) -> list[CacheEntry]:
-    """The entries to remove: those not used for so long, then the oldest until the rest fits."""
-    found = list(found)
-    old = [entry for entry in found if older_than is not None and now - entry.used >= older_than]
-    left = [entry for entry in found if entry not in old]
-    total = sum(entry.bytes for entry in left)
-    while keep is not None and total > keep:
-        old.append(left.pop(0))
-        total -= old[-1].bytes
-    return old
+def to_remove(found: Iterable[CacheEntry], keep: int) -> list[CacheEntry]:
+    """The least recently used entries, until the rest fits."""
+    left, gone = [*found], list[CacheEntry]()
+    while sum(entry.bytes for entry in left) > keep:
+        gone.append(left.pop(0))
+    return gone
 
 
 def apply_limit(cache: Path | None = None) -> list[CacheEntry]:
@@ -356,7 +335,7 @@ def apply_limit(cache: Path | None = None) -> list[CacheEntry]:
             idle = [entry for entry in found if now - entry.used >= IN_USE_SECONDS]
             removed = [entry for entry in idle if entry.left_over]
             rest = [entry for entry in found if entry not in removed]
-            over = to_remove(rest, now=now, keep=limit)
+            over = to_remove(rest, limit)
             removed += [entry for entry in over if entry in idle and entry.kind not in _KEPT]
             for entry in removed:
                 discard(entry.path)
@@ -381,11 +360,3 @@ def parse_size(text: str) -> int:
     if match is None or match[2] not in _UNITS:
         raise UsageError(f"{text!r} is not a size. Write it as 500 MB or 2 GB.")
     return int(float(match[1]) * _UNITS[match[2]])
-
-
-def parse_age(text: str) -> float:
-    """``30d`` or ``12h`` in seconds."""
-    match = re.fullmatch(r"\s*(\d{1,6})\s*([dh])\s*", text.lower())
-    if match is None:
-        raise UsageError(f"{text!r} is not an age. Write it as 30d or 12h.")
-    return int(match[1]) * (86400.0 if match[2] == "d" else 3600.0)

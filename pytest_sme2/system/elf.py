@@ -73,9 +73,8 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 
 _LOAD, _DYNAMIC, _INTERPRETER = 1, 2, 3
 _EH_FRAME = 0x6474E550
-_GNU_STACK, _EXECUTABLE = 0x6474E551, 1
-_DT_NEEDED, _DT_STRTAB, _DT_TEXTREL, _DT_FLAGS = 1, 5, 22, 30
-_DF_TEXTREL = 4
+_EXECUTABLE = 1
+_DT_NEEDED, _DT_STRTAB = 1, 5
 _SYMTAB, _DYNSYM = 2, 11
 _FUNCTION_TYPES = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
 _PROGRAM_BITS, _EXECUTABLE_SECTION = 1, 4
@@ -116,17 +115,6 @@ class Needs:
     interpreter: str | None
     """Its loader; None if it is static, or a library."""
     libraries: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a program or library wants to lie in memory."""
-
-    alignment: int
-    """The smallest alignment of a loaded part: no page may be larger."""
-    executable_stack: bool
-    text_relocations: bool
-    """Whether its code is changed when it is loaded."""
 
 
 @dataclass(frozen=True)
@@ -174,23 +162,6 @@ def read_needs(path: Path) -> Needs:
         return Needs(machine, None, ())
     with _undamaged(path):
         return Needs(machine, _interpreter(data), _libraries(data))
-
-
-def read_layout(path: Path) -> Layout:
-    data = _read_elf64(path)
-    with _undamaged(path):
-        headers = list(_program_headers(data))
-        entries = _dynamic_entries(data)
-    stacks = [flags for kind, flags, *_ in headers if kind == _GNU_STACK]
-    return Layout(
-        alignment=min((header[7] for header in headers if header[0] == _LOAD), default=0),
-        # Where nothing is said, a loader for Arm makes the stack executable.
-        executable_stack=not stacks or any(flags & _EXECUTABLE for flags in stacks),
-        text_relocations=any(
-            tag == _DT_TEXTREL or (tag == _DT_FLAGS and value & _DF_TEXTREL)
-            for tag, value in entries
-        ),
-    )
 
 
 @contextlib.contextmanager
@@ -382,26 +353,3 @@ def unmet_needs(files: Mapping[str, Path]) -> dict[str, tuple[str, ...]]:
         if "libc.so.6" in needed and absent:
             unmet[name] = absent
     return unmet
-
-
-def refused_by_phones(files: Mapping[str, Path]) -> dict[str, str]:
-    """Programs and libraries that some phone does not load, and why.
-
-    A phone with larger pages than a file is aligned for cannot map it. Android's shell may neither
-    have an executable stack nor change code.
-    """
-    refused = {}
-    for name, path in files.items():
-        if not is_elf(path):
-            continue
-        layout = read_layout(path)
-        if layout.alignment < PHONE_PAGE_BYTES:
-            refused[name] = (
-                f"it is aligned to {layout.alignment} bytes, and phones have pages of up to "
-                f"{PHONE_PAGE_BYTES}"
-            )
-        elif layout.executable_stack:
-            refused[name] = "it asks for an executable stack"
-        elif layout.text_relocations:
-            refused[name] = "its code is changed when it is loaded (text relocations)"
-    return refused

@@ -197,32 +197,21 @@ def _unfinished(path: Path) -> str:
     return f".{safe_name(path.name)}."
 
 
-_GROUP = stat.S_ISGID | stat.S_IWGRP
-
-
 def make_folders(path: Path) -> None:
-    """Make a folder and those above it. Whatever the umask is, nobody else may write there, except
-    a group that shares the folder above.
-    """
+    """Make a folder and those above it; whatever the umask is, nobody else may write there."""
     for folder in (*reversed(path.parents), path):
         if not folder.is_dir():
             folder.mkdir(0o755, exist_ok=True)
-            if folder.parent.stat().st_mode & _GROUP == _GROUP:
-                folder.chmod(0o2775)
 
 
-def close_to_others(made: Path, beside: Path) -> None:
-    """Take the right to write from all but this user, and the group that shares ``beside``, where
-    ``made`` will be. It may have been written under any umask.
-    """
-    shared = beside.stat().st_mode & _GROUP == _GROUP
-    most = 0o775 if shared else 0o755
+def close_to_others(made: Path) -> None:
+    """Take the right to write from all but this user. It may have been written under any umask."""
     for place, _, names in os.walk(made):
         for path in (Path(place), *(Path(place, name) for name in names)):
             mode = stat.S_IMODE(path.lstat().st_mode)
-            if not path.is_symlink() and mode & ~most:
-                path.chmod(mode & most)
-    made.chmod(most & ~umask() | (stat.S_ISGID if shared else 0))
+            if not path.is_symlink() and mode & 0o022:
+                path.chmod(mode & 0o755)
+    made.chmod(0o755 & ~umask())
 
 
 def umask() -> int:

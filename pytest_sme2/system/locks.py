@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import BusyError, StorageError
-from pytest_sme2.system.files import make_folders, umask
+from pytest_sme2.system.files import make_folders
 from pytest_sme2.system.platforms import sysctl
 from pytest_sme2.system.reading import open_plain
 from pytest_sme2.system.terminal import Say
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _PAUSE_SECONDS = 0.05
 # Every user of a machine may make files there, and remove only their own.
 _MACHINE_FOLDERS = (Path("/run/lock"), Path("/var/lock"), Path("/tmp"))  # noqa: S108 - see above
-_ALL_USERS = 0o666
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -48,7 +47,7 @@ def locked(
     # Imported late, since that takes long.
     from filelock import FileLock
 
-    mode = _ALL_USERS if shared else _ALL_USERS & ~umask() & ~stat.S_IWOTH
+    mode = 0o666 if shared else 0o644
     try:
         make_folders(file.parent)
         lock = FileLock(file, mode=mode, fallback_to_soft=False, on_acquired=_write_holder)

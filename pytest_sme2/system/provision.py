@@ -20,11 +20,10 @@ from packaging.version import Version
 from pytest_sme2.errors import BuildError, Sme2Error, TargetError, install
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.debian_packages import (
-    MAIN,
-    Archive,
     OfferedPackage,
+    Sources,
     reason_of,
-    system_archives,
+    system_sources,
     unpack_packages,
     with_suites,
 )
@@ -144,41 +143,25 @@ class Provided:
     cost: str = ""
     """The features that are lost without it."""
     remedy: str = ""
-    warning: str = ""
-    """What to know about one that was found."""
 
 
 COMPILER, CROSS, QEMU, BROWSER = "C++ compiler", "Arm cross compiler", "QEMU", "browser"
-# The command of each family of systems, and what it calls the tools.
-_COMMANDS = {"debian": "apt-get install", "fedora": "dnf install", "arch": "pacman -S"}
-_NAMES = {
-    "debian": {COMPILER: "g++", CROSS: "g++-aarch64-linux-gnu", BROWSER: "chromium"},
-    "fedora": {COMPILER: "gcc-c++", QEMU: "qemu-user", BROWSER: "chromium"},
-    "arch": {
-        COMPILER: "gcc",
-        CROSS: "aarch64-linux-gnu-gcc",
-        QEMU: "qemu-user",
-        BROWSER: "chromium",
-    },
-}
-_ELSEWHERE = {
-    ("fedora", CROSS): (
-        "Fedora's cross compiler has no C library. Use a container of Debian or Ubuntu, "
-        "or an Arm machine."
-    ),
-    ("darwin", COMPILER): "Run: xcode-select --install",
-    ("darwin", QEMU): NOT_ON_MACOS,
-    ("darwin", BROWSER): "Run: brew install --cask chromium",
+# What Debian calls them.
+_NAMES = {COMPILER: "g++", CROSS: "g++-aarch64-linux-gnu", BROWSER: "chromium"}
+_ON_A_MAC = {
+    COMPILER: "Run: xcode-select --install",
+    QEMU: NOT_ON_MACOS,
+    BROWSER: "Run: brew install --cask chromium",
 }
 
 
 def install_hint(tool: str) -> str:
     """What to type on this system to get a tool; which tool, where the system is not known."""
-    for family in _families():
-        if (family, tool) in _ELSEWHERE:
-            return _ELSEWHERE[family, tool]
-        if tool in _NAMES.get(family, {}):
-            return f"Run: sudo {_COMMANDS[family]} {_NAMES[family][tool]}"
+    families = _families()
+    if families == ["darwin"]:
+        return _ON_A_MAC[tool]
+    if "debian" in families and tool in _NAMES:
+        return f"Run: sudo apt-get install {_NAMES[tool]}"
     return f"Install the {tool} with this system's package manager."
 
 
@@ -235,7 +218,7 @@ def _program(
     remedy = install_hint(tool)
     if not check and shutil.which("apt-get") is not None:
         try:
-            apt_install(_NAMES["debian"][tool], say)
+            apt_install(_NAMES[tool], say)
         except Sme2Error as error:
             remedy = str(error)
         if found := path():
@@ -256,11 +239,8 @@ def cross_compiler(say: Say, check: bool) -> Provided:
     return _program("Arm C++ compiler", (CROSS_COMPILER,), CROSS, cost, say, check)
 
 
-# The suites whose QEMU executes SME2, newest release first, and the component that has it.
-_QEMU_SUITES = {
-    "ubuntu": (("resolute", "questing"), "universe"),
-    "debian": (("forky", "sid"), MAIN),
-}
+# The suites whose QEMU executes SME2, newest release first.
+_QEMU_SUITES = {"ubuntu": ("resolute", "questing"), "debian": ("forky", "sid")}
 
 
 def qemu(say: Say, check: bool) -> Provided:
@@ -271,18 +251,15 @@ def qemu(say: Say, check: bool) -> Provided:
         return _described(name, find_qemu())
     except Sme2Error as error:
         problem = str(error)
-    archives = system_archives()
-    if not archives:
+    sources = system_sources()
+    if not sources:
         problem = f"{problem} {install_hint(QEMU)}"
-    if check or not archives:
+    if check or not sources:
         return Provided(name, None, "missing", cost, problem)
-    newer = [
-        with_suites(archives, [suite], [component])
-        for family in _families()
-        for suites, component in [_QEMU_SUITES.get(family, ((), MAIN))]
-        for suite in suites
-    ]
-    for wanted in (*newer, archives):
+    suites = [suite for family in _families() for suite in _QEMU_SUITES.get(family, ())]
+    asked = [(suite, with_suites(sources, [suite])) for suite in suites]
+    for suite, wanted in (*asked, ("QEMU", sources)):
+        say(f"asking this machine's archives for {suite}")
         try:
             _fetch_qemu(wanted, say)
             return _described(name, find_qemu(), "installed")
@@ -293,14 +270,10 @@ def qemu(say: Say, check: bool) -> Provided:
 
 
 def _described(name: str, emulator: Qemu, action: str = "found") -> Provided:
-    found = f"{emulator.path} ({emulator.version})"
-    return Provided(name, found, action, warning=emulator.warning)
+    return Provided(name, f"{emulator.path} ({emulator.version})", action)
 
 
-def _fetch_qemu(archives: Sequence[Archive], say: Say) -> None:
-    suites = " ".join(dict.fromkeys(suite for archive in archives for suite in archive.suites))
-    say(f"asking this machine's archives for {suites}")
-
+def _fetch_qemu(sources: Sources, say: Say) -> None:
     def approve(offered: Sequence[OfferedPackage]) -> None:
         for package in offered:
             numbers = re.match(r"\d+(?:\.\d+)+", package.version)
@@ -314,7 +287,7 @@ def _fetch_qemu(archives: Sequence[Archive], say: Say) -> None:
 
     folder = cache_folder() / "tools" / "qemu"
     with locked(Path(f"{folder}.lock"), "fetching QEMU", say=say):
-        unpack_packages(["qemu-user"], archives, folder, approve)
+        unpack_packages(["qemu-user"], sources, folder, approve)
 
 
 def build_tools(say: Say, check: bool) -> Provided:

@@ -75,8 +75,6 @@ def parse_cpu(value: str) -> EmulatedCpu:
 
 # The first version that executes SME2.
 LEAST_VERSION = Version("10.1")
-# The versions that this project's own tests ran with: its kernel log and CPUs can change.
-TESTED_VERSIONS = ("11.1",)
 REMEDY = (
     f"Run `sme2 provision`, or install QEMU {LEAST_VERSION} or newer (Debian: qemu-user from "
     "forky or later), and put it on PATH."
@@ -102,16 +100,6 @@ class Qemu:
 
     path: Path
     version: str
-
-    @property
-    def warning(self) -> str:
-        """A warning about an untested version; empty for a tested one."""
-        if any(f"{self.version}.".startswith(f"{tested}.") for tested in TESTED_VERSIONS):
-            return ""
-        return (
-            f"QEMU {self.version} was not tested with this project (tested: "
-            f"{', '.join(TESTED_VERSIONS)}). It may work; please report problems."
-        )
 
 
 def find_qemu(*, cache: Path | None = None) -> Qemu:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from pytest_sme2.results import Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sdk import executorch_sdk
 from pytest_sme2.runners.sme2 import wheel_runner
-from pytest_sme2.runners.source_build import SourceBuild, build, check, find_tools
+from pytest_sme2.runners.source_build import SourceBuild, build, check
 from pytest_sme2.system.platforms import LINUX_AARCH64, host_platform
 from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.targets.emulated import EmulatedTarget
@@ -84,7 +83,6 @@ def stock_request(folder: Path, variant: str = "timing") -> SourceBuild:
         tree,
         "linux",
         variant=variant,
-        python=Path(sys.executable),
         out=folder / "out",
         options={
             "CMAKE_TOOLCHAIN_FILE": str(toolchain),
@@ -95,11 +93,8 @@ def stock_request(folder: Path, variant: str = "timing") -> SourceBuild:
 
 def build_stock_pair(request: SourceBuild) -> dict[Arm, Path]:
     """Build it and lay the libraries beside it, as they lie beside a runner for a device."""
-    tools = find_tools()
-    problems = check(request, tools)
-    if problems:
-        pytest.fail("\n".join(problems))
-    built = build(request, tools)
+    assert not check(request)
+    built = build(request)
     libraries = [path for path in runner().files(Arm.ON) if ".so" in path.name]
     for side in built:
         for library in libraries:

@@ -91,13 +91,11 @@ def test_a_run_directory_says_how_to_measure_it_again(project: Path) -> None:
         "analysis": {"compare_pairs": []},
     }
     (project / "kit.json").write_text(json.dumps(plan))
-    refused = typed("sme2 run --config kit.json --device emulated", project)
-    assert refused.returncode == 2
-    assert "use the wheel's runner with --wheel-runner" in refused.stdout
-    done = typed("sme2 run --config kit.json --device emulated --wheel-runner", project)
+    done = typed("sme2 run --config kit.json --device emulated", project)
     assert done.returncode == 0, done.stdout
+    assert "executor_runner: the wheel's runner runs it" in done.stdout
     document = json.loads((project / "out/runs/mac/manifest.json").read_text())
-    assert document["reproduce"] == ("sme2 run --config kit.json --device emulated --wheel-runner")
+    assert document["reproduce"] == "sme2 run --config kit.json --device emulated"
     assert document["program"]["path"] == str(program)
     assert {entry["experiment"] for entry in document["results"]} == {"mac_sme2_on", "mac_sme2_off"}
     assert all("latency_ms" not in entry["metrics"] for entry in document["results"])

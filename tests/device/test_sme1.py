@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,9 @@ from pytest_sme2.results import PAIR, Arm, CaseResult, KernelFamily, Limits, Out
 from pytest_sme2.session.run_directory import CaseRecord, read_record
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings, parse_arms
-from pytest_sme2.system.qemu import CPUS
 from pytest_sme2.verdict import baselines, cost, structure
 from pytest_sme2.verdict.baseline_file import render
 from tests.device import provision
-from tests.support import Command
 
 
 def settings(folder: Path, **chosen: object) -> Settings:
@@ -87,17 +84,3 @@ def test_three_arms_and_a_chip_without_sme2(tmp_path: Path) -> None:
     assert structure.check_kernels(chip, stored, Arm.ON).verdict is Outcome.REGRESSED
     with pytest.raises(BaselineError, match="--sme2-arms off,sme1,on"):
         baselines.refuse_unfit(chip)
-
-
-def test_every_cpu_side_by_side(tmp_path: Path, sme2: Command) -> None:
-    program = settings(tmp_path).models[0]
-    given = ["run", program, "--cpu", "all", "--json", "--out", tmp_path]
-    rows = json.loads(sme2(*given, "--device", "emulated").out)["cpus"]
-    found = {row["CPU"]: row for row in rows}
-    assert [*found] == [*map(str, CPUS), "strict:256", "strict:128"]
-    costs = [float(found[name]["Minst on"]) for name in ("strict", "strict:256", "strict:128")]
-    assert costs == sorted(costs)
-    assert len({row["Minst off"] for row in found.values()}) == 1
-    # The old key, for one version.
-    assert all(row["gain"] == row["instructions"] for row in rows)
-    assert "give --device emulated as well" in sme2(*given, "--device", "linux", code=2).err

@@ -19,7 +19,7 @@ from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.sdk import executorch_sdk
 from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner, build_runner, wheel_runner
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.debian_packages import system_archives, unpack_packages, with_suites
+from pytest_sme2.system.debian_packages import system_sources, unpack_packages, with_suites
 from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.provision import find_compiler
 from pytest_sme2.system.qemu import Qemu
@@ -65,7 +65,7 @@ def cpuinfo() -> Path:
     folder = cache_folder() / "test-tools" / "cpuinfo"
     if not (folder / "usr" / "include" / "cpuinfo.h").exists():
         try:
-            archives = with_suites(system_archives(), ["forky"])
+            archives = with_suites(system_sources(), ["forky"])
             unpack_packages(["libcpuinfo-dev"], archives, folder)
         except Sme2Error as error:
             pytest.skip(str(error))

@@ -173,26 +173,6 @@ def test_results_are_the_same_with_workers(run: Run, baseline: Path) -> None:
     result.stdout.fnmatch_lines(["case *", "toy_cnn-fp32 *"])
 
 
-def test_bundle_of_another_program_is_not_used(
-    run: Run, baseline: Path, pytester: pytest.Pytester
-) -> None:
-    """The baseline measured a program that nobody has any more; the bundle holds today's."""
-    bundled = pytester.run(
-        "sme2", "bundle", str(baseline.parent / "bundle.tar.gz"),
-        "--device", DEVICE, "--models", "toy_cnn", "--variants", "fp32",
-    )  # fmt: skip
-    assert bundled.ret == 0, bundled.stderr.str()
-    pytester.makeconftest(QUIET)
-    scale_latency(baseline, MUCH_FASTER)
-    result = run("-k", "latency")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(
-        ["*bundle.tar.gz is not used: it holds another program than the baseline measured for *"]
-    )
-    metrics = next((pytester.path / "sme2-out").rglob("metrics.json")).read_text("utf-8")
-    assert "latency against bundle.tar.gz" not in metrics
-
-
 def test_a_run_directory_in_use_is_refused_in_plain_words(
     run: Run, pytester: pytest.Pytester
 ) -> None:

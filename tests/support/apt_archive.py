@@ -17,8 +17,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.system.debian_packages import Archive
-
 # The users that fetched something, as numbers.
 fetchers: set[int] = set()
 
@@ -75,7 +73,7 @@ def archive(
     component: str = "main",
     trusted: bool = True,
     origin: str = "Debian",
-) -> Archive:
+) -> dict[str, str]:
     """An archive of (name, version, members); unsigned, and trusted unless told otherwise."""
     native = subprocess.run(
         ["dpkg", "--print-architecture"], capture_output=True, text=True, check=True
@@ -101,8 +99,9 @@ def archive(
         f"Architectures: {native} all\nDate: Sat, 01 Jan 2000 00:00:00 UTC\nSHA256:\n{lines}",
         encoding="utf-8",
     )
-    options = (("Trusted", "yes"),) if trusted else ()
-    return Archive(f"http://127.0.0.1:{_serve(folder)}", (suite,), (component,), options)
+    text = f"Types: deb\nURIs: http://127.0.0.1:{_serve(folder)}\nSuites: {suite}\n"
+    text += f"Components: {component}\n" + "Trusted: yes\n" * trusted
+    return {f"{folder.name}.sources": text}
 
 
 class _Files(http.server.SimpleHTTPRequestHandler):

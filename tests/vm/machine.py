@@ -32,7 +32,7 @@ from pytest_sme2.fake_phone.supervisor import (
 )
 from pytest_sme2.results import Arm
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.debian_packages import system_archives, unpack_packages, with_suites
+from pytest_sme2.system.debian_packages import system_sources, unpack_packages, with_suites
 from pytest_sme2.system.elf import read_needs
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.provision import find_compiler
@@ -57,7 +57,7 @@ def unpacked(name: str, packages: tuple[str, ...], architecture: str | None = No
     folder = cache_folder() / "tools" / f"vm-{name}"
     with locked(folder.with_suffix(".lock"), f"fetching {', '.join(packages)}"):
         if not folder.is_dir():
-            archives = with_suites(system_archives(), SUITES)
+            archives = with_suites(system_sources(), SUITES)
             unpack_packages(
                 packages, archives, folder, architecture=architecture, dependencies=True
             )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import tempfile
-from pathlib import Path
 
 from pytest_sme2.cli.commands.models import registry_of
 from pytest_sme2.cli.options import FOLDERS, Arguments, show
@@ -15,17 +13,9 @@ from pytest_sme2.export.registry import Registry
 from pytest_sme2.export.variant import parse_variants
 from pytest_sme2.results import Artifact
 from pytest_sme2.runners.sme2 import wheel_runner
-from pytest_sme2.session.bundle import (
-    PACKAGE,
-    check_name,
-    check_self_contained,
-    open_bundle,
-    write_bundle,
-    write_package,
-)
+from pytest_sme2.session.bundle import check_name, open_bundle, write_bundle
 from pytest_sme2.session.device import choose_target
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.platforms import LINUX_AARCH64, PLATFORMS
 from pytest_sme2.system.terminal import say
 from pytest_sme2.system.wording import count, one_of, split_list
@@ -38,7 +28,6 @@ ARGUMENTS: Arguments = {
     "--models LIST": "comma-separated (default: all)",
     "--variants LIST": "comma-separated (default: each model's own)",
     "--phone": "only the runner for phones, without an NDK, for pytest --sme2-phone bundle=FILE",
-    "--wheel": f"with --phone: as the package {PACKAGE} for pip; OUT is the folder for it",
     "--device DEVICE": (
         f"the device that the runner is for: {', '.join(DEVICES)} (default: auto)",
         "auto",
@@ -50,10 +39,7 @@ ARGUMENTS: Arguments = {
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.wheel and not arguments.phone:
-        raise UsageError("--wheel needs --phone: only the runner for phones is a package.")
-    if not arguments.wheel:
-        check_name(arguments.out)
+    check_name(arguments.out)
     if arguments.phone:
         chosen = (arguments.models, arguments.variants, arguments.platform)
         if chosen != (None, None, None):
@@ -66,25 +52,17 @@ def run(arguments: argparse.Namespace) -> int:
         platform = one_of(arguments.platform, PLATFORMS, "a platform")
     artifacts = [] if arguments.phone else _export(arguments, registry_of(arguments))
     runner = wheel_runner(platform, executorch=arguments.executorch, progress=say)
+    path = write_bundle(arguments.out, runner, artifacts)
+    # Open it once, to find out now whether that works.
+    bundle = open_bundle(path)
     if arguments.phone:
-        check_self_contained(runner)
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder, "bundle.tar.gz") if arguments.wheel else arguments.out
-        path = write_bundle(out, runner, artifacts)
-        # Open it once, to find out now whether that works.
-        bundle = open_bundle(path)
-        if arguments.wheel:
-            path = write_package(arguments.out, path, runner.executorch)
-    if arguments.wheel:
-        use = f"Install it where phones are: pip install {shlex.quote(str(path))}"
-    elif arguments.phone:
         use = f"Use it with: pytest --device android --sme2-phone bundle={shlex.quote(str(path))}"
     else:
         # pytest takes a word that is a path for the tests to run, before it knows the option.
         use = f"Measure against it with: pytest --against={shlex.quote(str(path))}"
     document = {
         "path": str(path),
-        "sha256": file_sha256(path) if arguments.wheel else bundle.sha256,
+        "sha256": bundle.sha256,
         "platform": runner.platform,
         "executorch": runner.executorch,
         "programs": [list(key) for key in bundle.artifacts],

@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pytest_sme2.cli.options import Arguments, chosen, shared, show
@@ -17,11 +17,9 @@ from pytest_sme2.system.wording import one_of
 from pytest_sme2.targets.phone.adb import AdbServer, choose_serials, open_server
 from pytest_sme2.targets.phone.leases import lease_phone
 
-EXAMPLE = "sme2 clean --older-than 30d"
+EXAMPLE = "sme2 clean --keep 2GB"
 ARGUMENTS: Arguments = {
-    f"--kind {{{','.join(cache.KINDS)}}}...": "only this kind; may be repeated",
-    "--older-than AGE": "remove what was not used for that long: 30d, 12h",
-    "--keep SIZE": "remove the least recently used until this is left: 2GB",
+    "--keep SIZE": "remove the least recently used until this is left: 2GB; 0 is all",
     **shared("device", "serial", "phone", device="the cache; android is a phone"),
 }
 
@@ -30,10 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
     given = chosen(arguments)
     if not given:
         return _clean_cache(arguments)
-    if any((arguments.kind, arguments.older_than, arguments.keep)):
-        raise UsageError(
-            "--kind, --older-than and --keep are about the cache. Do not name a device with them."
-        )
+    if arguments.keep is not None:
+        raise UsageError("--keep is about the cache. Do not name a device with it.")
     one_of(given.get("device", "android"), ("android",), "a device that can be cleaned")
     server = open_server(given.get("adb_server"))
     serials = choose_serials(server, given.get("serials", ()))
@@ -62,11 +58,10 @@ def _clean(server: AdbServer, serial: str) -> dict[str, Any]:
 
 def _clean_cache(arguments: argparse.Namespace) -> int:
     folder, now = cache.find_cache(), time.time()
-    found = cache.entries(folder, arguments.kind or cache.KINDS)
-    older = None if arguments.older_than is None else cache.parse_age(arguments.older_than)
-    keep = None if arguments.keep is None else cache.parse_size(arguments.keep)
-    removed = cache.to_remove(found, now=now, older_than=older, keep=keep)
-    ours = cache.is_ours(folder)
+    found, ours = cache.entries(folder), cache.is_ours(folder)
+    removed = []
+    if arguments.keep is not None:
+        removed = cache.to_remove(found, cache.parse_size(arguments.keep))
     if removed and not ours:
         raise StorageError(
             f"{folder} has no {cache.TAG} of this version, so nothing in it is deleted. It may be "
@@ -74,7 +69,6 @@ def _clean_cache(arguments: argparse.Namespace) -> int:
         )
     for entry in removed:
         cache.discard(entry.path)
-    gone = set(removed)
     rows = [
         {
             "kind": entry.kind,
@@ -82,30 +76,28 @@ def _clean_cache(arguments: argparse.Namespace) -> int:
             "bytes": entry.bytes,
             "unused_seconds": round(now - entry.used),
             "left_over": entry.left_over,
-            "removed": entry in gone,
+            "removed": entry in removed,
         }
         for entry in found
     ]
-    if older is None and keep is None:
-        lines = [str(folder)]
-        for kind in arguments.kind or cache.KINDS:
-            lines += _summary(kind, [entry for entry in found if entry.kind == kind], now)
-        how = "Remove with --older-than 30d, or --keep 2GB."
+    if arguments.keep is None:
+        kinds = ([entry for entry in found if entry.kind == kind] for kind in cache.KINDS)
+        lines = [str(folder), *(_summary(of_kind, now) for of_kind in kinds if of_kind)]
+        how = "Remove what was not used for longest: --keep 2GB"
         lines.append(how if ours else f"It has no {cache.TAG} of ours, so nothing is deleted.")
     else:
         lines = [f"removed  {_size([entry]):>9}  {entry.path}" for entry in removed]
-        left = _size([entry for entry in found if entry not in gone])
+        left = _size([entry for entry in found if entry not in removed])
         lines.append(f"{len(removed)} removed, {_size(removed)}; {left} left.")
     return show(arguments, {"cache": str(folder), "entries": rows}, lines)
 
 
-def _summary(kind: str, found: list[cache.CacheEntry], now: float) -> Iterator[str]:
-    if found:
-        oldest = (now - found[0].used) / 86400
-        half = sum(entry.left_over for entry in found)
-        left_over = f", {half} left half made by killed processes" if half else ""
-        number = f"{len(found):>5} {_size(found):>9}"
-        yield f"  {kind:14} {number}  oldest unused for {oldest:.0f} d{left_over}"
+def _summary(found: list[cache.CacheEntry], now: float) -> str:
+    oldest = (now - found[0].used) / 86400
+    half = sum(entry.left_over for entry in found)
+    left_over = f", {half} left half made by killed processes" if half else ""
+    number = f"{len(found):>5} {_size(found):>9}"
+    return f"  {found[0].kind:14} {number}  oldest unused for {oldest:.0f} d{left_over}"
 
 
 def _size(found: Sequence[cache.CacheEntry]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 
 from pytest_sme2.cli.options import Arguments, show
 from pytest_sme2.system.provision import PURPOSES, provision
@@ -13,10 +12,6 @@ from pytest_sme2.system.terminal import say
 EXAMPLE = "sme2 provision --check"
 ARGUMENTS: Arguments = {
     "--check": "only look; change nothing",
-    "--require": (
-        "with --check: exit with 1 if something is missing (the default if CI is set)",
-        False,
-    ),
     f"--for {{{','.join(PURPOSES)}}}": (
         "tests: also what this project's own tests need, such as a browser",
         PURPOSES[0],
@@ -31,10 +26,5 @@ def run(arguments: argparse.Namespace) -> int:
     lines = []
     for part in parts:
         lines.append(f"{part.action:9}  {part.name}: {part.found or f'{part.cost}. {part.remedy}'}")
-        if part.warning:
-            lines.append(f"{'warning':9}  {part.name}: {part.warning}")
     show(arguments, [dataclasses.asdict(part) for part in parts], lines)
-    missing = any(part.found is None for part in parts)
-    # Asked now, and not when this module is imported.
-    required = arguments.require or bool(os.environ.get("CI"))
-    return int(missing and (required or not arguments.check))
+    return int(any(part.found is None for part in parts))

@@ -1,21 +1,19 @@
-"""``sme2 report``: the reports of one or several run directories, made again from their files;
-or whether their files are whole.
+"""``sme2 report``: the reports of one or several run directories, made again from their files, in
+there or elsewhere; or whether their files are whole.
 """
 
 from __future__ import annotations
 
 import argparse
-import errno
 import importlib.util
 import shlex
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pytest_sme2.cli.experiments import rewrite_experiments
 from pytest_sme2.cli.options import Arguments, show
-from pytest_sme2.errors import MissingExtraError, StorageError, UsageError
+from pytest_sme2.errors import MissingExtraError, UsageError
 from pytest_sme2.report.comment import FORMATS
 from pytest_sme2.report.markdown import REPORT, run_report
 from pytest_sme2.report.model_explorer import viewer
@@ -31,7 +29,7 @@ EXAMPLE = "sme2 report sme2-out --html report.html"
 ARGUMENTS: Arguments = {
     "run_dir RUN_DIR+": "a run directory; several share one report",
     "--html FILE": "write the HTML report to this file",
-    "--markdown FILE": f"write the Markdown report to it; one run directory also gets {REPORT}",
+    "--markdown FILE": "write the Markdown report to this file",
     f"--format {{{','.join((*FORMATS, MODEL_EXPLORER))}}}": (
         "only print the results: for a pull request, or PyTorch's benchmark database. "
         f"{MODEL_EXPLORER}: write files that colour the program's graph, and "
@@ -47,8 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.check:
         return _check(arguments)
     html = None if arguments.html is None else parse_report(str(arguments.html))
-    elsewhere = html is not None or arguments.markdown is not None
-    writable = arguments.format is None
+    # What goes elsewhere leaves the run directory as it is.
+    rewritten = arguments.format is None and html is None and arguments.markdown is None
     runs: dict[str, list[tuple[Path, CaseRecord]]] = {}
     for root in arguments.run_dir:
         folders = list(find_records(root)) if root.is_dir() else []
@@ -60,8 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
         found = runs[str(root)] = []
         for folder in folders:
             found.append((folder, read_record(folder)))
-            # At once: what it needs was just read.
-            writable = writable and _rewrite(*found[-1], elsewhere=elsewhere)
+            if rewritten:
+                write_case(*found[-1])
     pairs = [pair for found in runs.values() for pair in found]
     records = [record for _, record in pairs]
     if arguments.format == MODEL_EXPLORER:
@@ -69,13 +67,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format is not None:
         print(FORMATS[arguments.format](records), end="")
         return 0
-    for root in arguments.run_dir if writable else ():
+    for root in arguments.run_dir if rewritten else ():
         if (root / METRICS).is_file():
             rewrite_experiments(root, runs[str(root)])
     written = []
     if len(runs) == 1:
         text = run_report(records)
-        if writable:
+        if rewritten:
             written.append(arguments.run_dir[0] / REPORT)
             write_text(written[0], text)
     else:
@@ -110,21 +108,6 @@ def _show_graphs(
     if importlib.util.find_spec("pte_adapter_model_explorer") is None:
         raise MissingExtraError("pte_adapter_model_explorer", "see", "Showing a graph")
     return subprocess.run(commands[0], check=False).returncode
-
-
-def _rewrite(folder: Path, record: CaseRecord, *, elsewhere: bool) -> bool:
-    """Make the files of a case again, unless they are read-only and the report goes elsewhere;
-    whether they were made.
-    """
-    try:
-        write_case(folder, record)
-    except StorageError as error:
-        refused = getattr(error.__cause__, "errno", None)
-        if refused not in (errno.EROFS, errno.EACCES, errno.EPERM) or not elsewhere:
-            raise
-        print(f"sme2: the run directory is read-only and stays as it is: {error}", file=sys.stderr)
-        return False
-    return True
 
 
 def _check(arguments: argparse.Namespace) -> int:

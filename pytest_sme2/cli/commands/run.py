@@ -10,7 +10,6 @@ from pytest_sme2.errors import UsageError
 from pytest_sme2.session.options import DEVICE
 
 TEMPLATES = ("mac", "android", "linux", "emulated")
-ALL = "all"
 CASE = ("threads", "budget", "arms", "fresh", "weights", "out", "cpu")
 METHOD: Arguments = {
     "--method NAME": "of a .pte file that has several (default: forward, or the only one)"
@@ -19,40 +18,29 @@ EXAMPLE = "sme2 run toy_cnn --variant fp16 --device emulated"
 ARGUMENTS: Arguments = {
     "model MODEL?": MODEL_OR_PROGRAM,
     "--config FILE": "run the experiments of this JSON file; paths are relative to this folder",
-    "--wheel-runner": (
-        "with --config: ignore its runner_path, and use the runner built from ExecuTorch's wheel"
-    ),
     **VARIANT,
     **FOLDERS,
     **METHOD,
     f"--template {{{','.join(TEMPLATES)}}}": "print an experiment file to start from",
-    "--command COMMAND...": (
-        "run llama_main, or what prints its line PyTorchObserver; given twice: in turns, the "
-        "second held against the first"
-    ),
     "--kernels": "only list the kernels that run with SME2 on and off; without --device: emulated",
-    **shared(*DEVICE, "runner", *CASE, more=" Here, all compares them."),
+    **shared(*DEVICE, "runner", *CASE),
 }
 
 
 def run(arguments: argparse.Namespace) -> int:
-    given = [arguments.model, arguments.config, arguments.template, arguments.command or None]
+    given = [arguments.model, arguments.config, arguments.template]
     if sum(value is not None for value in given) != 1:
-        raise UsageError("Give one of: a MODEL, --config FILE, --template NAME, --command COMMAND.")
+        raise UsageError("Give one of: a MODEL, --config FILE, --template NAME.")
     if arguments.kernels and arguments.model is None:
         raise UsageError("--kernels needs a MODEL.")
     # Only now: the help comes without what measures.
-    from pytest_sme2.cli import generations, running
+    from pytest_sme2.cli import running
 
     if arguments.template is not None:
         print(template(arguments.template), end="")
         return 0
     if arguments.config is not None:
         return running.run_config(arguments)
-    if arguments.command:
-        return generations.run_commands(arguments)
-    if arguments.sme2_cpu == ALL:
-        return running.run_on_every_cpu(arguments)
     return running.run_model(arguments)
 
 

@@ -18,7 +18,6 @@ from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.results import PAIR, Arm, Artifact, PairedTiming, Run, RunRequest
 from pytest_sme2.runners.base import ProcessFiles
 from pytest_sme2.runners.sme2 import Sme2Runner
-from pytest_sme2.runners.stock import observed_command
 from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.phone.adb import AdbDevice
@@ -29,7 +28,6 @@ from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.processes import SamplingPlan, Starter
 from pytest_sme2.trace.etdump import read_etdump
 from tests.support.phones import MakeRunner, MakeTarget, StartRun, leftovers, make_artifact
-from tests.support.spoken import make_spoken
 
 HOSTILE = "a b'c\"d;$(touch pwned)`id`&|<script>\n.."
 
@@ -434,17 +432,3 @@ def test_a_run_that_ends_at_once_tells_its_code_and_does_not_wait_for_its_watche
 
 def test_a_process_that_hangs_is_ended_without_us(target: AndroidTarget) -> None:
     assert code_of(target, "hangs", on_cores(("sleep", "600"), (0,)), longest_seconds=1) == 137
-
-
-def test_a_command_goes_to_the_phone_with_its_files(
-    phone: FakePhone, target: AndroidTarget, tmp_path: Path
-) -> None:
-    """As ``sme2 run --command`` has it: the program, and what its arguments name."""
-    script, model = make_spoken(tmp_path, "/system/bin/sh")
-    command = f"{script} 14 50 100 1000 --model_path={model}"
-    runner, artifact = observed_command(command, target.platform)
-    run = target.run(runner, RunRequest(artifact, Arm.OFF), tmp_path / "run")
-    assert run.wall_ns == (1_100_000_000,)
-    assert str(model) not in run.log.read_text()
-    target.restore()
-    assert leftovers(phone) == []

@@ -99,19 +99,6 @@ def test_run_loads_only_what_it_needs(
     assert done.stdout.endswith("loaded: []\n"), done.stderr
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_every_command(shell: str, sme2: Command, tmp_path: Path) -> None:
-    text = sme2("--completion", shell).out
-    for command in COMMANDS:
-        assert command.split()[-1] in text
-    assert "--baseline-dir" in text or "baseline-dir" in text
-    program = shutil.which(shell)
-    if program is not None:
-        path = tmp_path / "completion"
-        path.write_text(text)
-        subprocess.run([program, "-n", str(path)], check=True, timeout=600)
-
-
 def test_a_browser_is_only_looked_for_when_testing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     using, testing = (
@@ -155,8 +142,8 @@ def test_a_folder_whose_name_is_not_text_can_be_printed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "output", "code"),
     [
-        ("provision --check --require --json", "closed", 1),
-        ("provision --check --require --json", "nobody reads", 1),
+        ("provision --check --json", "closed", 1),
+        ("provision --check --json", "nobody reads", 1),
         ("models --json", "full", 3),
         ("report {} --json", "full", 2),
     ],

@@ -6,21 +6,15 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from pytest_sme2.errors import BuildError
-from pytest_sme2.results import PAIR, Arm, KernelFamily
+from pytest_sme2.results import KernelFamily
 from pytest_sme2.runners import source_build
-from pytest_sme2.runners.source_build import SourceBuild, Tools
-from pytest_sme2.system import provision
+from pytest_sme2.runners.source_build import SourceBuild
 from tests.support import Command
 from tests.support.elf_writer import write_elf
-
-TOOLS = Tools(
-    cmake=Path("/tools/cmake"), ninja=Path("/tools/ninja"), compiler=Path("/tools/clang++")
-)
 
 ANDROID_DRY_RUN = """\
 # android, xnnlog, SME2 off: /out/android-xnnlog-sme2-off/executor_runner
@@ -39,32 +33,37 @@ ANDROID_DRY_RUN = """\
     -DEXECUTORCH_ENABLE_LOGGING=ON \\
     -DXNNPACK_ENABLE_ARM_SME=OFF \\
     -DXNNPACK_ENABLE_ARM_SME2=OFF \\
-    -DEXECUTORCH_XNNPACK_LOG_LEVEL=5 \\
-    -DKLEIDIAI_SOURCE_DIR=/kleidiai \\
     -DCMAKE_MAKE_PROGRAM=/tools/ninja \\
+    -DEXECUTORCH_XNNPACK_LOG_LEVEL=5 \\
     -DCMAKE_TOOLCHAIN_FILE=/ndk/build/cmake/android.toolchain.cmake \\
     -DANDROID_ABI=arm64-v8a \\
     -DANDROID_PLATFORM=android-28 \\
     -DANDROID_SUPPORT_FLEXIBLE_PAGE_SIZES=ON
-/tools/cmake --build /out/android-xnnlog-sme2-off --target executor_runner --parallel 2
+/tools/cmake --build /out/android-xnnlog-sme2-off --target executor_runner
 
-# then: pytest --device=android --sme2-runner ON,/out/android-xnnlog-sme2-off/executor_runner
+# then: pytest --device=android --sme2-runner /out/android-xnnlog-sme2-on/executor_runner,\
+/out/android-xnnlog-sme2-off/executor_runner
 """
 
 
+@pytest.fixture
+def tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_build, "find_cmake", lambda: "/tools/cmake")
+    monkeypatch.setattr(source_build, "find_ninja", lambda: "/tools/ninja")
+    monkeypatch.setattr(sys, "executable", "/venv/bin/python")
+
+
+@pytest.mark.usefixtures("tools")
 def test_the_dry_run_is_the_same_everywhere() -> None:
     request = SourceBuild(
         tree=Path("/src/with space/executorch"),
         platform="android",
-        sides=(Arm.OFF,),
         variant="xnnlog",
         ndk=Path("/ndk"),
-        kleidiai=Path("/kleidiai"),
-        python=Path("/venv/bin/python"),
         out=Path("/out"),
-        jobs=2,
     )
-    assert source_build.dry_run(request, TOOLS) == ANDROID_DRY_RUN
+    text = source_build.dry_run(request)
+    assert text[text.index("# android, xnnlog, SME2 off") :] == ANDROID_DRY_RUN
 
 
 def variables(step: source_build.BuildStep) -> dict[str, str]:
@@ -72,21 +71,17 @@ def variables(step: source_build.BuildStep) -> dict[str, str]:
     return {name: value for name, _, value in set_words}
 
 
-def test_off_switches_both_extensions_off() -> None:
-    request = SourceBuild(tree=Path("/executorch"), platform="linux", out=Path("/out"))
-    on, off = source_build.plan(request, TOOLS)
+@pytest.mark.usefixtures("tools")
+def test_off_switches_both_extensions_off_and_a_users_option_wins() -> None:
+    options = {"CMAKE_BUILD_TYPE": "Debug"}
+    request = SourceBuild(Path("/executorch"), "linux", out=Path("/out"), options=options)
+    on, off = source_build.plan(request)
     for step, switch in ((on, "ON"), (off, "OFF")):
         assert variables(step)["XNNPACK_ENABLE_ARM_SME"] == switch
         assert variables(step)["XNNPACK_ENABLE_ARM_SME2"] == switch
+        assert variables(step)["CMAKE_BUILD_TYPE"] == "Debug"
     assert on.folder != off.folder
     assert "EXECUTORCH_XNNPACK_LOG_LEVEL" not in variables(on)
-
-
-def test_a_users_option_wins() -> None:
-    request = SourceBuild(
-        tree=Path("/executorch"), platform="mac", options={"CMAKE_BUILD_TYPE": "Debug"}
-    )
-    assert variables(source_build.plan(request, TOOLS)[0])["CMAKE_BUILD_TYPE"] == "Debug"
 
 
 def test_builds_stay_out_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,116 +100,45 @@ def make_tree(folder: Path, name: str = "executorch") -> Path:
     return tree
 
 
-def program(path: Path, *lines: str) -> Path:
-    """A stand-in for a tool that only has to answer what it is."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("#!/bin/sh\n" + "\n".join(f"echo {line!r}" for line in lines) + "\n")
-    path.chmod(0o755)
-    return path
-
-
-class Machine(NamedTuple):
-    request: SourceBuild
-    tools: Tools
-
-
 @pytest.fixture
-def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """A machine on which nothing is missing."""
+def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SourceBuild:
+    """On a machine on which nothing is missing."""
     monkeypatch.setattr("platform.system", lambda: "Linux")
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    tools = Tools(
-        cmake=program(tmp_path / "bin/cmake", "cmake version 3.31.2"),
-        ninja=program(tmp_path / "bin/ninja", "1.12"),
-        compiler=program(tmp_path / "bin/clang++", "Debian clang version 19.1.7"),
-    )
-    request = SourceBuild(make_tree(tmp_path), "linux", out=tmp_path / "out")
-    return Machine(request, tools)
+    return SourceBuild(make_tree(tmp_path), "linux", out=tmp_path / "out")
 
 
-def expect(problem: str, request: SourceBuild, tools: Tools) -> None:
+def expect(problem: str, request: SourceBuild) -> None:
     """This one alone, or none."""
-    found = source_build.check(request, tools)
+    found = source_build.check(request)
     assert len(found) == bool(problem), found
     assert problem in "".join(found)
 
 
-def test_everything_missing_is_one_list(tmp_path: Path, fit: Machine) -> None:
+def test_everything_missing_is_one_list(tmp_path: Path, fit: SourceBuild) -> None:
     tree = make_tree(tmp_path, "executorch-main")
     (tree / ".gitmodules").write_text(
         '[submodule "x"]\n\tpath = backends/xnnpack/third-party/XNNPACK\n'
         "\tpath = third-party/flatcc\n\tpath = backends/vulkan/third-party/volk\n"
     )
     (tree / "third-party/flatcc").mkdir(parents=True)
-    request = replace(fit.request, tree=tree, platform="android", ndk=None)
-    tools = Tools(None, None, None, ("Building the runner needs CMake",))
-    found = source_build.check(request, tools)
+    found = source_build.check(replace(fit, tree=tree, platform="android", ndk=tmp_path))
     text = "\n".join(found)
-    assert len(found) == 4
+    assert len(found) == 3
     for expected in (
         "is named 'executorch-main'",
         "2 of ExecuTorch's submodules are not checked out "
         "(backends/xnnpack/third-party/XNNPACK, third-party/flatcc)",
-        "needs CMake",
         "needs the NDK",
     ):
         assert expected in text
     assert "volk" not in text
 
 
-def test_folder_that_is_not_a_checkout_is_refused(tmp_path: Path, fit: Machine) -> None:
-    other, gone = (replace(fit.request, tree=tmp_path / name) for name in ("bin", "gone"))
-    expect("is not an ExecuTorch checkout", other, fit.tools)
-    expect("is not a folder", gone, fit.tools)
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        ("clang version 17.0.6", "clang 17.0, but XNNPACK builds SME2 kernels only with 18"),
-        ("Apple clang version 16.0.0", "Apple clang 16.0"),
-        ("Apple clang version 17.0.0", ""),
-        ("clang version 18.1.3", ""),
-        ("aarch64-linux-gnu-g++ (Debian 12.2.0-14) 12.2.0", "gcc 12.2, which fails"),
-        ("g++ (Ubuntu 13.2.0) 13.2.0", ""),
-        ("tcc", "does not print its version"),
-    ],
-)
-def test_compilers(tmp_path: Path, fit: Machine, answer: str, expected: str) -> None:
-    tools = replace(fit.tools, compiler=program(tmp_path / "cxx", answer))
-    expect(expected, fit.request, tools)
-    # An old clang is good enough for off.
-    expect("" if "clang" in answer else expected, replace(fit.request, sides=(Arm.OFF,)), tools)
-
-
-def test_an_old_cmake_and_a_missing_ninja_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(provision, "_from_package", lambda *names: None)
-    monkeypatch.setenv("PATH", str(program(tmp_path / "cmake", "cmake version 3.25.1").parent))
-    found = source_build.find_tools()
-    assert (found.cmake, found.ninja) == (None, None)
-    assert "cmake is 3.25.1" in found.problems[0]
-    assert "needs Ninja" in found.problems[1]
-
-
-@pytest.mark.parametrize(
-    ("properties", "expected"),
-    [
-        (None, "is not an Android NDK"),
-        ("Pkg.Revision = 26.3.11579264", "is NDK 26.3, whose clang is older than 18"),
-        ("Pkg.Desc = Android NDK", "does not say its version"),
-        ("Pkg.Desc = Android NDK\nPkg.Revision = 28.2.13676358\n", ""),
-    ],
-)
-def test_ndks(tmp_path: Path, fit: Machine, properties: str | None, expected: str) -> None:
-    ndk = tmp_path / "ndk"
-    ndk.mkdir()
-    if properties is not None:
-        (ndk / "build/cmake").mkdir(parents=True)
-        (ndk / "build/cmake/android.toolchain.cmake").touch()
-        (ndk / "source.properties").write_text(properties)
-    expect(expected, replace(fit.request, platform="android", ndk=ndk), fit.tools)
+def test_folder_that_is_not_a_checkout_is_refused(tmp_path: Path, fit: SourceBuild) -> None:
+    (tmp_path / "bin").mkdir()
+    expect("is not an ExecuTorch checkout", replace(fit, tree=tmp_path / "bin"))
+    expect("is not a folder", replace(fit, tree=tmp_path / "gone"))
 
 
 @pytest.mark.parametrize(
@@ -228,12 +152,12 @@ def test_ndks(tmp_path: Path, fit: Machine, properties: str | None, expected: st
     ],
 )
 def test_hosts(
-    fit: Machine, monkeypatch: pytest.MonkeyPatch, platform: str, host: str, expected: str
+    fit: SourceBuild, monkeypatch: pytest.MonkeyPatch, platform: str, host: str, expected: str
 ) -> None:
     system, machine = host.split()
     monkeypatch.setattr("platform.system", lambda: system)
     monkeypatch.setattr("platform.machine", lambda: machine)
-    expect(expected, replace(fit.request, platform=platform), fit.tools)
+    expect(expected, replace(fit, platform=platform))
 
 
 def test_kernels_of_a_binary_are_found_by_symbols(tmp_path: Path) -> None:
@@ -274,59 +198,52 @@ add_executable(executor_runner ${CMAKE_BINARY_DIR}/main.c)
 
 
 @pytest.fixture
-def miniature(fit: Machine) -> Machine:
-    """The fit machine's tree with something to build, and real tools."""
-    found = source_build.find_tools()
-    tools = Tools(found.cmake, found.ninja, compiler=fit.tools.compiler)
-    (fit.request.tree / "CMakeLists.txt").write_text(MINIATURE % "")
-    options = {"CMAKE_C_COMPILER": shutil.which("gcc") or ""}
-    return Machine(replace(fit.request, options=options), tools)
+def miniature(fit: SourceBuild) -> SourceBuild:
+    """The fit machine's tree with something to build."""
+    (fit.tree / "CMakeLists.txt").write_text(MINIATURE % "")
+    return replace(fit, options={"CMAKE_C_COMPILER": shutil.which("gcc") or ""})
 
 
 @native
 @pytest.mark.parametrize(
-    ("sides", "text", "message"),
+    ("text", "message"),
     [
         # A switch without effect.
-        ((Arm.OFF,),
-         MINIATURE % 'file(APPEND ${CMAKE_BINARY_DIR}/main.c "void kai_run_y_sme(void) {}")',
+        (MINIATURE % 'file(APPEND ${CMAKE_BINARY_DIR}/main.c "void kai_run_y_sme(void) {}")',
          "built with SME2 off but has SME kernels"),
-        ((Arm.ON,), (MINIATURE % "").replace("if(XNNPACK_ENABLE_ARM_SME2)", "if(OFF)"),
-         "has no SME2 kernel"),
-        (PAIR, MINIATURE % 'message(FATAL_ERROR "no flatcc here")',
+        ((MINIATURE % "").replace("if(XNNPACK_ENABLE_ARM_SME2)", "if(OFF)"),
+         "has no SME2 kernel: the compiler or XNNPACK is too old"),
+        (MINIATURE % 'message(FATAL_ERROR "no flatcc here")',
          f"(?s)could not be configured.*no flatcc here.*{source_build.LOG}"),
-        (PAIR, MINIATURE % 'file(APPEND ${CMAKE_BINARY_DIR}/main.c "int x = y;")',
+        (MINIATURE % 'file(APPEND ${CMAKE_BINARY_DIR}/main.c "int x = y;")',
          f"(?s)could not be compiled.*error.*{source_build.LOG}"),
     ],
     ids=["SME2 is never off", "SME2 is never on", "cannot be configured", "cannot be compiled"],
 )  # fmt: skip
-def test_a_failed_build_shows_its_reason(
-    miniature: Machine, sides: tuple[Arm, ...], text: str, message: str
-) -> None:
-    (miniature.request.tree / "CMakeLists.txt").write_text(text)
+def test_a_failed_build_shows_its_reason(miniature: SourceBuild, text: str, message: str) -> None:
+    (miniature.tree / "CMakeLists.txt").write_text(text)
     with pytest.raises(BuildError, match=message):
-        source_build.build(replace(miniature.request, sides=sides), miniature.tools)
+        source_build.build(miniature)
 
 
 @pytest.mark.slow
 @native
-def test_a_build_that_hangs_is_ended(miniature: Machine) -> None:
-    line = "execute_process(COMMAND sleep 60)"
-    (miniature.request.tree / "CMakeLists.txt").write_text(MINIATURE % line)
+def test_a_build_that_hangs_is_ended(miniature: SourceBuild) -> None:
+    (miniature.tree / "CMakeLists.txt").write_text(MINIATURE % "execute_process(COMMAND sleep 60)")
     with pytest.raises(BuildError, match="could not be configured within 1 s"):
-        source_build.build(*miniature, timeout_seconds=1)
+        source_build.build(miniature, timeout_seconds=1)
 
 
 @native
-def test_a_second_build_in_the_same_place_is_refused(miniature: Machine) -> None:
+def test_a_second_build_in_the_same_place_is_refused(miniature: SourceBuild) -> None:
     import filelock
 
-    miniature.request.folder.mkdir()
+    miniature.folder.mkdir()
     with (
-        filelock.FileLock(miniature.request.folder / ".lock"),
+        filelock.FileLock(miniature.folder / ".lock"),
         pytest.raises(BuildError, match="Another process is building in"),
     ):
-        source_build.build(*miniature)
+        source_build.build(miniature)
 
 
 def test_the_command_lists_everything_and_builds_nothing(
@@ -351,13 +268,10 @@ def test_an_option_of_cmake_has_a_value(sme2: Command) -> None:
 
 @pytest.mark.slow
 @native
-def test_the_command_prints_how_to_use_what_it_built(
-    miniature: Machine, monkeypatch: pytest.MonkeyPatch, sme2: Command
-) -> None:
-    monkeypatch.setenv("CXX", str(miniature.tools.compiler))
-    request = miniature.request
+def test_the_command_prints_how_to_use_what_it_built(miniature: SourceBuild, sme2: Command) -> None:
+    request = miniature
     before = sorted((path, path.stat().st_mtime_ns) for path in request.tree.rglob("*"))
-    words = ["build", "--platform", "linux", "--sme2", "both", "--jobs", "1"]
+    words = ["build", "--platform", "linux"]
     words += ["--executorch", str(request.tree), "--out", str(request.out)]
     words += ["--cmake-option", f"CMAKE_C_COMPILER={shutil.which('gcc')}"]
     printed, progress = sme2(*words)

@@ -154,11 +154,6 @@ MILLISECOND = 1_000_000
 LOG = """\
 $ './executor_runner-on'
 I 00:00:00.000655 executorch:executor_runner.cpp:301] Model loaded in 66.6 ms.
-I 00:00:00.000655 executorch:executor_runner.cpp:301] Iteration 1 of 5: 9.2 ms
-I 00:00:00.000655 executorch:executor_runner.cpp:402] Iteration 2 of 5: 5.2 ms
-I 00:00:00.000655 executorch:executor_runner.cpp:301] Iteration 3 of 5: 4.2 ms
-I 00:00:00.000655 executorch:executor_runner.cpp:301] Iteration 4 of 5: 4.3 ms
-I 00:00:00.000655 executorch:executor_runner.cpp:301] Iteration 5 of 5: 4.1 ms
 """
 
 
@@ -197,25 +192,20 @@ def test_latency_is_method_execute_without_the_warm_up(tmp_path: Path, pair: Pai
 
 
 @pytest.mark.parametrize(
-    ("etdump", "lines", "message"),
+    ("etdump", "message"),
     [
-        (None, 7, "wrote no ETDump: it was built without the event tracer"),
-        (dump(9, 5, 4, 4.2), 7, "has 4 executions, not 5"),
-        (dump(), 7, "has 0 executions, not 5"),
-        (b"not an ETDump", 7, "ETDump cannot be used"),
-        (dump(9, 5, 4, 4.2, 4.1)[:-40], 7, "ETDump cannot be used"),
-        # Another unit of time would show as a factor.
-        (dump(9000, 5000, 4000, 4200, 4100), 7, "contradicts itself: 5 executions of 4200.000 ms"),
-        (dump(9000, 5000, 4000, 4200, 4100), 7, "5 of 4.300 ms"),
-        # A log with fewer iterations.
-        (dump(9, 5, 4, 4.2, 4.1), 6, "contradicts itself"),
+        (None, "wrote no ETDump: it was built without the event tracer"),
+        (dump(9, 5, 4, 4.2), "has 4 executions, not 5"),
+        (dump(), "has 0 executions, not 5"),
+        (b"not an ETDump", "ETDump cannot be used"),
+        (dump(9, 5, 4, 4.2, 4.1)[:-40], "ETDump cannot be used"),
     ],
 )
 def test_a_result_that_cannot_be_trusted_is_refused(
-    tmp_path: Path, pair: PairRunner, etdump: bytes | None, lines: int, message: str
+    tmp_path: Path, pair: PairRunner, etdump: bytes | None, message: str
 ) -> None:
     with pytest.raises(RunError, match=message):
-        result(pair, tmp_path, etdump, log="".join(LOG.splitlines(keepends=True)[:lines]))
+        result(pair, tmp_path, etdump)
 
 
 def test_one_binary_does_for_an_experiment(tmp_path: Path) -> None:

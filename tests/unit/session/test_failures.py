@@ -29,13 +29,12 @@ ETRECORD = Path(__file__).parents[2] / "data" / "etrecords" / "toy.etrecord"
         (
             "KernelCall failed at instruction 0:0 in operator aten::convolution.out: 0x12",
             " Operator: aten.convolution. At conv.py:565 `return self._conv_forward(input, "
-            "self.weight, self.bias)` of the module first. It takes convolutions over one and two "
-            "dimensions.",
+            "self.weight, self.bias)` of the module first.",
         ),
         (
             "kernel 'aten::_embedding_bag.out' not found.",
-            " Operator: aten._embedding_bag. ExecuTorch has no kernel for it. Use nn.Embedding, "
-            "and a sum or mean over the words.",
+            " Operator: aten._embedding_bag. ExecuTorch has no kernel for it. Write it with "
+            "others, or name a runner that has one.",
         ),
         (
             "Failed to create convolution node 3 with code: xnn_status_invalid_parameter",

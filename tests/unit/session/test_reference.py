@@ -6,21 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import BundleError, Sme2Warning, UsageError
+from pytest_sme2.errors import UsageError
 from pytest_sme2.results import Artifact, Baseline
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session import reference as against
 from pytest_sme2.session.bundle import write_bundle
 from pytest_sme2.session.reference import (
-    baseline_reference,
     kept_reference,
-    open_beside,
     open_reference,
     parse_against,
 )
 from pytest_sme2.session.settings import Reference
 from tests.support.artifacts import make_artifact
-from tests.support.gate_examples import EMULATED, LINUX, baseline
+from tests.support.gate_examples import baseline
 
 
 @pytest.fixture
@@ -146,37 +144,6 @@ def test_a_folder_without_programs_or_with_two_of_a_name(tmp_path: Path) -> None
         (tmp_path / folder / "x.pte").write_bytes(b"")
     with pytest.raises(UsageError, match=r"two programs are called x\.pte"):
         open_reference(reference, "linux-aarch64")
-
-
-def test_the_bundle_of_a_baseline(tmp_path: Path) -> None:
-    assert open_beside(tmp_path, LINUX, "linux-aarch64") is None
-    path = tmp_path / LINUX.key / "bundle.tar.gz"
-    path.parent.mkdir()
-    path.write_bytes(b"")
-    with pytest.raises(BundleError, match="bundle"):
-        open_beside(tmp_path, LINUX, "linux-aarch64")
-    assert open_beside(tmp_path, EMULATED, "linux-aarch64") is None
-
-
-def test_bundle_is_used_only_for_the_program_and_the_runner_that_the_baseline_measured(
-    tmp_path: Path, here: Sme2Runner, artifact: Artifact
-) -> None:
-    path = write_bundle(tmp_path / "bundle.tar.gz", here, [artifact])
-    bundle = open_reference(parse_against(str(path)), "linux-aarch64", cache=tmp_path / "cache")
-    program = artifact.pte.read_bytes()
-    same, elsewhere = then(program, here.sha256), then(program, "r")
-    assert baseline_reference(same, 1, here, bundle) is bundle
-    for stale, problem in (
-        (baseline(), "another program than the baseline measured for toy_cnn-fp16"),
-        (replace(same, variant="fp32"), "no program for toy_cnn-fp32"),
-        (elsewhere, "another runner than the baseline measured for toy_cnn-fp16"),
-    ):
-        with pytest.warns(Sme2Warning, match=rf"is not used: it holds {problem}\. Renew it .*sme2"):
-            assert baseline_reference(stale, 1, here, bundle) is None
-    other = replace(same, model="other", variant="int8")
-    # Renewed as it says, the bundle still holds what it held.
-    with pytest.warns(Sme2Warning, match="--models other,toy_cnn --variants int8,fp16$"):
-        assert baseline_reference(other, 1, here, bundle) is None
 
 
 @pytest.fixture

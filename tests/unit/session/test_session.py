@@ -10,12 +10,11 @@ import pytest
 from pytest_sme2.errors import ExportError, ModelError, NotMeasurableError, RunError
 from pytest_sme2.export.registry import ModelEntry
 from pytest_sme2.export.variant import Variant
-from pytest_sme2.results import Arm, Fingerprint
+from pytest_sme2.results import Arm
 from pytest_sme2.session.cases import Case, program_case
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.session import DEVICE_TRACE, Session
 from pytest_sme2.session.settings import Settings
-from tests.support.gate_examples import baseline
 from tests.support.pretended_target import PretendedTarget
 
 PROGRAM = Path(__file__).parents[2] / "data" / "programs" / "toy_fp16.pte"
@@ -121,20 +120,3 @@ def test_what_is_kept_can_be_read_again(session: Session, case: Case, tmp_path: 
     assert record.measured.profiles[Arm.ON] == measured.profiles[Arm.ON]
     for dump in record.etdumps.values():
         assert (folder / dump).is_file()
-
-
-def test_bundle_lies_beside_the_baseline_that_is_compared_with(
-    session: Session, case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where that is the one of another device."""
-    opened = []
-
-    def open_beside(root: Path, fingerprint: Fingerprint, *_: object, **__: object) -> None:
-        opened.append(fingerprint)
-
-    before = baseline(fingerprint=Fingerprint("android", (("model", "Pixel"),)))
-    monkeypatch.setattr(Session, "baseline", lambda _session, _case: before)
-    monkeypatch.setattr("pytest_sme2.session.session.open_beside", open_beside)
-    for _ in range(2):
-        assert session.baseline_reference(case) is None
-    assert opened == [before.fingerprint]

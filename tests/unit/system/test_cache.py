@@ -26,7 +26,6 @@ from pytest_sme2.system.cache import (
     limit_from,
     mark_cache,
     mark_used,
-    parse_age,
     parse_size,
     put_in_place,
     trusted,
@@ -114,15 +113,6 @@ def test_whatever_the_umask_is_nobody_else_may_write_into_the_cache(
             put_in_place(made, entry)
         assert modes(tmp_path / "not there yet") == {0}
         assert (entry / "program").stat().st_mode & 0o777 == 0o755
-        shared = tmp_path / "shared"
-        shared.mkdir()
-        shared.chmod(0o2775)
-        monkeypatch.setenv("SME2_CACHE_DIR", str(shared))
-        entry = cache_folder() / "runners" / "x-0123456789ab"
-        with working_folder(entry) as made:
-            (made / "program").touch()
-            put_in_place(made, entry)
-        assert modes(shared) == {0o020}
     finally:
         os.umask(before)
 
@@ -175,19 +165,6 @@ def test_what_folders_contain_has_one_hash_wherever_they_are(tmp_path: Path) -> 
     assert contents_sha256(two) == other
     (two / "b").touch()
     assert len({first, other, contents_sha256(two), contents_sha256(one, two)}) == 4
-
-
-def test_members_of_a_group_share_a_cache(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = planted.parents[2]
-    group = planted.stat().st_gid
-    monkeypatch.setattr(os, "geteuid", lambda: planted.stat().st_uid + 12345)
-    monkeypatch.setattr(os, "getgroups", lambda: [group])
-    folder.chmod(0o2775)
-    assert trusted(planted, folder) == planted
-    if os.getuid() == 0:
-        os.chown(planted, 4242, 4242)
-        with pytest.raises(StorageError, match="it belongs to"):
-            trusted(planted, folder)
 
 
 DAY = 86400
@@ -270,16 +247,12 @@ def test_a_cache_that_does_not_exist_is_not_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sizes_and_ages() -> None:
+def test_sizes() -> None:
     for text, size in (("2 GB", 2 * 10**9), ("500mb", 5 * 10**8), ("1.5 KB", 1500), ("7", 7)):
         assert parse_size(text) == limit_from(text) == size
     for text in ("much", "-1 GB", "1 PB", "9" * 99):
         with pytest.raises(UsageError, match="is not a size"):
             parse_size(text)
-    with pytest.raises(UsageError, match="is not an age"):
-        parse_age("a month")
-    assert parse_age("2d") == 2 * DAY
-    assert parse_age("12h") == DAY / 2
     assert limit_from(None) == limit_from(" ") == DEFAULT_LIMIT
 
 
@@ -288,13 +261,13 @@ def test_the_command_shows_and_removes(cache: Path, sme2: Command) -> None:
     assert "exports" in shown
     assert "oldest unused for 40 d, 1 left half made" in shown
     assert names(cache) == ALL
-    assert "1 removed" in sme2("clean", "--kind", "exports", "--older-than", "30d").out
-    assert names(cache) == ALL - {OLD}
+    assert "1 removed" in sme2("clean", "--keep", "10 KB").out
+    assert names(cache) == ALL - {"tools/qemu"}
     document = json.loads(sme2("clean", "--keep", "3 KB", "--json").out)
-    assert {row["kind"] for row in document["entries"] if row["removed"]} == {"tools", "emulated"}
+    assert {row["kind"] for row in document["entries"] if row["removed"]} == {"exports", "emulated"}
     assert names(cache) == {NEW, HALF}
-    told = sme2("clean", "--older-than", "30d", "--device", "android", code=2).err
-    assert "are about the cache" in told
+    told = sme2("clean", "--keep", "0", "--device", "android", code=2).err
+    assert "is about the cache" in told
 
 
 def test_what_others_keep_beside_it_is_never_touched(

@@ -13,13 +13,11 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import TargetError
+from pytest_sme2.system import debian_packages
 from pytest_sme2.system.debian_packages import (
-    Archive,
     OfferedPackage,
-    parse_deb822,
-    parse_one_line,
     reason_of,
-    system_archives,
+    system_sources,
     unpack_content,
     unpack_packages,
     with_suites,
@@ -38,7 +36,7 @@ def names(folder: Path) -> list[str]:
 
 def test_other_systems_get_a_hint(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match=r"Cannot fetch adbd: this is not a Debian-like system"):
-        unpack_packages(["adbd"], [], tmp_path / "out")
+        unpack_packages(["adbd"], {}, tmp_path / "out")
 
 
 TOOL = (entry("./", tarfile.DIRTYPE), entry("./usr/bin/tool", mode=0o755))
@@ -50,7 +48,7 @@ def test_archive_without_the_suite_is_skipped(tmp_path: Path) -> None:
     browser = archive(tmp_path / "browser", "stable", [("browser", "1", TOOL)])
     debian = archive(tmp_path / "debian", "sid", [("tool", "1:11.1-1", TOOL)])
     offers: list[Sequence[OfferedPackage]] = []
-    asked = with_suites([browser, debian], ["sid"])
+    asked = with_suites({**browser, **debian}, ["sid"])
     unpack_packages(["tool"], asked, tmp_path / "out/tools", offers.append)
     assert (tmp_path / "out/tools/usr/bin/tool").read_bytes() == b"data"
     assert names(tmp_path / "out") == ["tools"]
@@ -72,7 +70,7 @@ def test_the_reason_is_the_real_one(
 ) -> None:
     found = archive(tmp_path / "debian", "sid", [("tool", "1", TOOL)], trusted=trusted)
     with pytest.raises(TargetError, match=rf"Cannot fetch {package}: {reason}.*Asked: http:"):
-        unpack_packages([package], [found], tmp_path / "out/tools")
+        unpack_packages([package], found, tmp_path / "out/tools")
     assert names(tmp_path / "out") == []
 
 
@@ -80,51 +78,46 @@ def test_the_reason_is_the_real_one(
 def test_a_hostile_package_leaves_nothing(tmp_path: Path) -> None:
     hostile = archive(tmp_path / "x", "sid", [("a", "1", (entry("./good"), entry("../../out2")))])
     with pytest.raises(TargetError, match=r"a_1_all\.deb is damaged or unsafe .*out2"):
-        unpack_packages(["a"], [hostile], tmp_path / "out" / "tools")
+        unpack_packages(["a"], hostile, tmp_path / "out" / "tools")
     assert names(tmp_path / "out") == []
     assert not (tmp_path / "out2").exists()
 
 
 @needs_apt
-@pytest.mark.parametrize("asked", ["tool", "tool/sid"])
+@pytest.mark.parametrize("place", ["preferences", "preferences.d/mine"])
 @pytest.mark.parametrize(
     "pin", ["Pin: origin 127.0.0.1", "Pin: release n=sid", "Pin: release o=Debian"]
 )
 def test_pins_of_the_machine_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, pin: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pin: str, place: str
 ) -> None:
-    (tmp_path / "preferences").write_text(f"Package: *\n{pin}\nPin-Priority: -1\n")
-    (tmp_path / "bin").mkdir()
-    set_up = f"-o Dir::Etc::preferences={tmp_path}/preferences"
-    for name in ("apt-get", "apt-cache"):
-        machine = tmp_path / "bin" / name
-        machine.write_text(f'#!/bin/sh\nexec {shutil.which(name)} {set_up} "$@"\n')
-        machine.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setattr(debian_packages, "SYSTEM", tmp_path / "etc")
+    file = tmp_path / "etc" / place
+    file.parent.mkdir(parents=True)
+    file.write_text(f"Package: *\n{pin}\nPin-Priority: -1\n")
     found = archive(tmp_path / "debian", "sid", [("tool", "1", TOOL)])
     with pytest.raises(TargetError, match="or a pin forbids it"):
-        unpack_packages([asked], [found], tmp_path / "out/tools")
+        unpack_packages(["tool"], found, tmp_path / "out/tools")
     assert names(tmp_path / "out") == []
-    (tmp_path / "preferences").unlink()
-    unpack_packages([asked], [found], tmp_path / "out/tools")
+    file.unlink()
+    unpack_packages(["tool"], found, tmp_path / "out/tools")
     assert names(tmp_path / "out") == ["tools"]
 
 
 @needs_apt
-def test_only_debian_and_ubuntu_are_asked_unless_others_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_debian_and_ubuntu_are_asked(tmp_path: Path) -> None:
     """The archive of somebody else has the newer version."""
     other = archive(tmp_path / "other", "sid", [("tool", "9", TOOL)], origin="Some Corp")
-    with pytest.raises(TargetError, match=r"Some Corp.*name them: SME2_APT_ORIGINS='Some Corp'"):
-        unpack_packages(["tool"], [other], tmp_path / "out/tools")
+    with pytest.raises(TargetError, match="or a pin forbids it"):
+        unpack_packages(["tool"], other, tmp_path / "out/tools")
     debian = archive(tmp_path / "debian", "sid", [("tool", "1", TOOL)])
+    backports = archive(
+        tmp_path / "backports", "back", [("tool", "2", TOOL)], origin="Debian Backports"
+    )
     offers: list[Sequence[OfferedPackage]] = []
-    for named in ("", "Else, Some Corp"):
-        monkeypatch.setenv("SME2_APT_ORIGINS", named)
-        folder = tmp_path / f"out{len(named)}/tools"
-        unpack_packages(["tool"], [other, debian], folder, offers.append)
-    assert [offered.version for (offered,) in offers] == ["1", "9"]
+    for number, sources in enumerate((other | debian, other | debian | backports)):
+        unpack_packages(["tool"], sources, tmp_path / f"out{number}/tools", offers.append)
+    assert [offered.version for (offered,) in offers] == ["1", "2"]
 
 
 @needs_apt
@@ -133,7 +126,7 @@ def test_root_fetches_as_the_user_of_apt(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     fetchers.clear()
     found = archive(tmp_path / "debian", "sid", [("tool", "1", TOOL)])
-    unpack_packages(["tool"], [found], tmp_path / "out/tools")
+    unpack_packages(["tool"], found, tmp_path / "out/tools")
     assert fetchers == {pwd.getpwnam("_apt").pw_uid}
     assert (tmp_path / "out/tools/usr/bin/tool").stat().st_uid == 0
 
@@ -253,92 +246,66 @@ DEB822 = """\
 Types: deb deb-src
 # a comment
 URIs: mirror://archive/debian
-Suites: bookworm bookworm-updates
+Suites: bookworm
+ bookworm-updates
 Components: contrib main
-Signed-By: /usr/share/keyrings/k.gpg
+Signed-By:
+ -----BEGIN PGP
+ .
+ mQ==
 
 Types: deb
-URIs: mirror://archive/security
-Suites: bookworm-security
-Components: main
+URIs: x:
+Suites: /
+
+suites: stable
+components: main
 """
-DEBIAN = Archive(
-    "mirror://archive/debian",
-    ("bookworm", "bookworm-updates"),
-    ("contrib", "main"),
-    (("Signed-By", "/usr/share/keyrings/k.gpg"),),
-)
-SECURITY = Archive("mirror://archive/security", ("bookworm-security",), ("main",))
+CHANGED = """\
+Types: deb
+URIs: mirror://archive/debian
+Suites: forky sid
+Components: contrib main
+Signed-By:
+ -----BEGIN PGP
+ .
+ mQ==
+
+Suites: forky sid
+components: main
+
+"""
+
+
+def test_a_file_of_stanzas_is_asked_for_other_suites() -> None:
+    assert with_suites({"a.sources": DEB822}, ["forky", "sid"]) == {"a.sources": CHANGED}
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("line", "asked"),
     [
-        (DEB822, [DEBIAN, SECURITY]),
-        (DEB822.replace("# a comment", "Enabled: no"), [SECURITY]),
-        (DEB822.replace("# a comment", "enabled: False"), [SECURITY]),
-        (DEB822.replace("deb deb-src", "deb-src"), [SECURITY]),
-        (DEB822.replace("\nTypes", "\n#Types"), [DEBIAN]),
-        (
-            "Types: deb\nURIs: a: b:\nSuites: /\n",
-            [Archive("a:", ("/",), ()), Archive("b:", ("/",), ())],
-        ),
-        ("", []),
-        ("no field at all\n\n: x\n", []),
-    ],
-)
-def test_deb822(text: str, expected: list[Archive]) -> None:
-    assert list(parse_deb822(text)) == expected
-
-
-def test_a_key_inside_the_file_is_kept() -> None:
-    key = "-----BEGIN PGP\n .\n mQ==\n -----END PGP"
-    text = f"Types: deb\nURIs: u:\nSuites: s\nComponents: main\nSigned-By:\n {key}\n"
-    (found,) = parse_deb822(text)
-    assert list(parse_deb822(found.stanza())) == [found]
-    assert found.options == (("Signed-By", key),)
-
-
-SIGNED = ("signed-by", "/k.gpg")
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("deb u:a bookworm contrib main # x", Archive("u:a", ("bookworm",), ("contrib", "main"))),
+        ("deb u:a bookworm contrib main # x", "deb u:a sid contrib main \n"),
         (
             "deb [ arch=amd64,arm64 signed-by=/k.gpg ] u:b sid main",
-            Archive("u:b", ("sid",), ("main",), (("Architectures", "amd64 arm64"), SIGNED)),
+            "deb [ arch=amd64,arm64 signed-by=/k.gpg ] u:b sid main\n",
         ),
-        ("# deb x y main", None),
-        ("deb-src mirror://a sid main", None),
-        ("deb cdrom:[Debian GNU/Linux 12]/ bookworm main", None),
-        ("deb", None),
+        ("# deb x y main", ""),
+        ("deb u:c s stable", ""),
+        ("deb-src mirror://a sid main", ""),
+        ("deb cdrom:[Debian GNU/Linux 12]/ bookworm main", ""),
+        ("deb", ""),
     ],
 )
-def test_one_line(line: str, expected: Archive | None) -> None:
-    assert list(parse_one_line(f"{line}\n")) == ([expected] if expected else [])
+def test_lines_are_asked_for_other_suites(line: str, asked: str) -> None:
+    assert with_suites({"a.list": f"{line}\n"}, ["sid"]) == {"a.list": asked}
 
 
 def test_every_file_of_the_system_is_read(tmp_path: Path) -> None:
-    assert system_archives(tmp_path) == ()
-    (tmp_path / "sources.list").write_text("deb mirror://old bookworm main\n", encoding="utf-8")
+    assert system_sources(tmp_path) == {}
     parts = tmp_path / "sources.list.d"
     parts.mkdir()
-    (parts / "debian.sources").write_text(DEB822, encoding="utf-8")
-    (parts / "google-chrome.list").write_text("deb mirror://chrome stable main\n", encoding="utf-8")
     (parts / "x.list").mkdir()
-    assert [archive.uri for archive in system_archives(tmp_path)] == [
-        "mirror://old",
-        "mirror://archive/debian",
-        "mirror://archive/security",
-        "mirror://chrome",
-    ]
-
-
-def test_other_suites_of_the_same_archives() -> None:
-    updates = Archive("mirror://a/", ("noble-updates",), ("main", "restricted"))
-    noble = Archive("mirror://a", ("noble",), ("restricted", "main"))
-    other = Archive("x:", ("s",), ("stable",))
-    asked = with_suites([noble, updates, other], ["resolute"], ["universe"])
-    assert asked == (Archive("mirror://a", ("resolute",), ("universe", "main", "restricted")),)
+    files = (tmp_path / "sources.list", parts / "debian.sources", parts / "chrome.list")
+    for file in files:
+        file.write_text(file.name, encoding="utf-8")
+    assert system_sources(tmp_path) == {file.name: file.name for file in files}

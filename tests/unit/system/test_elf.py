@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_sme2.errors import ElfError
-from pytest_sme2.system.elf import Function, read_elf, read_layout, read_needs
+from pytest_sme2.system.elf import Function, read_elf, read_needs
 from tests.support.elf_writer import CODE_OFFSET, CODE_SIZE, write_elf
 
 
@@ -113,9 +113,8 @@ def test_damage_is_an_elf_error_or_harmless(
     # Anything but an ElfError, or a read that succeeds, fails the test.
     with contextlib.suppress(ElfError):
         read_elf(path).function_at(0x1100)
-    for read in (read_needs, read_layout):
-        with contextlib.suppress(ElfError):
-            read(path)
+    with contextlib.suppress(ElfError):
+        read_needs(path)
 
 
 UNWIND = CODE_OFFSET + CODE_SIZE
@@ -158,7 +157,7 @@ def test_too_long_unwind_table_is_damage(small: Path) -> None:
         read_elf(patch(small, UNWIND + 8, (5).to_bytes(4, "little")))
 
 
-@pytest.mark.parametrize("read", [read_elf, read_needs, read_layout])
+@pytest.mark.parametrize("read", [read_elf, read_needs])
 def test_headers_beyond_all_memory_are_damage(small: Path, read: Callable[[Path], object]) -> None:
     with pytest.raises(ElfError, match="damaged"):
         read(patch(small, 32, b"\xff" * 8))

@@ -6,48 +6,36 @@ import contextlib
 import struct
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pytest_sme2.errors import ElfError
 from pytest_sme2.system.elf import (
     AARCH64,
-    Layout,
     is_elf,
     machine_name,
-    read_layout,
     read_needs,
-    refused_by_phones,
     unmet_needs,
 )
 
 
-def make_elf(
-    machine: int = AARCH64,
-    needed: tuple[str, ...] = (),
-    interpreter: str = "",
-    *,
-    alignments: tuple[int, ...] = (1,),
-    stack: int | None = None,
-    dynamic: tuple[tuple[int, int], ...] = (),
-) -> bytes:
+def make_elf(machine: int = AARCH64, needed: tuple[str, ...] = (), interpreter: str = "") -> bytes:
     """A 64-bit file with the segments that are read: its loaded parts hold the names it needs."""
     strings, named = b"\0", []
     for name in needed:
         named.append((1, len(strings)))
         strings += name.encode() + b"\0"
-    table = [*named, *dynamic, (5, 0x1000), (0, 0)]
+    table = [*named, (5, 0x1000), (0, 0)]
     entries = b"".join(struct.pack("<qQ", *entry) for entry in table)
-    count = len(alignments) + 1 + (stack is not None) + bool(interpreter)
+    count = 2 + bool(interpreter)
     start = 64 + 56 * count
     after = start + len(strings)
     end = after + len(entries)
     length = len(strings)
-    segments = [(1, 5, start, 0x1000, 0x1000, length, length, one) for one in alignments]
-    segments.append((2, 6, after, 0, 0, len(entries), len(entries), 8))
-    if stack is not None:
-        segments.append((0x6474E551, stack, 0, 0, 0, 0, 0, 16))
+    segments = [
+        (1, 5, start, 0x1000, 0x1000, length, length, 1),
+        (2, 6, after, 0, 0, len(entries), len(entries), 8),
+    ]
     if interpreter:
         segments.append((3, 4, end, 0, 0, len(interpreter) + 1, len(interpreter) + 1, 1))
     header = b"\x7fELF\x02\x01\x01" + bytes(9)
@@ -111,42 +99,3 @@ def test_a_bundle_that_lacks_a_library(tmp_path: Path) -> None:
     assert unmet_needs(files) == {"runner": ("libc.so.6",), "liba.so": ("libc.so.6",)}
     (tmp_path / "libc.so.6").write_bytes(make_elf())
     assert unmet_needs({**files, "libc.so.6": tmp_path / "libc.so.6"}) == {}
-
-
-def loaded(path: Path, *alignments: int, stack: int | None = 6, dynamic: Any = ()) -> Path:
-    path.write_bytes(make_elf(alignments=alignments, stack=stack, dynamic=dynamic))
-    return path
-
-
-def test_the_layout_is_read(tmp_path: Path) -> None:
-    file = loaded(tmp_path / "a", 65536, 16384, dynamic=((30, 8),))
-    assert read_layout(file) == Layout(16384, executable_stack=False, text_relocations=False)
-    (tmp_path / "b").write_bytes(b"#!/bin/sh")
-    with pytest.raises(ElfError, match="not a little-endian 64-bit ELF"):
-        read_layout(tmp_path / "b")
-    whole = file.read_bytes()
-    (tmp_path / "c").write_bytes(whole[:100])
-    with pytest.raises(ElfError, match="damaged ELF file"):
-        read_layout(tmp_path / "c")
-
-
-def test_what_phones_refuse_is_named(tmp_path: Path) -> None:
-    script = tmp_path / "script"
-    script.write_text("#!/bin/sh\n")
-    files = {
-        "script": script,
-        "good": loaded(tmp_path / "good", 65536),
-        "small": loaded(tmp_path / "small", 65536, 4096),
-        "stack": loaded(tmp_path / "stack", 16384, stack=7),
-        "silent": loaded(tmp_path / "silent", 16384, stack=None),
-        "code": loaded(tmp_path / "code", 16384, dynamic=((22, 0),)),
-        "flags": loaded(tmp_path / "flags", 16384, dynamic=((30, 12),)),
-    }
-    code = "its code is changed when it is loaded (text relocations)"
-    assert refused_by_phones(files) == {
-        "small": "it is aligned to 4096 bytes, and phones have pages of up to 16384",
-        "stack": "it asks for an executable stack",
-        "silent": "it asks for an executable stack",
-        "code": code,
-        "flags": code,
-    }

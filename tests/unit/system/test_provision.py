@@ -16,7 +16,6 @@ from pytest_sme2.cli.main import main
 from pytest_sme2.errors import BuildError, TargetError
 from pytest_sme2.runners import sme2
 from pytest_sme2.system import platforms, provision
-from pytest_sme2.system.debian_packages import Archive
 from pytest_sme2.system.qemu import Qemu
 from tests.support.apt_archive import archive, member
 
@@ -40,20 +39,20 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def archives(monkeypatch: pytest.MonkeyPatch, *found: Archive) -> None:
+def archives(monkeypatch: pytest.MonkeyPatch, found: dict[str, str]) -> None:
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         pytest.skip("no apt here")
-    monkeypatch.setattr(provision, "system_archives", lambda: found)
+    monkeypatch.setattr(provision, "system_sources", lambda: found)
 
 
 def test_the_emulator_of_a_newer_suite_is_fetched(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     debian = archive(bare / "debian", "sid", [("qemu-user", "11.1.2", QEMU)])
-    archives(monkeypatch, archive(bare / "chrome", "stable", [("chrome", "1", QEMU)]), debian)
+    archives(monkeypatch, archive(bare / "chrome", "stable", [("chrome", "1", QEMU)]) | debian)
     said: list[str] = []
     part = provision.qemu(said.append, False)
-    assert (part.action, part.warning) == ("installed", "")
+    assert part.action == "installed"
     size = (bare / "debian/qemu-user_11.1.2_all.deb").stat().st_size
     announced = f"fetching QEMU 11.1.2 into the cache ({size / 1e6:.1f} MB to download)"
     assert said[-2:] == ["asking this machine's archives for sid", announced]
@@ -75,17 +74,15 @@ def test_a_failure_is_an_exit_code_and_a_reason(
     archives(monkeypatch, archive(bare / "a", "sid", [("qemu-user", "11.1", QEMU)], trusted=False))
     for part in ("build_tools", "compiler", "cross_compiler"):
         monkeypatch.setattr(provision, part, lambda say, check: provision.Provided("x", "/x"))
-    monkeypatch.delenv("CI", raising=False)
     assert main(["provision"]) == 1
     # Where a line ends depends on how long the paths in it are.
     printed = " ".join(capsys.readouterr().out.split())
     assert "a signature is missing or cannot be checked" in printed
-    assert main(["provision", "--check"]) == 0
-    assert main(["provision", "--check", "--require"]) == 1
+    assert main(["provision", "--check"]) == 1
 
 
 def test_looking_creates_nothing(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provision, "system_archives", lambda: (Archive("x:", ("s",), ("main",)),))
+    monkeypatch.setattr(provision, "system_sources", lambda: {"a.list": "deb x: s main"})
     provision.provision(lambda line: None, check=True, purpose="tests")
     assert list(bare.iterdir()) == []
 
@@ -94,10 +91,7 @@ def test_looking_creates_nothing(bare: Path, monkeypatch: pytest.MonkeyPatch) ->
     ("release", "tool", "hint"),
     [
         ({"ID": "ubuntu", "ID_LIKE": "debian"}, provision.COMPILER, "sudo apt-get install g++"),
-        ({"ID": "fedora"}, provision.QEMU, "sudo dnf install qemu-user"),
-        ({"ID": "fedora"}, provision.CROSS, "no C library"),
-        ({"ID": "rocky", "ID_LIKE": "rhel fedora"}, provision.COMPILER, "dnf install gcc-c++"),
-        ({"ID": "arch"}, provision.CROSS, "sudo pacman -S aarch64-linux-gnu-gcc"),
+        ({"ID": "fedora"}, provision.QEMU, "Install the QEMU with this system's package manager"),
         ({}, provision.BROWSER, "Install the browser with this system's package manager"),
         (None, provision.COMPILER, "xcode-select --install"),
         (None, provision.QEMU, "does not exist on macOS"),

@@ -24,15 +24,10 @@ def bin_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("version", "tested"),
-    [("10.1.0", False), ("10.1.0-rc2", False), ("11.1", True), ("11.1.2", True), ("11.10", False)],
-)
-def test_new_enough(tmp_path, version, tested):
+@pytest.mark.parametrize("version", ["10.1.0", "10.1.0-rc2", "11.10"])
+def test_new_enough(tmp_path, version):
     path = qemu(tmp_path / "qemu", version)
-    found = check_qemu(path)
-    assert found == Qemu(path, version.partition("-")[0])
-    assert (found.warning == "") == tested
+    assert check_qemu(path) == Qemu(path, version.partition("-")[0])
 
 
 @pytest.mark.parametrize("version", ["7.2.13", "10.0.3", "9.99.0"])
