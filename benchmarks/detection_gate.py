@@ -12,10 +12,9 @@ A verdict is green where the test passes, with or without a warning. The limits:
 or more is green, and at most one of 500 equal programs is red, whatever its verdict is called. The
 first version missed both: at a load of 15 on two cores, pairs of slow models ruled nothing out.
 
-The load is recorded with every verdict.
-The stored sessions are stored even if the machine is busy, which a user would have to force. Where
-only the off arm is slower, the on arm is a stand-in: it runs the reference, whatever program it is
-asked for, so that no SME2 is needed.
+The load is recorded with every verdict. Sessions are stored even if the machine is busy, which a
+user would have to force. Where only the off arm is slower, the on arm is a stand-in that always
+runs the reference, so that no SME2 is needed.
 """
 
 from __future__ import annotations
@@ -301,19 +300,9 @@ def _case(program: Artifact, model: str) -> Case:
 
 
 def _mixture(setting: Setting) -> list[float]:
-    """The programs of a run with many cases, in the proportions of the plan."""
-    planned = sum(setting.planned.values())
-    slower = [
-        factor
-        for factor, count in setting.planned.items()
-        if factor != EQUAL
-        for _ in range(round(setting.cases * count / planned))
-    ]
-    every = setting.cases // len(slower)
-    mixed = [EQUAL] * setting.cases
-    for index, factor in enumerate(slower):
-        mixed[index * every] = factor
-    return mixed
+    """A run with many cases: about one in four is slower, as in the plan."""
+    slower = max(setting.planned)
+    return [EQUAL if index % 4 else slower for index in range(setting.cases)]
 
 
 def judge(session: GateSession, case: Case) -> dict[str, Any]:
