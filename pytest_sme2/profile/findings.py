@@ -27,7 +27,6 @@ from pytest_sme2.profile.kernel_matrix import evidence
 from pytest_sme2.profile.matching import is_pointwise, kernel_size, rows, shapes_text
 from pytest_sme2.profile.splits import CostOf, is_layout_change, place_text, split_findings
 from pytest_sme2.results import (
-    Arm,
     CaseResult,
     Category,
     Cost,
@@ -91,7 +90,6 @@ def case_findings(measured: CaseResult) -> tuple[Finding, ...]:
     return find(
         profile,
         timed=not measured.emulated,
-        before=measured.profiles.get(Arm.OFF) if measured.arm is Arm.ON else None,
         counted=measured.costs.get(measured.arm),
         precision=precision_of(measured.variant),
     )
@@ -101,15 +99,13 @@ def find(
     profile: Profile,
     *,
     timed: bool = True,
-    before: Profile | None = None,
     counted: InferenceCost | None = None,
     precision: str = "",
 ) -> tuple[Finding, ...]:
     """The findings of a profile: coverage, then what costs most, notes last.
 
     Without ``timed`` nothing is said of time: that of an emulated CPU would mislead. Operators,
-    their counts and who ran them are exact. ``before`` is the same program with SME2 off.
-    ``precision`` is the variant's, where it is known.
+    their counts and who ran them are exact. ``precision`` is the variant's, where it is known.
     """
 
     def cost_of(operators: Sequence[OperatorProfile]) -> Cost:
@@ -135,7 +131,7 @@ def find(
         *_costly(profile, cost_of),
         *(_packing(counted) if counted is not None and not timed else ()),
         *_unknown(profile, cost_of),
-        *(_bottleneck(profile, before) if timed else ()),
+        *(_bottleneck(profile) if timed else ()),
         *(_overhead(profile) if timed else ()),
     ]
     costly.sort(key=lambda finding: -finding.cost.share)
@@ -360,7 +356,7 @@ def _unknown(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
         )
 
 
-def _bottleneck(profile: Profile, before: Profile | None) -> Iterator[Finding]:
+def _bottleneck(profile: Profile) -> Iterator[Finding]:
     category = largest_category(profile)
     if category is None:
         return
@@ -369,16 +365,11 @@ def _bottleneck(profile: Profile, before: Profile | None) -> Iterator[Finding]:
         key=lambda member: member.share,
     )
     share = profile.share(profile.category_ns[category])
-    old = None if before is None else largest_category(before)
-    moved = f" instead of {old}" if old not in (None, category) else ""
-    bound = ""
-    if share < 1:
-        bound = f"even without it the program would be only {1 / (1 - share):.2f}x as fast; "
     yield Finding(
         Topic.BOTTLENECK,
-        f"{category}{moved}",
+        str(category),
         Cost(0, share, "time"),
-        f"{bound}{_CATEGORY_REMEDY[category]}",
+        _CATEGORY_REMEDY[category],
         f"{costliest.share * 100:.1f} % in {costliest.label!r}",
     )
 

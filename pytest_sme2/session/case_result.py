@@ -73,7 +73,7 @@ from pytest_sme2.timing.processes import (
     whole_phases,
 )
 from pytest_sme2.timing.stats import FALSE_ALARM_RATE
-from pytest_sme2.trace.counts import BEGIN
+from pytest_sme2.trace.kernel_log import BEGIN
 from pytest_sme2.verdict.generation import worst_parts
 from pytest_sme2.verdict.judging import MEAN_CLOCK, MOVED_CAP
 from pytest_sme2.verdict.numerics import compare_arms, compare_reference, sample

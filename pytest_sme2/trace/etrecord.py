@@ -31,9 +31,6 @@ _TORCH_OPERATORS = "torch.ops."
 _NOT_AN_OPERATOR = "_operator.getitem"
 _TARGET = '"target": "'
 _TORCH_FILES = ("/torch/", "\\torch\\")
-# Of what a node says about itself: a nested history of a hundred operators has 20,000 letters.
-_LONGEST_TEXT = 1_000_000
-_LONGEST_MODULE = 10_000
 _LONGEST_WAY = 20
 # zipfile raises NotImplementedError and RuntimeError for methods and passwords that it lacks.
 _BAD_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, MemoryError)
@@ -140,14 +137,14 @@ def _frames(trace: str) -> Iterator[tuple[Frame, str]]:
 
 
 def _text(metadata: Mapping[str, Any], name: str) -> str:
-    return str(metadata.get(name, ""))[-_LONGEST_TEXT:]
+    return str(metadata.get(name, ""))
 
 
 def _innermost_module(stack: str) -> tuple[str, str]:
     """Path and class of the last ``key,path,type``; brackets in it may hold commas of their own."""
     parts = [""]
     depth = 0
-    for letter in stack.rpartition(";")[2][-_LONGEST_MODULE:]:
+    for letter in stack.rpartition(";")[2]:
         depth += (letter in "[(") - (letter in ")]")
         if letter == "," and depth == 0:
             parts.append("")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 import tracemalloc
-from collections.abc import Sequence
 from pathlib import Path
-from random import Random
 
 import numpy as np
 
@@ -24,82 +22,6 @@ AT_ONCE = 0.05
 MEMORY_FACTOR = 10
 # What NumPy and the interpreter take for even the smallest file.
 MEMORY_FLOOR = 128 * 1024
-
-_WORDS = (0, 1, 2, 4, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)
-
-
-def mutate(random: Random, dumps: Sequence[bytes]) -> bytes:
-    """One of the dumps, damaged in one to four ways."""
-    data = bytearray(random.choice(dumps))
-    for _ in range(random.choice((1, 1, 1, 2, 4))):
-        random.choice(_MUTATIONS)(random, data, dumps)
-    if random.random() < 0.5 and len(data) >= 4:
-        # A size that fits lets damage behind it through.
-        data[:4] = (len(data) - 4).to_bytes(4, "little")
-    return bytes(data)
-
-
-def _bits(random: Random, data: bytearray, _: Sequence[bytes]) -> None:
-    for _count in range(random.choice((1, 2, 8))):
-        if data:
-            data[random.randrange(len(data))] ^= 1 << random.randrange(8)
-
-
-def _word(random: Random, data: bytearray, _: Sequence[bytes]) -> None:
-    """A word becomes an extreme, or off by a little, or a distance within the file."""
-    if len(data) < 4:
-        return
-    at = random.randrange(len(data) // 4) * 4
-    old = int.from_bytes(data[at : at + 4], "little")
-    new = random.choice(
-        (
-            random.choice(_WORDS),
-            old + random.choice((-8, -4, -2, -1, 1, 2, 4, 8)),
-            random.randrange(len(data)),
-            -random.randrange(len(data)),
-            random.getrandbits(32),
-        )
-    )
-    data[at : at + 4] = (new & 0xFFFFFFFF).to_bytes(4, "little")
-
-
-def _half(random: Random, data: bytearray, _: Sequence[bytes]) -> None:
-    if len(data) >= 2:
-        at = random.randrange(len(data) // 2) * 2
-        data[at : at + 2] = random.choice((0, 2, 4, 5, 8, 36, 0xFFFF)).to_bytes(2, "little")
-
-
-def _redirect(random: Random, data: bytearray, _: Sequence[bytes]) -> None:
-    """A reference points to where another one does: tables lie on top of each other."""
-    words = len(data) // 4
-    if words < 2:
-        return
-    here, there = random.randrange(words) * 4, random.randrange(words) * 4
-    target = there + int.from_bytes(data[there : there + 4], "little")
-    data[here : here + 4] = ((target - here) & 0xFFFFFFFF).to_bytes(4, "little")
-
-
-def _cut(random: Random, data: bytearray, _: Sequence[bytes]) -> None:
-    del data[random.randrange(len(data) + 1) :]
-
-
-def _drop(random: Random, data: bytearray, _: Sequence[bytes]) -> None:
-    at = random.randrange(len(data) + 1)
-    del data[at : at + random.choice((1, 4, 16, 64))]
-
-
-def _repeat(random: Random, data: bytearray, _: Sequence[bytes]) -> None:
-    at = random.randrange(len(data) + 1)
-    data[at:at] = data[at : at + random.choice((1, 4, 16, 64, 1024))]
-
-
-def _splice(random: Random, data: bytearray, dumps: Sequence[bytes]) -> None:
-    other = random.choice(dumps)
-    at = random.randrange(min(len(data), len(other)) + 1)
-    data[at:] = other[at:]
-
-
-_MUTATIONS = (_bits, _bits, _word, _word, _word, _half, _redirect, _cut, _drop, _repeat, _splice)
 
 
 def read(data: bytes) -> str | None:

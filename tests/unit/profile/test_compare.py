@@ -108,15 +108,3 @@ def test_equal_ends_do_not_overlap(before: str, after: str) -> None:
     assert sum(None not in (change.before, change.after) for change in changes) == min(
         len(before), len(after)
     )
-
-
-def test_a_program_of_which_half_changed() -> None:
-    add, clamp, tanh = ("Add (ND)", 5), ("Clamp (NC)", 5), ("TanH (NC)", 5)
-    before, after = (
-        profile_of([add, clamp] * 150).operators,
-        profile_of([add, tanh] * 150).operators,
-    )
-    changes = match_operators(before, after)
-    assert [change.before for change in changes if change.before] == list(before)
-    assert [change.after for change in changes if change.after] == list(after)
-    assert sum(None not in (change.before, change.after) for change in changes) == 150

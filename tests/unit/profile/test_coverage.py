@@ -26,7 +26,6 @@ from pytest_sme2.results import (
     MethodShapes,
     OperatorShapes,
 )
-from pytest_sme2.trace.etdump import read_etdump
 from tests.support.profiles import COVERAGE, Call, columns_of, profile_of, real, run_of
 
 PF32 = ("Convolution (NHWC, PF32) IGEMM #1", 6_000)
@@ -172,36 +171,6 @@ def test_what_reaches_sme2_in_real_programs(
     assert reasons.keys() == missed.keys()
     for operation, words in missed.items():
         assert words in reasons[operation]
-
-
-# What ran in the two runs of int8_dynamic, by the emulator's log.
-RAN_IN_BOTH = (
-    ("kai_run_rhs_pack_nxk_qsi8cxp_qsi8cx_neon", KernelFamily.NEON),
-    ("libexecutorch_backend_xnnpack.so+0x18fe30", KernelFamily.NEON),
-    ("kai_run_lhs_quant_pack_qai8dxp_f32", KernelFamily.OTHER),
-)
-RAN_ON = (
-    "kai_run_matmul_clamp_f32_qai8dxp1vlx4_qsi8cxp4vlx4_1vlx4vl_sme2_mopa",
-    KernelFamily.SME2,
-)
-RAN_OFF = ("kai_run_matmul_clamp_f32_qai8dxp4x8_qsi8cxp4x8_16x4_neon_i8mm", KernelFamily.NEON)
-
-
-def test_a_real_census_makes_a_dynamic_int8_pair_valid() -> None:
-    on = build_profiles(
-        read_etdump(COVERAGE / "int8_dynamic_on.etdump"), census=census(RAN_ON, *RAN_IN_BOTH)
-    )[0]
-    off = build_profiles(
-        read_etdump(COVERAGE / "int8_dynamic_off.etdump"), census=census(RAN_OFF, *RAN_IN_BOTH)
-    )[0]
-    assert (on.coverage.sme2_operators, off.coverage.sme2_operators) == (3, 0)
-    assert on.coverage.unproven == off.coverage.unproven == ()
-    assert check_pair(on, off).valid
-    assert not check_pair(off, on).valid
-    assert [each.operator.sme2 for each in on.operators] == [True, True, *[False] * 3, True, False]
-    assert not any(each.operator.sme2 for each in off.operators)
-    reasons = {reason for _, reason in off.coverage.missed}
-    assert not any("no SME2 kernel for" in reason for reason in reasons), reasons
 
 
 @pytest.mark.parametrize(

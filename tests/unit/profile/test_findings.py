@@ -176,22 +176,6 @@ def test_depthwise_convolutions_are_told_apart_by_their_kernels() -> None:
     assert ["batch norm" in finding.remedy for finding in found] == [False, False, True]
 
 
-@pytest.mark.parametrize(
-    ("precision", "what"),
-    [
-        ("fp32", None),
-        ("", None),
-        ("int8", "2 of 3 matrix operators ran in fp32"),
-        ("fp16", "3 of 3 matrix operators ran in fp32 (2) and int8 (1)"),
-    ],
-)
-def test_a_variant_that_is_mostly_something_else_is_named(precision: str, what: str | None) -> None:
-    linear = "Fully Connected (NC, F32) GEMM"
-    calls = [(linear, 5), (f"{linear} #2", 5), ("Convolution (NHWC, QC8) IGEMM", 5)]
-    found = of(Topic.DATA_TYPE, find(profile_of(calls), precision=precision))
-    assert [finding.what for finding in found] == ([] if what is None else [what])
-
-
 def test_a_variant_is_judged_by_its_work_where_that_is_known() -> None:
     """One large layer in int8 outweighs two small ones in fp32, and the other way round."""
     linear = "Fully Connected (NC, F32) GEMM"
@@ -214,29 +198,11 @@ def test_a_variant_is_judged_by_its_work_where_that_is_known() -> None:
     assert found.detail == "80 % of the multiply-accumulates"
 
 
-def test_when_sme2_is_off_the_reason_is_said_once() -> None:
-    found = find(profile_of([(CONV_F32, 50_000)]))
-    assert found[0].what == "0 of 1"
-    assert found[0].remedy == "SME2 is off, the CPU has none, or the shapes do not fit"
-    assert not of(Topic.MISSED, found)
-
-
 def test_an_operator_without_an_sme2_kernel_is_missed_also_when_nothing_runs_on_sme2() -> None:
     found = find(profile_of(("addmm.out", 50_000)))
     assert found[0].remedy.startswith("portable fallback")
     assert not of(Topic.MISSED, found), "its cost is told once"
     assert [finding.what for finding in of(Topic.PORTABLE, found)] == ["addmm.out"]
-
-
-def test_the_bottleneck_names_what_it_replaced() -> None:
-    off = profile_of([(CONV_F32, 50_000), ADD])
-    on = profile_of([("Convolution (NHWC, PF32) IGEMM", 500), ADD])
-    (moved,) = of(Topic.BOTTLENECK, find(on, before=off))
-    assert moved.what == "ELEMENTWISE instead of CONV"
-    assert "in 'Add (ND) #1'" in moved.detail
-    assert "x as fast" in moved.remedy
-    (same,) = of(Topic.BOTTLENECK, find(off, before=off))
-    assert same.what == "CONV"
 
 
 def test_unproven_operators_are_neither_covered_nor_missed() -> None:

@@ -15,7 +15,6 @@ from pytest_sme2.profile.coverage import Proof, settled
 from pytest_sme2.profile.kernel_matrix import (
     cell_of,
     evidence,
-    known_family,
     read_matrix,
     shipped_matrix,
     shipped_versions,
@@ -124,11 +123,6 @@ def test_every_cell_that_can_be_made_ran_in_every_arm() -> None:
     assert all(newest.by_cell[cell].problem for cell in failed)
 
 
-def test_what_is_not_in_the_matrix_is_unknown() -> None:
-    assert MATRIX.by_cell[LINEAR] == MATRIX.answers[0]
-    assert replace(LINEAR, rows=5) not in MATRIX.by_cell
-
-
 POINTWISE_LAYER = OperatorShapes("convolution", ((1, 8, 8, 64), (10, 1, 1, 64)), (1, 8, 8, 10))
 LAYER = OperatorShapes("linear", ((1, 64), (10, 64)), (1, 10))
 FULL = OperatorShapes("convolution", ((1, 8, 8, 64), (10, 3, 3, 64)), (1, 8, 8, 10))
@@ -224,21 +218,3 @@ def test_what_the_matrix_does_not_have_is_not_known() -> None:
     prompt = OperatorShapes("linear", ((33, 64), (10, 64)), (33, 10))
     for operator in ("Fully Connected (NC, F16) GEMM", "native_call_mm.out"):
         assert "no cell for it" in evidence(classify(operator), prompt)
-
-
-@pytest.mark.usefixtures("shipped")
-@pytest.mark.parametrize(
-    ("name", "shapes", "family"),
-    [
-        ("Fully Connected (NC, PF32) GEMM", POINTWISE_LAYER, "sme2"),
-        ("Fully Connected (NC, F16) GEMM", POINTWISE_LAYER, "neon"),
-        ("Fully Connected (NC, QD8, F32, QC8W) GEMM", POINTWISE_LAYER, ""),
-        ("Fully Connected (NC, QS8, QC8W) GEMM", POINTWISE_LAYER, ""),
-        ("Fully Connected (NC, F16) GEMM", LAYER, ""),
-        ("Fully Connected (NC, F16) GEMM", None, ""),
-    ],
-)
-def test_where_the_matrix_has_a_layer(
-    name: str, shapes: OperatorShapes | None, family: str
-) -> None:
-    assert known_family(classify(name), shapes) == family

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -146,38 +145,6 @@ def test_a_place_is_the_innermost_line_and_the_way_to_it_is_the_users_own(tmp_pa
     found = read_attribution(changed(tmp_path / "a.etrecord", program=change)).origins[1]
     assert (found.file, found.line, found.code) == ("/x/site-packages/b.py", 8, "code8")
     assert found.way == (Frame(*lines[0]), Frame(*lines[1]))
-
-
-FRAMES = 'File "a", line 1, in ' * 50_000
-
-
-@pytest.mark.parametrize(
-    "metadata",
-    [
-        {"stack_trace": FRAMES},
-        {"stack_trace": FRAMES.replace(",", ",\n")},
-        {"stack_trace": '"' * 1_000_000},
-        {"from_node": '"target": "' * 100_000},
-        {"nn_module_stack": ",[" * 500_000},
-    ],
-    ids=["one-line", "lines", "quotes", "history", "modules"],
-)
-def test_text_of_a_node_takes_no_time_that_grows_with_its_square(
-    metadata: dict[str, str], tmp_path: Path
-) -> None:
-    def hostile(program: Any) -> Any:
-        for node in program["graph_module"]["graph"]["nodes"]:
-            node["metadata"] |= metadata
-        return program
-
-    path = changed(tmp_path / "a.etrecord", program=hostile)
-    # Of its own time on a processor, whatever else runs: it needs about one second.
-    script = (
-        "import resource, sys\nresource.setrlimit(resource.RLIMIT_CPU, (30, 30))\n"
-        "from pathlib import Path\nfrom pytest_sme2.trace.etrecord import read_attribution\n"
-        "read_attribution(Path(sys.argv[1]))\n"
-    )
-    subprocess.run([sys.executable, "-c", script, str(path)], check=True)
 
 
 def test_the_origin_of_an_operator_is_its_line_in_the_model() -> None:
