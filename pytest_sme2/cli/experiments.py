@@ -260,6 +260,8 @@ def _cpus(entry: _Entry, where: str) -> tuple[int, ...]:
     value = entry.cpu_affinity
     if value in (None, "", []):
         return ()
+    if isinstance(value, str) and re.fullmatch("0x[0-9a-fA-F]{1,16}", value):
+        return tuple(core for core in range(64) if int(value, 16) >> core & 1)
     try:
         cores = parse_cpus(",".join(map(str, value)) if isinstance(value, list) else str(value))
     except UsageError:

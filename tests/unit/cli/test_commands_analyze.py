@@ -9,12 +9,8 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.report.findings import profile_findings
-from pytest_sme2.report.terminal import comparison_text, profile_text
 from pytest_sme2.report.text import WIDTH
-from pytest_sme2.session.analysis import analyze_file
 from tests.support import ETDUMPS, Command
-from tests.support.profiles import profile_of
 
 FP16_ON = ETDUMPS / "cpp_toy_fp16_on.etdump"
 FP16_OFF = ETDUMPS / "cpp_toy_fp16_off.etdump"
@@ -94,12 +90,6 @@ def test_a_damaged_dump_stops_none_of_the_others(tmp_path: Path, sme2: Command) 
     assert sme2("report", "analyze", tmp_path, code=2).err.count(".etdump") == 2
 
 
-def test_a_dump_can_be_said_to_be_emulated(sme2: Command) -> None:
-    text = sme2("report", "analyze", FP16_ON, "--emulated").out
-    assert "times of an emulated CPU say nothing about hardware" in text
-    assert "median" not in text
-
-
 def test_compare_says_what_moved_to_sme2(sme2: Command) -> None:
     moved = "Convolution (NHWC, F16) IGEMM -> Convolution (NHWC, PF16) IGEMM"
     sentence = f"2 operators moved to SME2: 1 x {moved}; "
@@ -117,14 +107,6 @@ def test_compare_says_what_moved_to_sme2(sme2: Command) -> None:
     assert (document["before"], document["after"]) == ("A", "B")
     assert len(document["operators"]) == 7
     assert sentence in document["findings"][-1]
-
-
-def test_out_keeps_the_run_directory_as_it_was(tmp_path: Path, sme2: Command) -> None:
-    make_run_directory(tmp_path / "runs")
-    before = sorted((tmp_path / "runs").rglob("*"))
-    sme2("report", "analyze", tmp_path / "runs", "--out", tmp_path / "out")
-    assert sorted((tmp_path / "runs").rglob("*")) == before
-    assert (tmp_path / "out" / "linux_sme2_off").is_dir()
 
 
 @pytest.mark.parametrize(
@@ -149,15 +131,6 @@ def test_mistakes_are_one_line_and_an_exit_code(
     assert printed.out == ""
 
 
-def test_hostile_names_cannot_write_to_the_terminal() -> None:
-    # A word that is wider than the terminal would be kept whole.
-    profile = profile_of([("\x1b[31mred\nnew line " + "x" * 50, 5_000)])
-    text = profile_text("a\x1b[2Jb\n" + "y" * 60, profile)
-    assert "\x1b" not in text
-    assert widest(text) <= WIDTH
-    assert "\\x1b[31mred" in text
-
-
 def test_analysis_needs_neither_torch_nor_pandas() -> None:
     program = (
         "import sys; from pytest_sme2.cli.main import main; "
@@ -166,47 +139,6 @@ def test_analysis_needs_neither_torch_nor_pandas() -> None:
         "sys.exit(f'imported {heavy}' if heavy else code)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, timeout=600)
-
-
-@pytest.mark.parametrize(
-    ("calls", "said"),
-    [
-        (
-            (
-                [
-                    ("Convolution (NHWC, PF32) IGEMM #1", 5_000),
-                    ("Convolution (NHWC, F32) DWConv #1", 99),
-                ],
-                ("addmm.out", 50_000),
-            ),
-            [
-                "matrix operators on SME2: 1 of 2 (fp32 1 of 1, portable 0 of 1): portable",
-                "not matrix work: 1 depthwise convolution (",
-                "outside of the delegate: 1 addmm.out (",
-                "only 1 run:",
-            ],
-        ),
-        (
-            ([("Softmax (NC, F32) #1", 50_000)],),
-            ["matrix operators on SME2: there are none", "most time goes to OTHER"],
-        ),
-        (
-            ([("Fully Connected (NC, QP8, F32, QC4W) GEMM #1", 50_000)],),
-            ["not known to be on SME2: 1 matrix operator on kernels that the emulator can tell"],
-        ),
-    ],
-)
-def test_findings_say_what_ran_where(calls: tuple[Any, ...], said: list[str]) -> None:
-    text = " ".join(profile_findings(profile_of(*calls)))
-    assert [words for words in said if words not in text] == []
-
-
-def test_an_empty_comparison_prints() -> None:
-    from pytest_sme2.profile.compare import compare
-
-    empty = profile_of()
-    assert "end to end" in comparison_text(compare(empty, empty))
-    assert "no operators at all" in flat(profile_text("empty", empty))
 
 
 @pytest.fixture
@@ -238,12 +170,3 @@ def test_nothing_is_said_of_the_time_of_an_emulated_run(
     assert summary["timed"] is False
     findings = [line for found in summary["experiments"].values() for line in found["findings"]]
     assert not any("time" in line or "latency" in line for line in findings)
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"measured": {"emulated": 1}}'])
-def test_where_the_record_tells_nothing_the_folder_does(emulated_run: Path, text: str) -> None:
-    (emulated_run / "metrics.json").write_text(text, "utf-8")
-    dump = emulated_run / "emulated_sme2_on" / "run.etdump"
-    assert not analyze_file(dump).timed
-    other = dump.parent.rename(emulated_run / "linux_sme2_on")
-    assert analyze_file(other / "run.etdump").timed

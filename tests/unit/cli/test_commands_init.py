@@ -63,14 +63,6 @@ def test_a_killed_one_can_be_repeated(tmp_path: Path, sme2: Command) -> None:
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == whole
 
 
-def test_models_that_are_there_are_enough(tmp_path: Path, sme2: Command) -> None:
-    model = tmp_path / "models" / "mine" / "model.py"
-    model.parent.mkdir(parents=True)
-    model.write_text("mine")
-    sme2("init", tmp_path)
-    assert [*tmp_path.glob("models/*/*")] == [model]
-
-
 def test_a_folder_that_may_not_be_written_is_named_with_what_to_type(
     tmp_path: Path, sme2: Command
 ) -> None:

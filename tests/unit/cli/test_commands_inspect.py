@@ -52,14 +52,6 @@ def test_sme2_of_others_is_not_that_of_xnnpack(tmp_path: Path, document: Command
     assert (group["sme2"], group["check"]) == (False, "nowhere")
 
 
-def test_every_system_with_xnnpack_must_have_sme2(tmp_path: Path, document: Command) -> None:
-    phone = macho(SME2_KERNEL, ["xnn_initialize"], platform=2, text=APPLE_QUESTION)
-    folder_of(tmp_path, phone=phone, helper=macho(platform=1))
-    assert document(tmp_path)["sme2"] is True
-    folder_of(tmp_path, simulator=macho(names=["xnn_initialize"], platform=7))
-    assert document(tmp_path, 1)["sme2"] is False
-
-
 def test_the_text_says_what_was_found(tmp_path: Path, sme2: Command) -> None:
     names = [KERNEL, *(f"kai_run_{letter}_sme" for letter in "abcdefghi")]
     path = tmp_path / "lib\x1bexecutorch.so"
@@ -80,10 +72,6 @@ def test_the_text_says_what_was_found(tmp_path: Path, sme2: Command) -> None:
         "  aligned for pages of 16 KB: not all",
         "      not lib\\u001bexecutorch.so",
     ]
-
-
-def test_a_folder_without_a_library_is_wrong_usage(tmp_path: Path, sme2: Command) -> None:
-    assert "has no library. Give one" in sme2("inspect", tmp_path, code=2).err
 
 
 def test_the_installed_executorch(document: Command) -> None:

@@ -55,10 +55,3 @@ def test_candidates_are_not_said_to_have_run() -> None:
     printed = "\n".join(kernel_lines(ARTIFACT, "android", on, off))
     assert printed.split() == LOGGED.split()
     assert printed.index("may have run, or not") < printed.index(candidate.name)
-
-
-def test_no_kernel_at_all_says_so() -> None:
-    empty = KernelCensus(Arm.ON, "emulator", (), blocks=5)
-    printed = "\n".join(kernel_lines(ARTIFACT, "emulated", empty, empty))
-    assert "none was seen" in printed
-    assert "SME2 on: no kernel was seen" in printed

@@ -20,20 +20,6 @@ def test_wrong_outputs_come_with_their_scale_and_a_verdict() -> None:
     assert (check.metric, check.verdict) == ("outputs against reference", Outcome.FAILED)
 
 
-def test_dead_outputs_are_called_so() -> None:
-    dead = agreement(identical=True, dead="nearly zero (its largest value is 0)")
-    now = measured(agreements=(dead,))
-    (line,) = output_lines(now, LIMITS)
-    assert line.endswith("not judged: what is expected is nearly zero (its largest value is 0)")
-    (check,) = output_checks(now, LIMITS)
-    assert check.verdict is Outcome.NOT_MEASURED
-    assert check.message.startswith("Comparing says nothing")
-
-
-def test_what_was_not_compared_is_not_judged() -> None:
-    assert output_checks(measured(agreements=()), LIMITS) == []
-
-
 def test_several_thread_counts_are_refused(sme2: Command) -> None:
     told = sme2("run", "toy_cnn", "--threads", "1,2", "--device", "emulated", code=2).err
     assert "compare several: sme2 threads toy_cnn --threads 1,2" in told

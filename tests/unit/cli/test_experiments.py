@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from pytest_sme2.cli.experiments import parse_plan, run_plan
-from pytest_sme2.errors import RunError
 from pytest_sme2.report.writing import validate_run
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import CaseRecord
@@ -121,11 +120,3 @@ def test_every_pair_is_in_the_files_at_the_top(tmp_path: Path, sme2: Command) ->
     for document in (*before.values(), *after.values()):
         document.pop("command", None)
     assert after == before
-
-
-def test_the_device_is_given_back_after_a_failure(target: PretendedTarget, tmp_path: Path) -> None:
-    target.failures = [RunError("it crashed")]
-    with pytest.raises(RunError, match="it crashed"):
-        run(tmp_path, *PAIR)
-    assert target.events == ["prepare", "restore"]
-    assert len(run(tmp_path, *PAIR)) == 1

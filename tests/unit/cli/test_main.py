@@ -3,7 +3,6 @@ from __future__ import annotations
 import errno
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -97,19 +96,6 @@ def test_run_loads_only_what_it_needs(
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.endswith("loaded: []\n"), done.stderr
-
-
-def test_a_browser_is_only_looked_for_when_testing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    using, testing = (
-        {part.name: part for part in provision.provision(print, check=True, purpose=purpose)}
-        for purpose in provision.PURPOSES
-    )
-    assert testing.keys() - using.keys() == {"Chromium"}
-    # Where it is missing, the way to get it is said.
-    part = testing["Chromium"]
-    assert (part.found, part.action) == (None, "missing")
-    assert "apt-get install chromium" in part.remedy
 
 
 def test_a_system_error_is_one_line_with_its_place_and_a_remedy(

@@ -71,13 +71,6 @@ def test_the_command_of_a_traced_run_after_others(runner):
     assert not runner.traces(request(traced=False))
 
 
-def test_the_files_of_a_runner_leave_its_record_out(runner):
-    (runner.folder / "runner.json").touch()
-    (runner.folder / "libexecutorch.so").touch()
-    names = [path.name for path in runner.files(Arm.ON)]
-    assert names == ["libexecutorch.so", "sme2_runner"]
-
-
 @pytest.mark.parametrize(
     ("code", "stderr", "told"),
     [
@@ -258,29 +251,6 @@ def test_a_fresh_runner_is_built_once_by_each_process(build, tmp_path, monkeypat
     assert (make(fresh=True), make(fresh=True)) == (made, made)
     assert build.calls == 2
     assert (made.folder / "sme2_runner").read_text() == "binary"
-
-
-def test_a_failed_build_leaves_no_runner_and_is_tried_again(build, tmp_path):
-    build.fails = True
-    with pytest.raises(BuildError):
-        wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path)
-    assert [path for path in (tmp_path / "runners").iterdir() if path.is_dir()] == []
-    build.fails = False
-    assert (wheel_runner("linux-x86_64", executorch="1.5.1", cache=tmp_path).folder).is_dir()
-
-
-def test_what_a_killed_build_left_is_removed_and_built_again(build, tmp_path):
-    cache = tmp_path / "cache"
-    mark_cache(cache)
-    folder = wheel_runner("linux-x86_64", executorch="1.5.1", cache=cache).folder
-    (folder / "runner.json").unlink()
-    (folder / "sme2_runner").write_text("half")
-    left = folder.with_name(f".{folder.name}.0123abcd.part")
-    (left / "build").mkdir(parents=True)
-    again = wheel_runner("linux-x86_64", executorch="1.5.1", cache=cache)
-    assert build.calls == 2
-    assert (again.folder / "sme2_runner").read_text() == "binary"
-    assert not left.exists()
 
 
 def test_a_cache_that_cannot_be_written_and_android_which_has_no_wheel(build, tmp_path):

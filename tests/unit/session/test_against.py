@@ -23,7 +23,6 @@ from pytest_sme2.session.case_result import generate, step_costs
 from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.reference import CANDIDATE, AgainstReference, OpenReference
 from pytest_sme2.session.settings import Reference, Settings
-from pytest_sme2.timing.processes import SamplingPlan
 from pytest_sme2.verdict.limits import default_limits
 from tests.support.artifacts import make_artifact
 from tests.support.pretended_target import PretendedTarget
@@ -72,19 +71,6 @@ def test_a_slower_program_is_a_regression(
     used = {(request.artifact.sha256, folder.parent.name) for request, folder in target.requests}
     assert used == {(sides[0].sha256, "reference"), (sides[1].sha256, "candidate")}
     assert len({folder for _, folder in target.requests}) == len(target.requests)
-
-
-def test_one_of_many_verdicts_needs_clearer_evidence(
-    target: PretendedTarget, sides: Sides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plans: list[SamplingPlan] = []
-    monkeypatch.setattr(
-        "pytest_sme2.session.device.measure_pairs",
-        lambda starter, reference, candidate, plan, *others: plans.append(plan),
-    )
-    for family in (1, 10):
-        against(sides, tmp_path, family).measure(0.03)
-    assert [(plan.family, plan.threshold) for plan in plans] == [(1, 0.03), (10, 0.03)]
 
 
 def test_the_same_operators_pass_and_fewer_on_sme2_are_a_regression(
@@ -154,25 +140,6 @@ def test_what_is_open_after_the_first_look_is_measured_again(
         assert check.message.endswith("Measure longer (--sme2-budget).")
     else:
         assert check.verdict is found
-
-
-def test_a_hot_phone_says_nothing_of_a_phase(
-    target: PretendedTarget, sides: Sides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target.steps = {side.sha256: USUAL for side in sides}
-    run = target.run
-    monkeypatch.setattr(target, "run", lambda *given: replace(run(*given), throttled=True))
-    checks = against(sides, tmp_path).check_generation(default_limits())
-    assert {check.verdict for check in checks} == {Outcome.INVALID}
-    assert checks[0].message.startswith("The device slowed itself down, against heat")
-
-
-def test_another_generation_is_not_compared(
-    target: PretendedTarget, sides: Sides, tmp_path: Path
-) -> None:
-    old = replace(sides[0], generation=replace(PLAN, new_tokens=8))
-    assert against((old, sides[1]), tmp_path).check_generation(default_limits()) == []
-    assert not target.requests
 
 
 def test_the_figures_of_a_case_are_those_of_its_phases(

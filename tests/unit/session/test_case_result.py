@@ -11,14 +11,12 @@ import pytest
 from pytest_sme2.errors import BaselineError
 from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.coverage import check_pair
-from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.results import (
     PAIR,
     Arm,
     Artifact,
     CaseResult,
     Category,
-    Executor,
     Look,
     Outcome,
     Pair,
@@ -34,7 +32,7 @@ from tests.support.artifacts import make_artifact, make_output
 from tests.support.every_check import check_all
 from tests.support.gate_examples import CONV_ON, EMULATED, LINUX, TRANSPOSE
 from tests.support.pretended_machine import make_run
-from tests.support.profiles import columns_of, profile_of, real, run_of
+from tests.support.profiles import columns_of, real, run_of
 
 NAMES: dict[str, Any] = {"session": "s", "recorded": "2025-01-01T00:00:00Z", "runtime": "1.5.0"}
 
@@ -54,17 +52,6 @@ def pair_of(artifact: Artifact, **changes: Any) -> Pair:
     facts: dict[str, Any] = {str(arm): (run(artifact, arm),) for arm in PAIR}
     facts |= {"artifact": artifact, "target": "linux", "traced": {}, "evidence": None}
     return Pair(**{**facts, **changes})
-
-
-def test_structure_counts_operators_by_name() -> None:
-    delegated = [(CONV_ON, 5), (TRANSPOSE, 1), (TRANSPOSE, 1)]
-    found = structure_of(profile_of(delegated, ("native_call_cumsum.out", 3)))
-    several = {entry.name: entry.count for entry in found.operators if entry.count > 1}
-    assert several == {TRANSPOSE: 2}
-    assert found.total == 4
-    assert (found.matrix, found.sme2, found.coverage) == (1, 1, 1.0)
-    assert found.executed_by(Executor.PORTABLE) == 1
-    assert [entry.name for entry in found.operators] == sorted(e.name for e in found.operators)
 
 
 def test_shares_carry_the_spread_of_the_runs() -> None:

@@ -81,11 +81,6 @@ def test_the_first_case_of_a_run_is_measured_in_long_blocks_too(
         assert len(folders(target, arm)) == 1 + len(first.measurement.pairs) + 4
 
 
-def test_the_yardstick_is_taken_meanwhile(measure: Callable[..., Timing]) -> None:
-    timing = measure(PretendedTarget(slower={selfcheck_artifact().sha256: 3.0}))
-    assert timing.yardstick_ns == pytest.approx(3 * BASE_NS, rel=0.02)
-
-
 def test_the_yardstick_takes_turns_with_the_arms(
     measure: Callable[..., Timing], monkeypatch: pytest.MonkeyPatch
 ) -> None:

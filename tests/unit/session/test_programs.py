@@ -22,7 +22,6 @@ from pytest_sme2.session.cases import (
 from pytest_sme2.session.run_directory import run_command
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.verdict.baselines import baseline_path
-from tests.support.artifacts import make_artifact
 
 PROGRAMS = Path(__file__).parents[2] / "data" / "programs"
 
@@ -102,16 +101,6 @@ def test_every_method_is_a_case_and_forward_keeps_the_name_of_the_program(tmp_pa
     assert path.name == "net=3Ascale-as-exported.json"
 
 
-def test_a_method_that_cannot_be_run_leaves_the_others(tmp_path: Path) -> None:
-    whole = (PROGRAMS / "methods.pte").read_bytes()
-    # The names of backends are shared by no two methods: the last one is that of the last method.
-    at = whole.rindex(b"XnnpackBackend")
-    (tmp_path / "net.pte").write_bytes(whole[:at] + b"CoreML_Backend" + whole[at + 14 :])
-    found = reasons(str(tmp_path / "net.pte"))
-    assert sorted(found) == ["net", "net:scale"]
-    assert sorted(reason is None for reason in found.values()) == [False, True]
-
-
 def test_a_method_that_is_not_there_is_a_usage_error_that_names_the_others(tmp_path: Path) -> None:
     phases = tmp_path / "phases.pte"
     phases.write_bytes(altered("methods.pte", b"forward", b"prefill"))
@@ -119,18 +108,6 @@ def test_a_method_that_is_not_there_is_a_usage_error_that_names_the_others(tmp_p
         program_case(phases, method="decode")
     with pytest.raises(UsageError, match=r"several methods. Choose one with --method: prefill, sc"):
         program_case(phases)
-
-
-def test_inputs_of_a_method_have_its_name(tmp_path: Path) -> None:
-    net = Path(shutil.copy(PROGRAMS / "methods.pte", tmp_path / "net.pte"))
-    given = tmp_path / "net.scale.input_0.bin"
-    (spec,) = program_case(net, method="scale").program.inputs
-    given.write_bytes(np.zeros(spec.shape, spec.dtype).tobytes())
-    found = {
-        method: program_case(net, method=method).program.input_files
-        for method in ("forward", "scale")
-    }
-    assert found == {"forward": (), "scale": (given,)}
 
 
 def test_inputs_and_expected_outputs_are_taken_from_beside_the_program(folder: Path) -> None:
@@ -173,12 +150,6 @@ def test_inputs_that_come_first_are_those_of_several_inferences(folder: Path) ->
     before.write_bytes(bytes(1537))
     with pytest.raises(ProgramError, match=r"earlier_0.bin has 1537 bytes.*for each inference"):
         program_case(program)
-
-
-def test_a_record_beside_a_program_is_used(tmp_path: Path) -> None:
-    made = make_artifact(tmp_path / "a", "toy", "fp32")
-    case = program_case(made.pte)
-    assert (case.id, case.variant_name) == ("toy-fp32", "fp32")
 
 
 def test_files_of_one_name_are_told_apart_by_their_folders(folder: Path) -> None:

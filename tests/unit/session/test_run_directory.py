@@ -28,26 +28,11 @@ def precious(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_bottomless_record_is_damaged_like_any_other(tmp_path: Path) -> None:
-    (tmp_path / METRICS).write_text('{"a":' * 100_000)
-    with pytest.raises(Sme2Error, match=r"metrics\.json cannot be read"):
-        read_record(tmp_path)
-    (finding,) = validate_run(tmp_path)
-    assert "cannot be read" in finding.problem
-
-
 def test_a_record_whose_dump_is_gone_names_both(tmp_path: Path) -> None:
     case = toy_run(tmp_path)[0]
     next(case.rglob("*.etdump")).unlink()
     with pytest.raises(Sme2Error, match=r"metrics\.json names an ETDump .*\.etdump: no such file"):
         read_record(case)
-
-
-def test_dumps_that_are_not_a_table_are_a_finding(tmp_path: Path) -> None:
-    case = toy_run(tmp_path)[0]
-    record = json.loads((case / METRICS).read_text("utf-8"))
-    (case / METRICS).write_text(json.dumps({**record, "etdumps": ["a"]}))
-    assert any("is damaged" in finding.problem for finding in validate_run(case))
 
 
 def test_a_damaged_dump_and_a_bottomless_manifest_are_named(tmp_path: Path) -> None:
@@ -102,19 +87,6 @@ def test_it_ends_with_its_process(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
     assert (tmp_path / LOCK).read_text() == "killed"
     RunLock(tmp_path, "next").leave()
-
-
-def test_it_ends_with_its_owner(tmp_path: Path) -> None:
-    kept = RunLock(tmp_path, "run-1")
-    assert (tmp_path / LOCK).is_file()
-    del kept
-    RunLock(tmp_path, "run-2").leave()
-
-
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match=r"file.*cannot be written.*--sme2-out"):
-        RunLock(tmp_path / "file" / "out", "run-1")
 
 
 def test_git_ignores_a_new_run_directory_and_leaves_others_alone(tmp_path: Path) -> None:

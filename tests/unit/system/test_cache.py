@@ -25,7 +25,6 @@ from pytest_sme2.system.cache import (
     is_ours,
     limit_from,
     mark_cache,
-    mark_used,
     parse_size,
     put_in_place,
     trusted,
@@ -207,14 +206,6 @@ def names(cache: Path) -> set[str]:
     return {f"{entry.kind}/{entry.path.name}" for entry in entries(cache)}
 
 
-def test_entries_are_sorted_by_use(cache: Path) -> None:
-    found = [str(entry.path.relative_to(cache)) for entry in entries(cache)]
-    assert found == ["tools/qemu", OLD, MIDDLE, HALF, NEW]
-    mark_used(cache / OLD)
-    assert entries(cache)[-1].path == cache / OLD
-    mark_used(cache / "missing")
-
-
 def test_below_the_limit_only_half_made_entries_are_removed_once_an_hour(cache: Path) -> None:
     assert [entry.path for entry in apply_limit()] == [cache / HALF]
     assert names(cache) == ALL - {HALF}
@@ -240,11 +231,6 @@ def test_above_the_limit_the_least_recently_used_is_removed(
     monkeypatch.setenv("SME2_CACHE_LIMIT", limit)
     apply_limit()
     assert names(cache) == left
-
-
-def test_a_cache_that_does_not_exist_is_not_made(tmp_path: Path) -> None:
-    assert apply_limit(tmp_path / "none") == []
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_sizes() -> None:

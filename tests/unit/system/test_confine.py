@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import socket
 import subprocess
 import sys
@@ -11,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import BundleError, ProgramError, Sme2Error, UsageError
+from pytest_sme2.errors import BundleError, Sme2Error, UsageError
 from pytest_sme2.session.cases import program_cases
 from pytest_sme2.system.confine import SECONDS_VARIABLE, is_isolated, run_confined
-from pytest_sme2.trace.program import read_outline
 from tests.support import readers
 
 PROGRAM = Path(__file__).parents[2] / "data" / "programs" / "toy_fp16.pte"
@@ -42,17 +40,6 @@ def test_what_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_takes_too_much_memory_is_ended() -> None:
     with pytest.raises(Sme2Error, match="more than 8 GiB of memory"):
         run_confined(readers.take_memory)
-
-
-def test_limits_that_somebody_set_stay() -> None:
-    def lower() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-
-    code = "from pytest_sme2.system.confine import *; import resource\nlimit_process()\n"
-    code += "print(*resource.getrlimit(resource.RLIMIT_FSIZE))"
-    words = [sys.executable, "-c", code]
-    done = subprocess.run(words, preexec_fn=lower, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["1048576", "1048576"]
 
 
 def test_it_reaches_nobody_and_has_a_folder_of_its_own() -> None:
@@ -107,13 +94,3 @@ def test_programs_of_a_run_are_read_apart_first(
     bad, good = program_cases([str(tmp_path / "*.pte")], (1,))
     assert bad.problem == f"{tmp_path / 'bad.pte'}: Reading took more than 60 s of CPU time."
     assert good.problem is None
-
-
-@pytest.mark.slow
-def test_a_method_that_is_listed_a_million_times_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "many.pte"
-    path.write_bytes(readers.repeated_method(PROGRAM.read_bytes(), 300))
-    assert [found.name for found in read_outline(path)] == ["forward"] * 300
-    path.write_bytes(readers.repeated_method(PROGRAM.read_bytes(), 1_000_000))
-    with pytest.raises(ProgramError, match="lists 1000000 methods, and 10000 is the most"):
-        read_outline(path)

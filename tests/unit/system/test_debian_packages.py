@@ -235,13 +235,6 @@ def test_an_absolute_link_starts_at_the_folder(tmp_path: Path, folder: Path) -> 
     assert (folder / "c").readlink() == Path("tmp")
 
 
-def test_a_damaged_content(tmp_path: Path, folder: Path) -> None:
-    archive = content(tmp_path / "c.tar", entry("a"))
-    archive.write_bytes(b"\xff" * 600)
-    with pytest.raises(TargetError, match="is damaged or unsafe"):
-        unpack_content(archive, folder, "a.deb")
-
-
 DEB822 = """\
 Types: deb deb-src
 # a comment

@@ -37,14 +37,6 @@ def is_held(file: Path) -> bool:
     return False
 
 
-def test_missing_folder_is_made_and_a_free_lock_is_not_mentioned(tmp_path: Path) -> None:
-    said: list[str] = []
-    file = tmp_path / "deep" / "folder" / "x.lock"
-    take(file, say=said.append)
-    take(file, say=said.append)
-    assert said == []
-
-
 def test_waiting_is_reported_once_and_ends_with_the_holder(file: Path) -> None:
     said: list[str] = []
     order: list[str] = []
@@ -78,18 +70,6 @@ def test_a_lock_that_stays_held_is_an_error_with_its_file(file: Path, seconds: f
         take(file, say=said.append, timeout_seconds=seconds)
     assert ("0.01 s" in str(caught.value)) == bool(seconds)
     assert len(said) == bool(seconds)
-
-
-def test_a_place_that_cannot_be_written_is_named_with_the_remedy(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(StorageError, match="SME2_CACHE_DIR"):
-        take(tmp_path / "file" / "x.lock")
-
-
-def test_an_error_inside_is_passed_on_and_frees_the_lock(file: Path) -> None:
-    with pytest.raises(FileNotFoundError), locked(file, "working"):
-        raise FileNotFoundError
-    assert not is_held(file)
 
 
 def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:

@@ -3,14 +3,12 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.system import platforms
 from pytest_sme2.system.platforms import Power, parse_mode, parse_pressure, parse_source
-from pytest_sme2.targets.local import local_conditions
 
 
 @pytest.mark.parametrize(
@@ -105,16 +103,6 @@ def test_only_what_slows_a_mac_down_is_warned_about() -> None:
     assert "moderate" in heat
 
 
-def test_a_system_without_these_programs_is_unknown(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for name in ("SYSCTL", "PMSET", "NOTIFYUTIL"):
-        monkeypatch.setattr(platforms, name, str(tmp_path / "missing"))
-    assert platforms.sysctl("kern.osproductversion") == "unknown"
-    assert platforms.vector_bits() is None
-    assert platforms.read_power() == Power("unknown", "unknown", "unknown")
-
-
 @pytest.mark.parametrize(
     ("system", "machine", "translated", "words"),
     [
@@ -132,24 +120,3 @@ def test_an_unknown_machine_is_told_which_are_supported(
     monkeypatch.setattr(platforms, "sysctl", lambda _: translated)
     with pytest.raises(TargetError, match=words):
         platforms.host_platform()
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, "utf-8")
-
-
-def test_facts_of_the_system_are_read(tmp_path: Path) -> None:
-    write(tmp_path / "devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n")
-    write(tmp_path / "devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "2600000\n")
-    zones = [("soc", "99"), ("cpu-0-0", "51000"), ("cpu-1-0", "54400")]
-    for number, (kind, value) in enumerate(zones):
-        zone = tmp_path / "class" / "thermal" / f"thermal_zone{number}"
-        write(zone / "type", kind)
-        write(zone / "temp", value)
-    found = local_conditions(tmp_path)
-    assert found.pop("kernel")
-    assert found == {"governor": "powersave", "clock": "2600 MHz", "temperature": "54 C"}
-    # What is unknown is omitted.
-    write(tmp_path / "other/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "<unknown>\n")
-    assert set(local_conditions(tmp_path / "other")) == {"kernel"}

@@ -81,12 +81,6 @@ def test_a_failure_is_an_exit_code_and_a_reason(
     assert main(["provision", "--check"]) == 1
 
 
-def test_looking_creates_nothing(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provision, "system_sources", lambda: {"a.list": "deb x: s main"})
-    provision.provision(lambda line: None, check=True, purpose="tests")
-    assert list(bare.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("release", "tool", "hint"),
     [
@@ -112,11 +106,6 @@ def program(path: Path, text: str) -> Path:
     return path
 
 
-def test_the_tools_of_this_environment_are_found():
-    assert Path(provision.find_cmake()).is_file()
-    assert Path(provision.find_ninja()).is_file()
-
-
 def test_a_tool_that_is_missing_or_old_is_named_with_a_remedy(monkeypatch, tmp_path):
     monkeypatch.setattr(provision, "_from_package", lambda *names: None)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -129,14 +118,6 @@ def test_a_tool_that_is_missing_or_old_is_named_with_a_remedy(monkeypatch, tmp_p
         provision.find_cmake()
     cmake.write_text("#!/bin/sh\necho 'cmake version 3.28.0'\n")
     assert provision.find_cmake() == str(cmake)
-
-
-def test_folder_called_cmake_is_not_the_package(monkeypatch, tmp_path):
-    (tmp_path / "ninja_of_somebody").mkdir()
-    (tmp_path / "ninja").write_text("")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert provision._from_package("ninja_of_somebody", "BIN_DIR", "ninja") is None
 
 
 @pytest.mark.parametrize(
@@ -186,14 +167,6 @@ def test_a_compiler_that_only_complains_is_quoted(monkeypatch, tmp_path, said, r
     assert part.remedy.endswith(remedy)
 
 
-def test_a_chosen_compiler_is_used(monkeypatch, tmp_path):
-    monkeypatch.setattr(provision, "host_platform", lambda: "linux-x86_64")
-    chosen = program(tmp_path / "my c++", "echo 'mine 1.0'; echo more")
-    monkeypatch.setenv("CXX", str(chosen))
-    compiler = provision.find_compiler("linux-x86_64")
-    assert compiler == provision.Compiler(str(chosen), "mine 1.0", cross=False)
-
-
 def test_a_failed_build_shows_the_last_lines_and_the_log(monkeypatch, tmp_path):
     script = 'case "$1" in --build) seq 1 40; echo "main.cpp:1: error: no" >&2; exit 1;; esac'
     fake = program(tmp_path / "cmake", script)
@@ -206,11 +179,6 @@ def test_a_failed_build_shows_the_last_lines_and_the_log(monkeypatch, tmp_path):
         assert words in message
     assert "\n  20\n" not in message
     assert "\n20\n" in log.read_text()
-
-
-def test_failure_of_cmake_is_shown(tmp_path):
-    with pytest.raises(BuildError, match=r"(?s)could not be configured.*executorch.*Full log: "):
-        sme2.build_runner(tmp_path / "no sdk", tmp_path / "build", log=tmp_path / "log")
 
 
 def test_missing_library_says_what_to_install(tmp_path):

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import EtdumpError, Sme2Error, UsageError
-from pytest_sme2.report.writing import validate_run
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.reading import read_bytes, read_json, read_text_if_there, read_toml
 from pytest_sme2.trace.etdump import read_etdump
@@ -47,12 +46,6 @@ def test_odd_files_are_one_error(odd: Path) -> None:
 def test_odd_traces_are_one_error(odd: Path, read: Callable[[Path], object]) -> None:
     with pytest.raises(EtdumpError, match=r"file\.json"):
         read(odd)
-
-
-def test_odd_records_of_a_run_are_findings(odd: Path) -> None:
-    odd.rename(odd.with_name("run.etdump"))
-    (odd.parent / "metrics.json").symlink_to("metrics.json")
-    assert validate_run(odd.parent)
 
 
 @pytest.mark.parametrize("kind", ["a pipe", "a folder", "an endless device"])
