@@ -57,7 +57,6 @@ from pytest_sme2.export.variant import FOLDED, Variant, parse_variant
 from pytest_sme2.export.weights import FILE_NAME as UPSTREAM_FILE
 from pytest_sme2.export.weights import (
     lifeless,
-    misfit,
     select_state,
     settle_batch_norms,
     upstream_of,
@@ -116,11 +115,6 @@ def partitioners(precision: str) -> list[Any]:
     if precision != "bf16":
         return [XnnpackPartitioner()]
     layers = [gemm_configs.LinearConfig, gemm_configs.AddmmConfig, gemm_configs.MMConfig]
-    if not hasattr(layers[0](), "enable_bf16"):
-        raise ExportError(
-            "The installed ExecuTorch has no bf16 for XNNPACK; 1.5.0 is the first that has it. "
-            "Install that or a later one, or use fp16."
-        )
     return [XnnpackPartitioner(configs=layers, enable_bf16=True), XnnpackPartitioner()]
 
 
@@ -307,9 +301,10 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
         XnnpackDynamicallyQuantizedPartitioner,
         XnnpackPartitioner,
     )
+    from executorch.backends.xnnpack.utils.configs import get_transform_passes
     from executorch.exir import to_edge_transform_and_lower
 
-    passes = _recommended_passes() if request.variant.passes else []
+    passes = get_transform_passes() if request.variant.passes else []
 
     def partitioned(*partitioners: Any) -> Any:
         return to_edge_transform_and_lower(
@@ -363,14 +358,6 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
         "weights": weights,
         "packages": packages_of(loaded),
     }
-
-
-def _recommended_passes() -> list[Any]:
-    """ExecuTorch's own passes before partitioning for XNNPACK; versions before 1.4 have none."""
-    from executorch.backends.xnnpack.utils import configs
-
-    recommended = getattr(configs, "get_transform_passes", None)
-    return recommended() if recommended else []
 
 
 def _capture(
@@ -517,10 +504,8 @@ def _load_weights(network: Any, file: Path, entry: ModelEntry, torch: Any) -> di
         if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
             state = state["state_dict"]
         state = select_state(state, upstream_of(entry))
-        problem = misfit(network.state_dict(), state)
-        if not problem:
-            network.load_state_dict(state)
-            return dict(state)
+        network.load_state_dict(state)
+        return dict(state)
     except Sme2Error:
         raise
     except Exception as error:

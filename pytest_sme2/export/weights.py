@@ -25,7 +25,6 @@ from pytest_sme2.system.files import file_sha256, safe_name
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.reading import read_toml
 from pytest_sme2.system.terminal import Say
-from pytest_sme2.system.wording import count
 
 FILE_NAME = "weights.toml"
 TIMEOUT_SECONDS = 60.0
@@ -33,9 +32,7 @@ TIMEOUT_SECONDS = 60.0
 LARGEST_BYTES = 16 << 30
 _BLOCK = 1 << 20
 _WHOLE_HASH = re.compile(r"[0-9a-f]{64}")
-_LONGEST_NAME = 100
 _LOST = (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError)
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True)
@@ -96,34 +93,6 @@ def select_state(state: Any, upstream: Upstream | None) -> Any:
     return state
 
 
-def misfit(wanted: Mapping[str, Any], given: Any) -> str:
-    """What is wrong with the names and shapes of a state dict; empty if they fit."""
-    if not isinstance(given, Mapping):
-        return f"the file contains a {type(given).__name__}, not a state dict"
-    missing = [name for name in wanted if name not in given]
-    foreign = [str(name) for name in given if name not in wanted]
-    other = [
-        f"{name} is {_shape(given[name])} instead of {_shape(value)}"
-        for name, value in wanted.items()
-        if name in given and _shape(given[name]) != _shape(value)
-    ]
-    kinds = (
-        (missing, f"of {count(len(wanted), 'weight')} missing"),
-        (foreign, "do not belong to the model"),
-        (other, "have another shape"),
-    )
-    return ", ".join(f"{len(names)} {what} ({_few(names)})" for names, what in kinds if names)
-
-
-def _shape(value: Any) -> str:
-    return "x".join(map(str, getattr(value, "shape", ()))) or "a scalar"
-
-
-def _few(names: list[str], most: int = 2) -> str:
-    shown = ", ".join(name[:_LONGEST_NAME] for name in names[:most])
-    return f"{shown}, …" if len(names) > most else shown
-
-
 def fetch_weights(entry: ModelEntry, say: Say) -> Path:
     """A copy in the cache of the published file, which has the hash that the model's folder names.
 
@@ -151,36 +120,15 @@ def fetch_weights(entry: ModelEntry, say: Say) -> Path:
     return kept
 
 
-class _OnlyHttps(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to https alone: what comes over http can be changed on its way.
-
-    An address of this machine may name another one of this machine.
-    """
-
-    def redirect_request(
-        self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
-    ) -> urllib.request.Request | None:
-        here = _is_here(req.full_url) and _is_here(newurl)
-        if urllib.parse.urlsplit(newurl).scheme != "https" and not here:
-            fp.close()
-            raise urllib.error.URLError(f"it redirects to {newurl!r}, which is not https")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _is_here(address: str) -> bool:
-    """Whether a file comes from this machine, over no network that could change it."""
-    parts = urllib.parse.urlsplit(address)
-    return parts.scheme == "http" and parts.hostname in _LOOPBACK
-
-
 def _download(upstream: Upstream, target: Path, say: Say) -> None:
     address = upstream.url
-    if urllib.parse.urlsplit(address).scheme != "https" and not _is_here(address):
+    parts = urllib.parse.urlsplit(address)
+    if parts.scheme != "https" and (parts.scheme, parts.hostname) != ("http", "127.0.0.1"):
         raise UsageError(f"{address!r} is not an https address.")
     say(f"fetching {address}")
-    opener = urllib.request.build_opener(_OnlyHttps)
     try:
-        with opener.open(address, timeout=TIMEOUT_SECONDS) as answer, target.open("wb") as file:
+        answer = urllib.request.build_opener().open(address, timeout=TIMEOUT_SECONDS)
+        with answer, target.open("wb") as file:
             while block := answer.read(_BLOCK):
                 file.write(block)
                 if file.tell() > LARGEST_BYTES:

@@ -52,8 +52,6 @@ class Ran:
     agreement: Agreement | None = None
     """With what the model itself answers; of several outputs the worst."""
     tolerance: Tolerance | None = None
-    memory: int | None = None
-    """Its peak on a device; on an emulator, whose own memory is in it, the size of the program."""
     forms: tuple[str, ...] = ()
     """How its rewrites wrote what they found by trying."""
     unused: tuple[str, ...] = ()
@@ -120,18 +118,11 @@ class Trial:
         return self.saving >= (LEAST_TIME_SAVING if self.before.timed else LEAST_SAVING)
 
 
-def judged(
-    variant: str,
-    profile: Profile,
-    cost: InferenceCost | None,
-    *,
-    timed: bool,
-    memory: int | None = None,
-) -> Ran:
+def judged(variant: str, profile: Profile, cost: InferenceCost | None, *, timed: bool) -> Ran:
     # Time is what counts where there is any.
     counted = None if timed else cost
     found = find(profile, timed=timed, counted=cost, precision=precision_of(variant))
-    return Ran(profile, counted, found, timed, memory=memory)
+    return Ran(profile, counted, found, timed)
 
 
 def run_once(session: Session, case: Case) -> Ran:
@@ -140,8 +131,7 @@ def run_once(session: Session, case: Case) -> Ran:
     counted = None if isinstance(cost, str) else cost
     profile, traced = session.profile(case, Arm.ON), session.traced(case, Arm.ON)
     timed, artifact = session.bench.timed, session.artifact(case)
-    memory = traced.peak_rss_bytes if timed else artifact.pte.stat().st_size
-    found = judged(case.variant_name, profile, counted, timed=timed, memory=memory)
+    found = judged(case.variant_name, profile, counted, timed=timed)
     found = dataclasses.replace(found, forms=artifact.forms, unused=artifact.unused)
     compared = compare_reference(artifact, traced.outputs, Arm.ON)
     if not compared:

@@ -33,7 +33,6 @@ from pytest_sme2.report.findings import (
     trial_text,
 )
 from pytest_sme2.report.text import bullet, clipped, printable
-from pytest_sme2.report.versus_baseline import value_text
 from pytest_sme2.results import Arm, Topic
 from pytest_sme2.session.options import DEVICE
 from pytest_sme2.session.settings import Settings
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
 EXAMPLE = "sme2 advise toy_cnn --device emulated"
 # Not the run directory: half a pair must not take the place of what a whole run left there.
 OUT = Path("sme2-advice")
-_ROW = "{:<20}{:>8}{:>14}{:>10}{:>10}{:>9}  {}"
+_ROW = "{:<20}{:>8}{:>14}{:>10}{:>9}  {}"
 ARGUMENTS: Arguments = {
     "model MODEL": MODEL_OR_PROGRAM,
     **FOLDERS,
@@ -115,7 +114,6 @@ def _earlier(folder: Path, model: str) -> tuple[dict[str, Ran], bool]:
             entry.profiles[Arm.ON],
             entry.costs.get(Arm.ON),
             timed=timed,
-            memory=(entry.peak_bytes or {}).get(Arm.ON) if timed else entry.pte_bytes,
         )
         for entry in measured
     }
@@ -208,8 +206,8 @@ def _lines(
     if not variants:
         yield from failed
         return
-    unit, memory = ("time", "memory") if timed else ("instructions", "program")
-    yield _ROW.format("variant", "on SME2", unit, "outputs", memory, "outside", "ran in")
+    unit = "time" if timed else "instructions"
+    yield _ROW.format("variant", "on SME2", unit, "outputs", "outside", "ran in")
     for variant, ran in variants.items():
         coverage = ran.profile.coverage
         yield _ROW.format(
@@ -217,7 +215,6 @@ def _lines(
             f"{coverage.sme2_operators}/{coverage.matrix_operators}",
             amount_text(ran.amount, timed=timed),
             outputs_text(ran),
-            value_text(ran.memory, "bytes"),
             ran.portable,
             by_data_type(ran.profile),
         ).rstrip()

@@ -510,7 +510,7 @@ def test_weights_and_a_copy_of_the_artifact(
 
 def test_weights_that_do_not_fit_are_named(tiny: Tiny, saved: Path) -> None:
     (saved / "hostile.pt").write_bytes(b"cos\nsystem\n(S'touch owned'\ntR.")
-    foreign = r"2 of 2 weights missing .*1 do not belong to the model \(net\.linear\.weight\)"
+    foreign = r'Missing key.*"linear\.weight".*Unexpected key.*"net\.linear\.weight"'
     for name, kind, words in (
         ("none", UsageError, "cannot be read"),
         ("hostile", ExportError, r"hostile\.pt' do not fit model"),

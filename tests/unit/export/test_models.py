@@ -33,7 +33,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 from pytest_sme2.export.registry import discover
 from pytest_sme2.export.imports import import_torchvision
-from pytest_sme2.export.weights import misfit, select_state, upstream_of
+from pytest_sme2.export.weights import select_state, upstream_of
 
 def mobilenet():
     return import_torchvision().models.mobilenet_v3_small(weights=None).state_dict()
@@ -73,11 +73,10 @@ for line in sys.stdin:
         if upstream_of(entry) is not None:
             torch.manual_seed(1)
             state = select_state(built[name](), upstream_of(entry))
-            found |= {"problem": misfit(network.state_dict(), state), "weights": len(state)}
-            if not found["problem"]:
-                network.load_state_dict(state)
-                found["equal"] = all(torch.equal(value, state[key])
-                                     for key, value in network.state_dict().items())
+            network.load_state_dict(state)
+            loaded = network.state_dict().items()
+            equal = all(torch.equal(value, state[key]) for key, value in loaded)
+            found |= {"weights": len(state), "equal": equal}
     except Exception as error:
         found["error"] = f"{type(error).__name__}: {error}"
     print("MODEL " + json.dumps(found))
@@ -120,7 +119,6 @@ def test_weights_in_the_layout_of_their_source_are_loaded(
     for name in described & set(answers):
         found = answers[name]
         assert "error" not in found, found["error"]
-        assert found["problem"] == "", name
         assert found["weights"] > 50
         assert found["equal"]
 

@@ -14,10 +14,10 @@ _TWICE = """
 import hashlib
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.backends.xnnpack.utils.configs import get_transform_passes
 from executorch.exir import to_edge_transform_and_lower
 from torch.nn import functional
 
-from pytest_sme2.export.lowering import _recommended_passes
 from pytest_sme2.export.quicker import lower_quicker
 
 
@@ -61,7 +61,7 @@ def program(network, example, shapes=None):
     network = network().eval().requires_grad_(False)
     captured = torch.export.export(network, example, dynamic_shapes=shapes)
     lowered = to_edge_transform_and_lower(
-        captured, transform_passes=_recommended_passes(), partitioner=[XnnpackPartitioner()]
+        captured, transform_passes=get_transform_passes(), partitioner=[XnnpackPartitioner()]
     )
     return hashlib.sha256(lowered.to_executorch().buffer).hexdigest()
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-import sys
 from pathlib import Path
-from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 
-from pytest_sme2.errors import ExportError, UsageError
+from pytest_sme2.errors import UsageError
 from pytest_sme2.export.artifacts import export_model
-from pytest_sme2.export.lowering import partitioners
 from pytest_sme2.export.registry import discover
 from pytest_sme2.export.variant import NAMES, REWRITES, Variant, parse_variant, rewrite_for
 from pytest_sme2.results import Artifact
@@ -73,19 +69,6 @@ def test_a_variant_names_its_rewrites() -> None:
     for wrong in ("fp16+", "fp16+sil", "fp16+silu+silu", "+silu", "fp16+no_passes+no_passes"):
         with pytest.raises(UsageError, match="is not a variant"):
             parse_variant(wrong)
-
-
-def test_bf16_is_refused_where_executorch_cannot_lower_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    package = "executorch.backends.xnnpack.partition"
-    parts: dict[str, dict[str, object]] = {
-        f"{package}.config": {"gemm_configs": Mock(LinearConfig=object)},
-        f"{package}.xnnpack_partitioner": {"XnnpackPartitioner": object},
-    }
-    for name, values in parts.items():
-        monkeypatch.setitem(sys.modules, name, SimpleNamespace(**values))
-    with pytest.raises(ExportError, match=r"no bf16 for XNNPACK; 1\.5\.0 is the first"):
-        partitioners("bf16")
-    assert len(partitioners("fp16")) == 1
 
 
 def test_no_operator_belongs_to_two_rewrites() -> None:
