@@ -60,6 +60,13 @@ class Network:
         return type(self).inputs()
 
 
+class Own(Network, nn.Module):
+    """A network that is written here."""
+
+    def get_eager_model(self) -> nn.Module:
+        return self
+
+
 class ByName(Network):
     """Made by a library that knows its name."""
 
@@ -239,7 +246,8 @@ class SplitBlock(nn.Module):
         return self.last(torch.cat([left, right, self.inner(right)], dim=1))
 
 
-class Detector(nn.Module):
+@register_model("detector", variants=("fp32", "fp16", "int8"))
+class Detector(Own):
     """Two scales of boxes and classes, decoded with their grids."""
 
     def __init__(self, classes: int = 20) -> None:
@@ -269,11 +277,6 @@ class Detector(nn.Module):
             boxes.append(torch.cat([place, size], dim=1) * stride)
             classes.append(found[:, 4:].sigmoid())
         return torch.cat(boxes, dim=2), torch.cat(classes, dim=2)
-
-
-@register_model("detector", variants=("fp32", "fp16", "int8"))
-class Detection(Network):
-    network = Detector
 
 
 @register_model("bert", variants=("fp32", "fp16", "int8", "int8_dynamic", "int4"))
@@ -314,8 +317,11 @@ class CausalBlock(nn.Module):
         return functional.relu(found + self.beside(value))
 
 
-class TemporalNetwork(nn.Module):
+@register_model("tcn", variants=("fp32", "fp16", "int8"))
+class TemporalNetwork(Own):
     """Only its last step is read, as in forecasts."""
+
+    inputs = numbers(1, 32, 64)
 
     def __init__(self) -> None:
         super().__init__()
@@ -327,14 +333,11 @@ class TemporalNetwork(nn.Module):
         return self.head(self.blocks(value)[:, :, -1])
 
 
-@register_model("tcn", variants=("fp32", "fp16", "int8"))
-class Tcn(Network):
-    network = TemporalNetwork
-    inputs = numbers(1, 32, 64)
-
-
-class TextReader(nn.Module):
+@register_model("crnn", variants=("fp32", "fp16", "int8"))
+class TextReader(Own):
     """Convolutions over a line of text, then an LSTM over its columns."""
+
+    inputs = numbers(1, 1, 16, 48)
 
     def __init__(self) -> None:
         super().__init__()
@@ -352,14 +355,11 @@ class TextReader(nn.Module):
         return functional.log_softmax(self.head(answers), dim=2)
 
 
-@register_model("crnn", variants=("fp32", "fp16", "int8"))
-class Crnn(Network):
-    network = TextReader
-    inputs = numbers(1, 1, 16, 48)
-
-
-class GraphNetwork(nn.Module):
+@register_model("graph_net", variants=("fp32", "fp16", "int8"))
+class GraphNetwork(Own):
     """Messages along the edges of a mesh that never changes, added up at each node."""
+
+    inputs = numbers(64, 64)
 
     def __init__(self, nodes: int = 64, edges: int = 256, width: int = 64) -> None:
         super().__init__()
@@ -376,12 +376,6 @@ class GraphNetwork(nn.Module):
             sums = torch.zeros_like(nodes).index_add(0, end, found)
             nodes = nodes + functional.relu(update(torch.cat([nodes, sums], dim=1)))
         return nodes
-
-
-@register_model("graph_net", variants=("fp32", "fp16", "int8"))
-class Graph(Network):
-    network = GraphNetwork
-    inputs = numbers(64, 64)
 
 
 class Attention(nn.Module):
@@ -430,7 +424,10 @@ class MemoryLayer(nn.Module):
         return value + self.outer(functional.relu(self.inner(self.norms[2](value))))
 
 
-class MemoryAttention(nn.Module):
+@register_model("memory_attention", variants=("fp32", "fp16", "int8"))
+class MemoryAttention(Own):
+    inputs = staticmethod(lambda: (torch.randn(1, 64, 64), torch.randn(1, 96, 64)))
+
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.ModuleList(MemoryLayer(64) for _ in range(2))
@@ -439,12 +436,6 @@ class MemoryAttention(nn.Module):
         for layer in self.layers:
             value = layer(value, memory)
         return value
-
-
-@register_model("memory_attention", variants=("fp32", "fp16", "int8"))
-class Memory(Network):
-    network = MemoryAttention
-    inputs = staticmethod(lambda: (torch.randn(1, 64, 64), torch.randn(1, 96, 64)))
 
 
 class Decoded(nn.Module):
@@ -585,8 +576,11 @@ class GroupBlock(nn.Sequential):
         )
 
 
-class Scan(nn.Module):
+@register_model("scan_unet", variants=("fp32", "fp16", "int8"))
+class Scan(Own):
     """A U-Net for scans of one channel, as medical ones are."""
+
+    inputs = numbers(1, 1, 32, 32)
 
     def __init__(self) -> None:
         super().__init__()
@@ -598,12 +592,6 @@ class Scan(nn.Module):
         fine = self.first(image)
         coarse = self.second(functional.max_pool2d(fine, 2))
         return self.head(self.last(torch.cat([fine, self.up(coarse)], dim=1)))
-
-
-@register_model("scan_unet", variants=("fp32", "fp16", "int8"))
-class ScanModel(Network):
-    network = Scan
-    inputs = numbers(1, 1, 32, 32)
 
 
 class Reflected(nn.Sequential):
@@ -627,8 +615,11 @@ class StyleTransfer(Network):
         )  # fmt: skip
 
 
-class BoxHead(nn.Module):
+@register_model("yolo_head", variants=("fp32", "fp16", "int8"))
+class BoxHead(Own):
     """YOLO's head: each side of a box is the mean of a distribution over 16 distances."""
+
+    inputs = numbers(1, 32, 16, 16)
 
     def __init__(self, classes: int = 20, bins: int = 16) -> None:
         super().__init__()
@@ -643,12 +634,6 @@ class BoxHead(nn.Module):
         near, far = sides.chunk(2, dim=1)
         centre = torch.cat([(near + far) * 0.5, far - near], dim=1)
         return torch.cat([centre, self.classes(image).flatten(2).sigmoid()], dim=1)
-
-
-@register_model("yolo_head", variants=("fp32", "fp16", "int8"))
-class YoloHead(Network):
-    network = BoxHead
-    inputs = numbers(1, 32, 16, 16)
 
 
 class Parallel(nn.Module):
@@ -667,7 +652,8 @@ class Parallel(nn.Module):
         return functional.relu(fine + larger), functional.relu(coarse + self.down(fine))
 
 
-class HighResolution(nn.Module):
+@register_model("hrnet", variants=("fp32", "fp16", "int8"))
+class HighResolution(Own):
     def __init__(self) -> None:
         super().__init__()
         self.stem, self.split = nn.Conv2d(3, 32, 3, 4, 1), nn.Conv2d(32, 64, 3, 2, 1)
@@ -680,11 +666,6 @@ class HighResolution(nn.Module):
         for stage in self.stages:
             fine, coarse = stage(fine, coarse)
         return self.head(fine)
-
-
-@register_model("hrnet", variants=("fp32", "fp16", "int8"))
-class HrNet(Network):
-    network = HighResolution
 
 
 class DenoisingBlock(nn.Module):
@@ -700,8 +681,11 @@ class DenoisingBlock(nn.Module):
         return image + self.layers[1](functional.silu(self.norms[1](found)))
 
 
-class Denoiser(nn.Module):
+@register_model("denoiser", variants=("fp32", "fp16", "int8"))
+class Denoiser(Own):
     """A diffusion U-Net: the time as sines, attention at its smallest size."""
+
+    inputs = staticmethod(lambda: (torch.randn(1, 4, 16, 16), torch.tensor([0.5])))
 
     def __init__(self) -> None:
         super().__init__()
@@ -723,13 +707,8 @@ class Denoiser(nn.Module):
         return self.head(self.last(fine + self.up(larger), sines))
 
 
-@register_model("denoiser", variants=("fp32", "fp16", "int8"))
-class DenoiserModel(Network):
-    network = Denoiser
-    inputs = staticmethod(lambda: (torch.randn(1, 4, 16, 16), torch.tensor([0.5])))
-
-
-class Depth(nn.Module):
+@register_model("depth_anything", variants=("fp32", "fp16", "int8"))
+class Depth(Own):
     """Depth Anything in small: a transformer's words as images of two sizes, then joined."""
 
     def __init__(self, width: int = 64) -> None:
@@ -753,11 +732,6 @@ class Depth(nn.Module):
         larger = functional.interpolate(self.side(second), scale_factor=2.0, mode="bilinear")
         joined = functional.relu(self.join(self.larger(first) + larger))
         return self.head(functional.interpolate(joined, scale_factor=2.0, mode="bilinear"))
-
-
-@register_model("depth_anything", variants=("fp32", "fp16", "int8"))
-class DepthAnything(Network):
-    network = Depth
 
 
 class LiteBlock(nn.Sequential):
