@@ -317,10 +317,8 @@ def _alike(one: Any, other: Any) -> bool:
 _Found = tuple[str, _Form] | None
 
 
-def _of_one(graph: _Graph, node: Any) -> Any:
-    """What goes into an operator of one computed value; None for any other, and for those that
-    XNNPACK takes.
-    """
+def _of_one(graph: _Graph, node: Any) -> _Found:
+    """An operator of one computed value that XNNPACK does not take."""
     inputs, value = graph.computed(node), node.meta.get("val")
     if len(inputs) != 1 or not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return None
@@ -328,13 +326,13 @@ def _of_one(graph: _Graph, node: Any) -> Any:
     floating = isinstance(before, torch.Tensor) and before.is_floating_point()
     if not floating or _name(node).startswith(_LEFT) or graph.taken(node) or not before.dim():
         return None
-    return before
+    looks = (_moved, _turned, _averaged, _multiplied)
+    return next(filter(None, (look(graph, node, before) for look in looks)), None)
 
 
-def _moved(graph: _Graph, node: Any) -> _Found:
+def _moved(graph: _Graph, node: Any, before: Any) -> _Found:
     """An operator that only moves data, along each dimension by itself, as slices."""
-    before = _of_one(graph, node)
-    if before is None or before.numel() > _MOST_NUMBERS:
+    if before.numel() > _MOST_NUMBERS:
         return None
     shape, values = before.shape, torch.randn(before.shape).double()
     places = graph.tried(node, torch.arange(before.numel()).double().reshape(shape))
@@ -389,11 +387,8 @@ def _runs(places: Any, shape: Any) -> list[list[tuple[int, int]]]:
     return found
 
 
-def _multiplied(graph: _Graph, node: Any) -> _Found:
+def _multiplied(graph: _Graph, node: Any, before: Any) -> _Found:
     """An operator that is linear along one dimension, as a product with a constant."""
-    before = _of_one(graph, node)
-    if before is None:
-        return None
     shape, size = tuple(before.shape), tuple(node.meta["val"].shape)
     one, other = torch.randn(shape).double(), torch.randn(shape).double()
     parts = [graph.tried(node, value) for value in (one, other, one + other)]
@@ -470,14 +465,12 @@ def _product_text(node: Any, shape: tuple[int, ...], dimension: int, *, image: b
     )
 
 
-def _turned(graph: _Graph, node: Any) -> _Found:
+def _turned(graph: _Graph, node: Any, before: Any) -> _Found:
     """What XNNPACK takes along the last dimension alone, along that one."""
-    before, name = _of_one(graph, node), _name(node)
+    name = _name(node)
     place = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
     known = f"_{name}.default" in _TAKEN or f"{name}.dim" in _TAKEN
-    if before is None or not known or not isinstance(place, int):
-        return None
-    if place % before.dim() == before.dim() - 1:
+    if not known or not isinstance(place, int) or place % before.dim() == before.dim() - 1:
         return None
     given = (-1, *node.args[2:]), {key: value for key, value in node.kwargs.items() if key != "dim"}
 
@@ -491,12 +484,10 @@ def _turned(graph: _Graph, node: Any) -> _Found:
     return f"`{name}` of {_shape(before.shape)} as `{name}(x.transpose({place}, -1), -1)`", form
 
 
-def _averaged(graph: _Graph, node: Any) -> _Found:
+def _averaged(graph: _Graph, node: Any, before: Any) -> _Found:
     """A sum or mean over two inner dimensions, as that of an image."""
-    before, places = _of_one(graph, node), node.args[1] if len(node.args) > 1 else None
-    if before is None or before.dim() != 4 or not isinstance(places, list | tuple):
-        return None
-    if len(places) != 2:
+    places = node.args[1] if len(node.args) > 1 else None
+    if before.dim() != 4 or not isinstance(places, list | tuple) or len(places) != 2:
         return None
     size = node.meta["val"].shape
     inner = [place % 4 for place in places]
@@ -609,8 +600,5 @@ _RULES: tuple[tuple[str, Callable[[_Graph, Any], _Found]], ...] = (
     (DEPTHWISE, _narrowed),
     (CHANNEL, _paired),
     ("", _batched),
-    ("", _moved),
-    ("", _turned),
-    ("", _averaged),
-    ("", _multiplied),
+    ("", _of_one),
 )

@@ -135,6 +135,8 @@ def quantize_with(
     with torch.no_grad():
         prepared(*arguments, **keywords)
     converted = convert_pt2e(prepared)
+    if shapes is not None:
+        _ = converted.code  # quicker.py compiles it only now, and shapes belong to named inputs
     return torch.export.export(converted, arguments, keywords, dynamic_shapes=shapes)
 
 

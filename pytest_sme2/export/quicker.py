@@ -8,17 +8,222 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
+from collections.abc import Callable
 from typing import Any
 
+_REPLAYED = "_sme2_replayed"
 _DECOMPOSED = "_sme2_decomposed"
+
+
+class _Replayed(list[Any]):
+    """The nodes of a graph that was interpreted. A copy of the graph has other nodes."""
+
+    def __deepcopy__(self, copied: dict[int, Any]) -> _Replayed:
+        return _Replayed()
 
 
 @functools.cache
 def lower_quicker() -> None:
-    """Apply them, once; one that does not fit the installed versions is left out."""
-    for change in (remember_results, decompose_once):
+    """Apply all of them, once; one that does not fit the installed versions is left out."""
+    for change in (
+        share_node_sources,
+        compile_graphs_when_called,
+        list_operators_once,
+        remember_signatures,
+        replay_changed_graphs,
+        check_types_once,
+        remember_results,
+        decompose_once,
+    ):
         with contextlib.suppress(ImportError, AttributeError):
             change()
+
+
+def share_node_sources() -> None:
+    """Let graphs share the history of a node: each pass copies it, and nothing ever changes one."""
+    from torch.fx.traceback import NodeSource
+
+    NodeSource.__deepcopy__ = lambda source, _copied: source
+
+
+def compile_graphs_when_called() -> None:
+    """Make a graph's Python code when it is called or read, which nearly none is.
+
+    Torch writes and compiles it after every pass, but passes interpret its nodes.
+    """
+    from torch.fx import graph_module
+
+    module: Any = graph_module.GraphModule
+    recompile, code = module.recompile, module.code.fget
+    reduce, text = module.__reduce__, module.__str__
+
+    class Code:
+        """What ``recompile`` returns; reading an attribute makes the real one."""
+
+        def __init__(self, graph: Any) -> None:
+            self._graph = graph
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(recompile(self._graph), name)
+
+    def forward(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        recompile(self)
+        return self(*arguments, **keywords)
+
+    def mark(self: Any) -> Code:
+        codegen = self._graph._codegen
+        if isinstance(codegen, graph_module._PyTreeCodeGen):
+            self._in_spec = codegen.pytree_info.in_spec
+            self._out_spec = codegen.pytree_info.out_spec
+        # Each graph has a class of its own.
+        type(self).forward = forward
+        self._recompile_submodules()
+        return Code(self)
+
+    def compiled(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def after_compiling(self: Any) -> Any:
+            if type(self).forward is forward:
+                recompile(self)
+            return read(self)
+
+        return after_compiling
+
+    def describe(self: Any) -> str:
+        # ExecuTorch formats whole graphs for debug messages that are not printed.
+        return repr(self) if type(self).forward is forward else text(self)
+
+    module.recompile = mark
+    module.code = property(compiled(code))
+    module.__str__, module.__reduce__ = describe, compiled(reduce)
+
+
+def list_operators_once() -> None:
+    """Ask torch once, not once per namespace, which operators are made of others.
+
+    Each decomposition of a program asks twice, and each answer makes hundreds of Python objects.
+    """
+    from torch._export import utils
+    from torch.export import decomp_utils, exported_program
+
+    collect, look = utils._collect_all_valid_cia_ops, utils._materialize_cpp_cia_ops
+
+    def collect_after_one_look() -> Any:
+        look()
+        utils._materialize_cpp_cia_ops = lambda: None
+        try:
+            return collect()
+        finally:
+            utils._materialize_cpp_cia_ops = look
+
+    for module in (utils, decomp_utils, exported_program):
+        module._collect_all_valid_cia_ops = collect_after_one_look
+
+
+def remember_signatures() -> None:
+    """Make the maps from inputs to weights once, not at every question about one input.
+
+    Torch makes them at each call, from all inputs: quadratic in the number of weights.
+    """
+    from torch.export import graph_signature
+
+    changes = 0
+
+    def count_change(self: Any, name: str, value: Any) -> None:
+        nonlocal changes
+        changes += 1
+        object.__setattr__(self, name, value)
+
+    def remembered(make: Callable[[Any], Any]) -> property:
+        known: dict[int, tuple[Any, ...]] = {}
+
+        def read(self: Any) -> Any:
+            inputs, state = self.input_specs, (changes, len(self.input_specs))
+            # The list is held, so that another signature at the same address has another one.
+            held, before, made = known.get(id(self), (None, None, None))
+            if held is not inputs or before != state:
+                made = make(self)
+                known[id(self)] = (inputs, state, made)
+            return made
+
+        return property(read)
+
+    signature: Any = graph_signature.ExportGraphSignature
+    for part in (graph_signature.InputSpec, graph_signature.TensorArgument):
+        part.__setattr__ = count_change
+    for name in ("inputs_to_parameters", "inputs_to_buffers"):
+        setattr(signature, name, remembered(getattr(signature, name).fget))
+
+
+def replay_changed_graphs() -> None:
+    """Interpret a graph only if it changed since it was last interpreted.
+
+    Most passes find nothing to do, and end by interpreting the same graph once more.
+    """
+    from executorch.exir.pass_base import ExportPass, _ExportPassBase
+    from torch.fx.passes.infra.pass_base import PassResult
+
+    interpret = _ExportPassBase.call
+    steps = {
+        name
+        for name, value in vars(_ExportPassBase).items() | vars(ExportPass).items()
+        if callable(value) and name not in ("__init__", "call")
+    }
+
+    def state(graph: Any) -> _Replayed:
+        return _Replayed(
+            part
+            for node in graph.graph.nodes
+            for part in (node, node.args, node.kwargs, node.target, node.meta.get("val"))
+        )
+
+    def unchanged(graph: Any) -> bool:
+        before, now = vars(graph).get(_REPLAYED, ()), state(graph)
+        return len(before) == len(now) and all(map(operator.is_, now, before))
+
+    def call(self: Any, graph: Any) -> Any:
+        if any(getattr(type(self), name) is not getattr(ExportPass, name) for name in steps):
+            return interpret(self, graph)
+        if unchanged(graph):
+            return PassResult(graph, True)
+        result = interpret(self, graph)
+        vars(result.graph_module)[_REPLAYED] = state(result.graph_module)
+        return result
+
+    _ExportPassBase.call = call
+
+
+def check_types_once() -> None:
+    """Check only operators with types of tensors that were not checked before.
+
+    ExecuTorch executes the whole graph after each pass to see the types; its nodes say so, too.
+    """
+    from executorch.exir.verification import verifier
+
+    check = verifier._check_tensor_args_matching_op_allowed_dtype
+    checked: set[tuple[Any, ...]] = set()
+
+    def types(value: Any) -> Any:
+        """The data types of tensors, or of the results of nodes, nested as they are."""
+        if isinstance(value, list | tuple):
+            return tuple(types(one) for one in value)
+        if isinstance(value, dict):
+            return tuple((name, types(one)) for name, one in value.items())
+        if hasattr(value, "meta"):
+            return types(value.meta.get("val"))
+        return getattr(value, "dtype", None)
+
+    def check_new(graph: Any) -> None:
+        seen = {
+            (node.target, types(node.args), types(node.kwargs), types(node))
+            for node in graph.graph.nodes
+            if node.op == "call_function"
+        }
+        if not seen <= checked:
+            check(graph)
+            checked.update(seen)
+
+    verifier._check_tensor_args_matching_op_allowed_dtype = check_new
 
 
 def remember_results() -> None:

@@ -313,6 +313,8 @@ def test_a_truncated_entry_is_noticed_and_made_again(tiny: Tiny) -> None:
 def test_cache_key_depends_on_the_content_of_the_model(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And on what lowers, also where that was edited in place; not on where the model lies."""
+
     def key(entry: ModelEntry = tiny.entry, variant: Variant = FP32, **options: Any) -> str:
         chosen = {"weights": None, "seed": 0, **options}
         return cache_key(entry, variant, **chosen)
@@ -328,32 +330,27 @@ def test_cache_key_depends_on_the_content_of_the_model(
         key(weights=weights),
         key(entry=changed),
     ]
+    moved = write_model(tmp_path / "moved", TINY)
+    (tmp_path / "moved" / "limits.toml").write_text("")
+    (tmp_path / "moved" / "__pycache__").mkdir()
+    (tmp_path / "moved" / "__pycache__" / "model.pyc").write_text("")
+    assert key(entry=moved) == keys[0]
     weights.write_bytes(b"2")
     keys.append(key(weights=weights))
-    newer = tmp_path / "site" / "torch-99.0.dist-info"
-    newer.mkdir(parents=True)
-    (newer / "METADATA").write_text("Name: torch\nVersion: 99.0\n")
-    monkeypatch.syspath_prepend(str(newer.parent))
-    keys.append(key())
-    assert len(set(keys)) == len(keys)
-
-
-def test_what_lowers_is_part_of_the_key(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where it was edited in place, with the same version."""
-    package = tmp_path / "lowers"
-    package.mkdir()
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(artifacts, "_LOWERING", ("lowers",))
-    monkeypatch.setenv("SME2_CACHE_DIR", str(tiny.cache))
-    keys = set()
-    for text in ("passes = 1", "passes = 2"):
-        (package / "__init__.py").write_text(text)
+    site = tmp_path / "site"
+    for file, text in (
+        ("torch-99.0.dist-info/METADATA", "Name: torch\nVersion: 99.0\n"),
+        ("lowers/__init__.py", "passes = 1"),
+        ("lowers/__init__.py", "passes = 2"),
+    ):
+        (site / file).parent.mkdir(parents=True, exist_ok=True)
+        (site / file).write_text(text)
+        monkeypatch.syspath_prepend(str(site))
+        monkeypatch.setattr(artifacts, "_LOWERING", ("lowers",))
         artifacts._lowering_sha256.cache_clear()
-        keys.add(cache_key(tiny.entry, FP32, weights=None, seed=0))
+        keys.append(key())
     artifacts._lowering_sha256.cache_clear()
-    assert len(keys) == 2
+    assert len(set(keys)) == len(keys)
 
 
 def test_no_entry_vouches_for_itself(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,15 +367,6 @@ def test_no_entry_vouches_for_itself(tiny: Tiny, monkeypatch: pytest.MonkeyPatch
     for options in ({"seed": 1}, {"fresh": True}):
         with pytest.raises(LookupError):
             made(**options)
-
-
-def test_the_same_source_elsewhere_is_the_same_model(tiny: Tiny, tmp_path: Path) -> None:
-    moved = write_model(tmp_path / "moved", TINY)
-    (tmp_path / "moved" / "limits.toml").write_text("")
-    (tmp_path / "moved" / "__pycache__").mkdir()
-    (tmp_path / "moved" / "__pycache__" / "model.pyc").write_text("")
-    here = cache_key(tiny.entry, FP32, weights=None, seed=0)
-    assert cache_key(moved, FP32, weights=None, seed=0) == here
 
 
 READER = """
@@ -676,24 +664,15 @@ def test_without_torchvision_the_models_extra_is_named(
     assert "'torchvision'" in told
 
 
-@pytest.mark.parametrize(
-    ("file", "content"),
-    [
-        ("reference_0.bin", b"else"),
-        ("reference_0.bin", None),
-        ("export_meta.json", None),
-        ("export_meta.json", b"{"),
-        ("export_meta.json", b"{}"),
-        ("export_meta.json", b"[]"),
-    ],
-)
-def test_any_damage_is_noticed(tmp_path: Path, file: str, content: bytes | None) -> None:
-    folder = make_artifact(tmp_path / "a", "toy", "fp32").folder
-    (folder / file).unlink()
-    if content is not None:
-        (folder / file).write_bytes(content)
-    with pytest.raises(ExportError, match=r"damaged|not valid JSON|cannot be read"):
-        load_artifact(folder)
+@pytest.mark.parametrize("content", [None, b"{", b"{}", b"[]"])
+def test_any_damage_is_noticed(tmp_path: Path, content: bytes | None) -> None:
+    for file in ("export_meta.json", "reference_0.bin"):
+        folder = make_artifact(tmp_path / file, "toy", "fp32").folder
+        (folder / file).unlink()
+        if content is not None:
+            (folder / file).write_bytes(content)
+        with pytest.raises(ExportError, match=r"damaged|not valid JSON|cannot be read"):
+            load_artifact(folder)
 
 
 @pytest.mark.parametrize(

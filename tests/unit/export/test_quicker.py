@@ -74,6 +74,13 @@ def programs():
 plain = programs()
 lower_quicker()
 
+graph = torch.fx.symbolic_trace(torch.nn.ReLU())
+assert "_code" not in vars(graph), "compiled before its code is read"
+assert "relu" in graph.code.lower()
+other = torch.fx.symbolic_trace(torch.nn.ReLU())
+assert other(torch.tensor([-1.0, 2.0])).tolist() == [0.0, 2.0]
+assert "_code" in vars(other), "called without being compiled"
+
 assert programs() == plain, "a program differs"
 """
 
