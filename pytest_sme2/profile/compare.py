@@ -29,8 +29,6 @@ Key = TypeVar("Key")
 
 def compare(before: Profile, after: Profile, names: tuple[str, str] = ("off", "on")) -> Comparison:
     """Compare ``after`` with ``before``; a ratio above 1 means that ``after`` is faster."""
-    largest = largest_category(after)
-    rest = 0.0 if largest is None else 1.0 - after.share(after.category_ns[largest])
     return Comparison(
         before_name=names[0],
         after_name=names[1],
@@ -44,8 +42,7 @@ def compare(before: Profile, after: Profile, names: tuple[str, str] = ("off", "o
         operators=match_operators(before.operators, after.operators),
         overhead=Change("overhead", before.overhead_ns, after.overhead_ns),
         largest_before=largest_category(before),
-        largest_after=largest,
-        amdahl=1.0 / rest if rest > 0 else None,
+        largest_after=largest_category(after),
     )
 
 

@@ -277,11 +277,6 @@ def _shift(comparison: Comparison) -> Iterator[str]:
         yield f"the bottleneck moved from {before} to {after}"
     else:
         yield f"the bottleneck is {after}" + (" on both sides" if before is after else "")
-    if comparison.amdahl is not None:
-        yield (
-            f"if {after} were free, {comparison.after_name!r} would be "
-            f"{times(comparison.amdahl)} as fast as it is; no work on it can bring more"
-        )
 
 
 def _structure(comparison: Comparison) -> Iterator[str]:

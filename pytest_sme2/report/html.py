@@ -316,7 +316,6 @@ def _arm(measured: CaseResult, arm: Arm) -> dict[str, Any]:
     kinds: dict[str, int] = {}
     operators = profile.operators
     shown: dict[str, Any] = {
-        "runs": profile.runs,
         "counts": [profile.category_counts[category] for category in Category],
         "label": _numbers(names, (member.label for member in operators)),
         "category": [[*Category].index(member.operator.category) for member in operators],

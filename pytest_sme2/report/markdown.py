@@ -42,7 +42,6 @@ from pytest_sme2.results import (
     CaseResult,
     Executor,
     KernelFamily,
-    Operator,
     Profile,
 )
 from pytest_sme2.session.run_directory import CaseRecord, reproduce_command
@@ -134,7 +133,7 @@ def case_lines(record: CaseRecord, level: str, where: str = "") -> list[str]:
         "Category breakdown": _categories(measured, timed),
         "Cost": cost_lines(measured),
         "What was accelerated": _accelerated(measured, timed),
-        "Bottlenecks by operator" if timed else "Operators": _operators(measured, timed),
+        "Bottlenecks by operator": _operators(measured),
         "Portable and delegated": _executors(measured, timed),
         "Kernel insights": _kernels(measured),
         "Findings and recommendations": (f"- {prose(text)}" for text in case_sentences(measured)),
@@ -265,28 +264,21 @@ def _accelerated(measured: CaseResult, timed: bool) -> Iterator[str]:
         yield "No operator ran on an SME2 kernel."
 
 
-def _operators(measured: CaseResult, timed: bool) -> Iterator[str]:
-    profile = measured.profiles.get(measured.arm)
+def _operators(measured: CaseResult) -> Iterator[str]:
+    """The costliest in time; where that says nothing, those in instructions stand under Cost."""
+    profile = None if measured.emulated else measured.profiles.get(measured.arm)
     if profile is None:
-        return
-
-    def row(name: str, operator: Operator, *cells: str) -> list[str]:
-        proof = PROOFS[operator.proof] if operator.matrix else ""
-        return [code(name), str(operator.category), str(operator.executor), proof, *cells]
-
-    headings = ["operator", "category", "ran", "SME2"]
-    if not timed:
-        counts = Counter(entry.operator for entry in profile.operators)
-        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0].name))
-        rows = [row(operator.name, operator, str(number)) for operator, number in ranked]
-        yield from table([*headings, "count"], rows)
         return
     costliest = sorted(profile.operators, key=lambda entry: -entry.share)[:TOP]
     rows = [
-        row(entry.label, entry.operator, *_time_and_share(profile, entry.time_ns, timed))
+        [
+            *(code(entry.label), str(entry.operator.category), str(entry.operator.executor)),
+            PROOFS[entry.operator.proof] if entry.operator.matrix else "",
+            *_time_and_share(profile, entry.time_ns, timed=True),
+        ]
         for entry in costliest
     ]
-    yield from table([*headings, "time", "share"], rows)
+    yield from table(["operator", "category", "ran", "SME2", "time", "share"], rows)
     left = len(profile.operators) - len(costliest)
     if left:
         yield from ("", f"and {count(left, 'operator')} more, in the operator statistics (CSV).")

@@ -221,9 +221,6 @@ class Comparison:
     largest_before: Category | None
     """The category with the greatest share; None where there is no operator."""
     largest_after: Category | None
-    amdahl: float | None
-    """How many times faster the after side would be if its largest category were free; None where
-    there is nothing else."""
 
     @property
     def added(self) -> tuple[OperatorProfile, ...]:

@@ -48,15 +48,11 @@ def test_off_against_on() -> None:
     assert found.added == found.removed == ()
 
 
-def test_the_bottleneck_shifts_and_amdahl_bounds_what_is_left() -> None:
+def test_the_bottleneck_shifts() -> None:
     found = compare(profile_of(*OFF), profile_of(*ON))
     assert (found.largest_before, found.largest_after) == (Category.CONV, Category.DATA_MOVEMENT)
     assert found.shifted
-    total = 19_000 + 4 * GAP
-    assert found.amdahl == pytest.approx(total / (total - 10_000))
-    text = " ".join(comparison_findings(found))
-    assert "the bottleneck moved from CONV to DATA_MOVEMENT" in text
-    assert "if DATA_MOVEMENT were free, 'on' would be 1.77x as fast" in text
+    assert "the bottleneck moved from CONV to DATA_MOVEMENT" in comparison_findings(found)
 
 
 def test_operators_that_came_and_went_are_listed_where_they_stood() -> None:

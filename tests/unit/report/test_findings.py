@@ -26,7 +26,7 @@ from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.results import AS_EXPORTED, Check, Cost, Finding, Outcome, Profile, Topic
 from pytest_sme2.session.run_directory import CaseRecord, read_record
 from tests.support import recorded_runs
-from tests.support.etdump_builder import inference, operator_call
+from tests.support.etdump_builder import inference
 from tests.support.profiles import columns_of, profile_of
 from tests.support.records import built, changed, stored_dumps, write_case
 
@@ -93,14 +93,6 @@ def test_a_side_without_a_bottleneck_is_not_said_to_have_had_one() -> None:
     found = compare(instant(), profile_of([ADD]))
     assert not found.shifted
     assert "the bottleneck is ELEMENTWISE" in comparison_findings(found)
-
-
-def test_no_bound_is_told_where_all_time_is_in_one_category() -> None:
-    whole = inference([operator_call(0, 1_000, 2_000, "mm.out")], start=1_000, end=2_000)
-    profile = build_profiles(columns_of(whole))[0]
-    found = comparison_findings(compare(profile, profile))
-    assert "the bottleneck is GEMM on both sides" in found
-    assert not any("were free" in text for text in found)
 
 
 def test_without_time_only_what_came_and_went_is_told() -> None:
