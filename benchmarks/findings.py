@@ -1,14 +1,17 @@
-"""The table of docs/findings.md.
+"""Tables of docs/findings.md and docs/measuring.md: ``python -m benchmarks.findings``.
 
-It is made from ``baselines/emulated``, which come from real runs on the emulator (see
-baselines/README.md). ``python -m benchmarks.findings`` prints it; ``--write`` renews the page.
+The first is made from ``baselines/emulated``, which come from real runs on the emulator (see
+baselines/README.md). The second has instructions beside published times, which stand with their
+sources and with the model that ``sme2 run`` counts in ``benchmarks/results/hardware.json``.
+``dense`` is a Linear(640, 1280) on 100 rows.
 """
 
 from __future__ import annotations
 
-import sys
+import json
+from typing import Any
 
-from benchmarks.harness import ROOT, Table, renew, table_lines
+from benchmarks.harness import ROOT, Table, table_lines
 from pytest_sme2.export.variant import PRECISIONS
 from pytest_sme2.results import PAIR, Arm, Baseline
 from pytest_sme2.verdict import baselines
@@ -52,9 +55,32 @@ def _on_sme2(baseline: Baseline) -> str:
     return f"{found.sme2} of {found.matrix}"
 
 
-TABLE = Table(
-    ROOT / "docs" / "findings.md", "overview", "python -m benchmarks.findings --write", overview
-)
+COMMAND = "python -m benchmarks.findings"
+OVERVIEW = Table(ROOT / "docs" / "findings.md", "overview", COMMAND, overview)
+
+FILE = ROOT / "benchmarks" / "results" / "hardware.json"
+PUBLISHED: dict[str, dict[str, Any]] = json.loads(FILE.read_text("utf-8"))
+"""By name: what somebody measured, and which model here is the same work, or nearly."""
+
+
+def hardware() -> list[str]:
+    rows = [("work", "hardware, ms", "time", "instructions, millions", "instructions")]
+    for row in PUBLISHED.values():
+        off, on = row[Arm.OFF], row[Arm.ON]
+        rows.append(
+            (
+                f"[{row['work']}]({row['source']})",
+                f"{row['off_ms']:g} to {row['on_ms']:g}",
+                f"{row['off_ms'] / row['on_ms']:.1f}x less",
+                f"{off / 1e6:.3f} to {on / 1e6:.3f}",
+                f"{off / on:.1f}x fewer",
+            )
+        )
+    return table_lines(*rows, numbers=range(1, 5))
+
+
+HARDWARE = Table(ROOT / "docs" / "measuring.md", "hardware", COMMAND, hardware)
 
 if __name__ == "__main__":
-    sys.exit(renew(__doc__, TABLE))
+    for one in (OVERVIEW, HARDWARE):
+        one.write()

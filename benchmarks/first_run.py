@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -42,8 +41,6 @@ class Newcomer:
     place: Path
     """Where the commands are typed."""
     stages: dict[str, float] = field(default_factory=dict)
-    cpu: dict[str, float] = field(default_factory=dict)
-    """CPU seconds by stage, of all its processes."""
 
     def environment(self) -> dict[str, str]:
         kept = {
@@ -56,7 +53,7 @@ class Newcomer:
 
     def types(self, stage: str, *command: str | Path, cwd: Path | None = None) -> str:
         """What the command printed; its time is added to the stage's."""
-        started, before = time.perf_counter(), _cpu_seconds()
+        started = time.perf_counter()
         done = subprocess.run(
             [str(word) for word in command],
             cwd=cwd or self.place,
@@ -68,18 +65,11 @@ class Newcomer:
         )
         seconds = time.perf_counter() - started
         self.stages[stage] = self.stages.get(stage, 0.0) + seconds
-        self.cpu[stage] = self.cpu.get(stage, 0.0) + _cpu_seconds() - before
         line = " ".join(map(str, command)).partition("\n")[0]
         print(f"{stage:10} {seconds:7.1f} s  {line}", flush=True)
         if done.returncode != 0:
             raise SystemExit(f"{done.stdout}\n{stage} failed with exit code {done.returncode}")
         return done.stdout
-
-
-def _cpu_seconds() -> float:
-    """What all processes took that this one has waited for, and those that they waited for."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def stages(root: Path) -> tuple[Newcomer, dict[str, Any]]:
@@ -94,7 +84,7 @@ def stages(root: Path) -> tuple[Newcomer, dict[str, Any]]:
     newcomer.types("suite", *suite)
     newcomer.types("again", *suite)
     tools = {part["name"]: part["action"] for part in provided}
-    return newcomer, {"provision": tools, "seconds": newcomer.stages, "cpu_seconds": newcomer.cpu}
+    return newcomer, {"provision": tools, "seconds": newcomer.stages}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

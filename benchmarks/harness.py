@@ -238,17 +238,6 @@ class Table:
         return f"{before}{begin}\n{lines}\n\n{end}{after}"
 
 
-def renew(doc: str | None, table: Table) -> int:
-    """The command of a table: print it, or ``--write`` it into its page."""
-    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
-    parser.add_argument("--write", action="store_true", help="write the table into its page")
-    if parser.parse_args().write:
-        table.write()
-    else:
-        print("\n".join(table.make()))
-    return 0
-
-
 @dataclass(frozen=True)
 class Benchmark:
     """One script of this folder; all of them take ``--json FILE``."""

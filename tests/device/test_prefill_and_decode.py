@@ -12,16 +12,13 @@ from pytest_sme2.cli.main import main
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.registry import discover
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.fake_phone.lab import fake_target
 from pytest_sme2.report.cost import instructions_per_token
 from pytest_sme2.results import Arm, Artifact, RunRequest
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.run_directory import find_records, read_record
-from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.targets.base import Target
 from tests.device import provision
 from tests.docs.pages import ROOT, blocks
-from tests.support.phones import start_lab
 
 
 @pytest.fixture(scope="module")
@@ -61,17 +58,6 @@ def test_decode_sees_the_cache_that_earlier_tokens_filled(models: Path, tmp_path
     # Without them the cache is empty, and the answer another one.
     empty = logits(replace(artifact, earlier_files=()), tmp_path / "b")
     assert np.abs(empty - reference).max() > 1e-2
-
-
-def test_a_phone_is_given_the_earlier_tokens_too(models: Path, tmp_path: Path) -> None:
-    artifact = exported(models, "my_decode", "fp32@8")
-    (reference,) = (np.fromfile(path, "float32") for path in artifact.reference_files)
-    with start_lab(emulator=find_qemu().path) as lab:
-        target = fake_target(lab.add())
-        target.prepare()
-        found = logits(artifact, tmp_path, target=target)
-        target.restore()
-    np.testing.assert_allclose(found, reference, atol=1e-4)
 
 
 def test_both_phases_say_what_a_token_costs(

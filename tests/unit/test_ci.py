@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import configparser
 import importlib.util
-import json
 import re
 import sys
 from pathlib import Path
@@ -243,28 +242,3 @@ def test_what_an_audit_comes_to(dependencies: list[object], code: int, says: str
     found, lines = load("audit").judge({"dependencies": dependencies})
     assert found == code
     assert re.search(says, "\n".join(lines))
-
-
-def test_one_module_cannot_hide_behind_another(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def write(**taken: int) -> str:
-        files = {
-            name: {"summary": {"num_branches": 100, "covered_branches": count}}
-            for name, count in taken.items()
-        }
-        (tmp_path / "c.json").write_text(json.dumps({"files": files}), encoding="utf-8")
-        return str(tmp_path / "c.json")
-
-    branches = load("branches")
-    assert branches.main([write(a=100, b=90)]) == 0
-    assert branches.main([write(a=100, b=100, c=100, d=89)]) == 1
-    told = capsys.readouterr().out
-    assert "89 of  100  d  LESS THAN 90 %" in told
-    assert "389 of  400  in all\n" in told
-    assert branches.main([write(a=89, b=89)]) == 1
-    assert "178 of  200  in all  LESS THAN 90 %" in capsys.readouterr().out
-    # A report of nothing measured nothing.
-    assert branches.main([write()]) == 1
-    none = {"files": {"a": {"summary": {"num_branches": 0, "covered_branches": 0}}}}
-    assert not branches.table(none)[1]
