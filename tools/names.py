@@ -7,8 +7,9 @@ of that version, and its baselines. A name that is the same on both sides proves
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from pytest_sme2.profile.kernel_matrix import shipped_matrix, shipped_versions
 from pytest_sme2.profile.known_names import (
     KnownName,
     NameTable,
-    joined,
     seen_names,
     write_table,
 )
@@ -40,10 +40,21 @@ def make_table(version: str, folder: Path = ROOT / "baselines" / "emulated") -> 
     found = [_of_cell(answer) for answer in matrix if answer.off]
     stored = filter(None, map(baselines.read, sorted(folder.glob("*.json"))))
     found += (_of_baseline(each) for each in stored if each.versions.get(RUNTIME) == version)
-    names: dict[str, KnownName] = joined(map(seen_names, found))
+    names: dict[str, KnownName] = _joined(map(seen_names, found))
     if not names:
         raise UsageError(f"Nothing of ExecuTorch {version} ran with SME2 on and off.")
     return NameTable(version, names)
+
+
+def _joined(tables: Iterable[Mapping[str, KnownName]]) -> dict[str, KnownName]:
+    """All that they know."""
+    found: dict[str, KnownName] = {}
+    for name, known in itertools.chain.from_iterable(table.items() for table in tables):
+        parts = zip(vars(found.get(name, KnownName())).items(), vars(known).values(), strict=True)
+        found[name] = KnownName(
+            **{place: tuple(sorted({*old, *new})) for (place, old), new in parts}
+        )
+    return found
 
 
 def _of_cell(answer: CellAnswer) -> _Runs:

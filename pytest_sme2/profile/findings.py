@@ -24,7 +24,7 @@ from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.profile.cost import multiply_accumulates
 from pytest_sme2.profile.coverage import could_run
 from pytest_sme2.profile.kernel_matrix import evidence
-from pytest_sme2.profile.matching import is_pointwise, kernel_size, rows, shapes_text
+from pytest_sme2.profile.matching import kernel_size, rows, shapes_text
 from pytest_sme2.profile.splits import CostOf, is_layout_change, place_text, split_findings
 from pytest_sme2.results import (
     CaseResult,
@@ -135,11 +135,7 @@ def find(
         *(_overhead(profile) if timed else ()),
     ]
     costly.sort(key=lambda finding: -finding.cost.share)
-    notes = [
-        *_pointwise(profile, timed),
-        *(_weak_data(profile) if timed else ()),
-    ]
-    return (_coverage(profile, cost_of), *costly, *notes)
+    return (_coverage(profile, cost_of), *costly, *(_weak_data(profile) if timed else ()))
 
 
 def _note(what: str, remedy: str = "") -> Finding:
@@ -385,20 +381,6 @@ def _overhead(profile: Profile) -> Iterator[Finding]:
             "fewer, larger delegate calls cost less: look for operators that split them",
             f"most of it {'' if part == 'between calls' else 'in '}{part}",
         )
-
-
-def _pointwise(profile: Profile, timed: bool) -> Iterator[Finding]:
-    """XNNPACK runs 1x1 convolutions as Fully Connected; people miss them among the convolutions."""
-    number = sum(
-        member.operator.operation == "Fully Connected"
-        and member.shapes is not None
-        and is_pointwise(member.shapes)
-        for member in profile.operators
-    )
-    if number:
-        convolutions = count(number, "pointwise (1x1) convolution")
-        counted = "their time is" if timed else "they are counted"
-        yield _note(f"XNNPACK ran {convolutions} as Fully Connected, so {counted} under GEMM")
 
 
 def _weak_data(profile: Profile) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -94,17 +94,6 @@ def seen_names(runs: Mapping[Arm, Sequence[tuple[Operator, str]]]) -> dict[str, 
         name: KnownName(**{place: tuple(sorted(kernels)) for place, kernels in places.items()})
         for name, places in found.items()
     }
-
-
-def joined(tables: Iterable[Mapping[str, KnownName]]) -> dict[str, KnownName]:
-    """All that they know."""
-    found: dict[str, KnownName] = {}
-    for name, known in itertools.chain.from_iterable(table.items() for table in tables):
-        parts = zip(vars(found.get(name, KnownName())).items(), vars(known).values(), strict=True)
-        found[name] = KnownName(
-            **{place: tuple(sorted({*old, *new})) for (place, old), new in parts}
-        )
-    return found
 
 
 def keep_names(executorch: str, seen: Mapping[str, KnownName]) -> None:

@@ -13,7 +13,6 @@ from pytest_sme2.profile.categories import (
     XNNPACK_NAMES,
     canonical_name,
     classify,
-    plain_name,
 )
 from pytest_sme2.results import Category, Executor
 
@@ -179,12 +178,6 @@ def test_an_unknown_name_is_reported_and_not_guessed(name: str) -> None:
         assert (operator.category, operator.kind) == (Category.OTHER, "unknown")
 
 
-def test_only_a_trailing_number_is_dropped() -> None:
-    assert plain_name("Add (ND) #12") == "Add (ND)"
-    assert plain_name("Add #1 (ND)") == "Add #1 (ND)"
-    assert plain_name("Add (ND) #12\n") == "Add (ND) #12\n"
-
-
 @pytest.mark.parametrize(
     ("canonical", "off", "on"),
     [
@@ -204,7 +197,3 @@ def test_on_and_off_names_meet_in_one(canonical: str, off: str, on: str) -> None
     operation = canonical.partition(" (")[0]
     for types in (off, on):
         assert canonical_name(classify(f"{operation} {types}")) == canonical
-
-
-def test_the_runtimes_own_kernels_keep_their_names() -> None:
-    assert canonical_name(classify("native_call_mean.out")) == "native_call_mean.out"

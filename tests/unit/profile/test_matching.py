@@ -93,7 +93,6 @@ def test_findings_name_the_shapes_and_are_certain_then() -> None:
     assert missed.startswith(
         f"not on SME2: 1 Fully Connected (NC, F16) GEMM ({POINTWISE}): 1x1 conv"
     )
-    assert any(line.startswith("XNNPACK ran 1 pointwise (1x1) convolution as") for line in known)
 
 
 def test_the_coverage_gap_of_edgetam_is_told_in_words() -> None:
@@ -109,8 +108,6 @@ def test_the_coverage_gap_of_edgetam_is_told_in_words() -> None:
         "convolutions as fp32, and XNNPACK has no SME2 kernel for Fully Connected in fp16 with "
         "fp32 weights"
     )
-    assert any("pointwise (1x1) convolutions as Fully Connected" in line
-               for line in found)  # fmt: skip
     assert not any("time" in line for line in found)
 
 

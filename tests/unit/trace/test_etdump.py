@@ -57,13 +57,6 @@ def test_real_dumps_are_consistent(path: Path) -> None:
             assert above == -1
 
 
-def test_load_is_not_a_run_but_methods_are() -> None:
-    columns = read_etdump(DUMPS / "py_methods.etdump")
-    assert columns.block_names == ("Default", "Execute", "Default", "Execute", "Execute", "Execute")
-    by_block = dict(zip(columns.block.tolist(), columns.run.tolist(), strict=True))
-    assert by_block == {0: -1, 1: 0, 2: -1, 3: 1, 4: 2, 5: 3}
-
-
 int32 = st.integers(-(2**31), 2**31 - 1)
 times = st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)).map(sorted)
 texts = st.one_of(st.none(), st.sampled_from(["", "a", "b", "ab", "é", "日本", "a\0b"]), st.text())
