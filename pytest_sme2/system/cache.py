@@ -10,7 +10,6 @@ import errno
 import glob
 import hashlib
 import os
-import pwd
 import re
 import secrets
 import shlex
@@ -166,12 +165,10 @@ def trusted(path: Path, cache: Path, *, alone: bool = False) -> Path:
                 f"{shlex.quote(str(step))}, or set SME2_CACHE_DIR to a folder of your own."
             )
         if found.st_uid not in (0, os.geteuid()):
-            owner = f"user {found.st_uid}"
-            with contextlib.suppress(KeyError):
-                owner = pwd.getpwuid(found.st_uid).pw_name
             raise StorageError(
-                f"{step} cannot be used: it belongs to {owner}, and programs in the cache are "
-                "executed. Set SME2_CACHE_DIR to a folder of your own, or make it yours with chown."
+                f"{step} cannot be used: it belongs to user {found.st_uid}, and programs in "
+                "the cache are executed. Set SME2_CACHE_DIR to a folder of your own, or make it "
+                "yours with chown."
             )
     return path
 

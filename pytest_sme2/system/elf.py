@@ -1,4 +1,4 @@
-"""Reads ELF files without running them: the functions of a 64-bit file, and what a program needs.
+"""Reads ELF files without running them: the functions of a 64-bit file, and libraries.
 
 ``trace/kernel_log.py`` knows what function names mean.
 """
@@ -11,21 +11,16 @@ import functools
 import operator
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2.errors import ElfError
 
-AARCH64 = 183
-_MACHINES = {3: "x86", 40: "arm (32 bit)", 62: "x86_64", AARCH64: "arm64", 243: "riscv64"}
+_MACHINES = {3: "x86", 40: "arm (32 bit)", 62: "x86_64", 183: "arm64", 243: "riscv64"}
 # torch's largest library has 400,000 symbols.
 _MOST_SYMBOLS = 4_000_000
 _LONGEST_NAME = 256
-
-
-def machine_name(machine: int) -> str:
-    return _MACHINES.get(machine, f"machine {machine}")
 
 
 @dataclass(frozen=True)
@@ -71,10 +66,9 @@ _PROGRAM = struct.Struct("<IIQQQQQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 
-_LOAD, _DYNAMIC, _INTERPRETER = 1, 2, 3
+_LOAD = 1
 _EH_FRAME = 0x6474E550
 _EXECUTABLE = 1
-_DT_NEEDED, _DT_STRTAB = 1, 5
 _SYMTAB, _DYNSYM = 2, 11
 _FUNCTION_TYPES = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
 _PROGRAM_BITS, _EXECUTABLE_SECTION = 1, 4
@@ -107,17 +101,6 @@ class LoadedPart:
 
 
 @dataclass(frozen=True)
-class Needs:
-    """What a program or library needs from the system."""
-
-    machine: int
-    """ELF's number for the kind of CPU."""
-    interpreter: str | None
-    """Its loader; None if it is static, or a library."""
-    libraries: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class ElfFile:
     """What resolves an address in a mapped file to a function."""
 
@@ -144,24 +127,6 @@ class ElfFile:
     def _starts(self) -> tuple[list[int], list[int]]:
         named, others = ([one.address for one in of] for of in (self.symbols, self.unnamed))
         return named, others
-
-
-def is_elf(path: Path) -> bool:
-    """Whether a file is a program or library, and not a script or something else."""
-    with path.open("rb") as file:
-        return file.read(4) == b"\x7fELF"
-
-
-def read_needs(path: Path) -> Needs:
-    """What a 64-bit little-endian file needs; for any other, only its machine is known."""
-    data = _read(path)
-    if data[:4] != b"\x7fELF" or len(data) < _HEADER.size:
-        raise ElfError(f"{path} is not a program (no ELF header). Give the program itself.")
-    machine: int = struct.unpack_from("<H", data, 18)[0]
-    if data[4:6] != b"\x02\x01":
-        return Needs(machine, None, ())
-    with _undamaged(path):
-        return Needs(machine, _interpreter(data), _libraries(data))
 
 
 @contextlib.contextmanager
@@ -208,7 +173,8 @@ def read_elf(path: Path) -> ElfFile:
 def read_binary(data: bytes, where: str, wanted: re.Pattern[bytes]) -> Binary:
     """A library or an object file; only the machine of one that is not little-endian ELF64."""
     with _undamaged(where):
-        architecture = machine_name(struct.unpack_from("<H", data, 18)[0])
+        (machine,) = struct.unpack_from("<H", data, 18)
+        architecture = _MACHINES.get(machine, f"machine {machine}")
         platform = "Android" if any(text in data for text in _ANDROID) else "Linux"
         if data[4:6] != b"\x02\x01":
             return Binary("ELF", architecture, platform, data)
@@ -255,34 +221,6 @@ def _segments(data: bytes, wanted: int) -> tuple[LoadedPart, ...]:
         for kind, _, offset, address, _, file_size, _, _ in _program_headers(data)
         if kind == wanted
     )
-
-
-def _interpreter(data: bytes) -> str | None:
-    for part in _segments(data, _INTERPRETER):
-        return data[part.offset : part.offset + part.file_size].rstrip(b"\0").decode()
-    return None
-
-
-def _dynamic_entries(data: bytes) -> list[tuple[int, int]]:
-    return [
-        struct.unpack_from("<qQ", data, place)
-        for part in _segments(data, _DYNAMIC)
-        for place in range(part.offset, min(part.offset + part.file_size, len(data) - 15), 16)
-    ]
-
-
-def _libraries(data: bytes) -> tuple[str, ...]:
-    entries = _dynamic_entries(data)
-    tables = [value for tag, value in entries if tag == _DT_STRTAB]
-    if not tables:
-        return ()
-    for part in _segments(data, _LOAD):
-        if part.address <= tables[0] < part.address + part.file_size:
-            strings = part.offset + tables[0] - part.address
-            break
-    else:
-        raise ValueError("it has no string table")
-    return tuple(_string(data, strings + value) for tag, value in entries if tag == _DT_NEEDED)
 
 
 def _string(data: bytes, start: int) -> str:
@@ -339,17 +277,3 @@ def _unwind_functions(data: bytes, header: LoadedPart) -> Iterator[Function]:
 
 PHONE_PAGE_BYTES = 16384
 """The largest pages of a phone, from Android 15 on."""
-
-
-def unmet_needs(files: Mapping[str, Path]) -> dict[str, tuple[str, ...]]:
-    """Programs and libraries of a Linux bundle that need a library which is not in it.
-
-    Without Android's programs: what they need is on every phone.
-    """
-    unmet = {}
-    for name, path in files.items():
-        needed = read_needs(path).libraries if is_elf(path) else ()
-        absent = tuple(library for library in needed if library not in files)
-        if "libc.so.6" in needed and absent:
-            unmet[name] = absent
-    return unmet

@@ -51,8 +51,6 @@ CPUS = (
     EmulatedCpu("sme1", sme1=True),
 )
 DEFAULT_CPU = CPUS[0]
-EVERY_CPU = (*CPUS, *(replace(DEFAULT_CPU, vector_bits=bits) for bits in VECTOR_BITS[-2::-1]))
-"""And the default with shorter vectors."""
 
 
 def parse_cpu(value: str) -> EmulatedCpu:

@@ -11,6 +11,7 @@ import gzip
 import lzma
 import os
 import platform
+import re
 import shutil
 import socket
 import subprocess
@@ -33,7 +34,6 @@ from pytest_sme2.fake_phone.supervisor import (
 from pytest_sme2.results import Arm
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.debian_packages import system_sources, unpack_packages, with_suites
-from pytest_sme2.system.elf import read_needs
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.provision import find_compiler
 from pytest_sme2.system.qemu import DEFAULT_CPU, find_qemu
@@ -136,7 +136,9 @@ def _with_libraries(guest: Path, program: Path) -> list[Path]:
     found = {program.name: program, LOADER: guest / ARM_LIBRARIES / LOADER}
     waiting = [program]
     while waiting:
-        for name in read_needs(waiting.pop()).libraries:
+        words = ["readelf", "--dynamic", str(waiting.pop())]
+        told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        for name in re.findall(r"\(NEEDED\).*\[(.+)\]", told):
             if name not in found:
                 found[name] = next(folder / name for folder in folders if (folder / name).is_file())
                 waiting.append(found[name])

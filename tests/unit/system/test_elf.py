@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_sme2.errors import ElfError
-from pytest_sme2.system.elf import Function, read_elf, read_needs
+from pytest_sme2.system.elf import Function, read_elf
 from tests.support.elf_writer import CODE_OFFSET, CODE_SIZE, write_elf
 
 
@@ -112,8 +112,6 @@ def test_damage_is_an_elf_error_or_harmless(
     # Anything but an ElfError, or a read that succeeds, fails the test.
     with contextlib.suppress(ElfError):
         read_elf(path).function_at(0x1100)
-    with contextlib.suppress(ElfError):
-        read_needs(path)
 
 
 UNWIND = CODE_OFFSET + CODE_SIZE
