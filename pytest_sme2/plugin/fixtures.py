@@ -21,7 +21,6 @@ from pytest_sme2.session.options import OPTIONS
 
 if TYPE_CHECKING:
     from pytest_sme2.results import Artifact, Check, Pair, Profile
-    from pytest_sme2.runners.base import Runner
     from pytest_sme2.session.cases import Case
     from pytest_sme2.session.gate import Gate
     from pytest_sme2.session.session import Session
@@ -54,12 +53,6 @@ def sme2_target(sme2_session: Session) -> Target:
     A test's own: of several phones, the next test may be given another.
     """
     return sme2_session.bench.target
-
-
-@pytest.fixture(scope="session")
-def sme2_runner(sme2_session: Session) -> Runner:
-    """The runner for the device, built or found."""
-    return sme2_session.bench.runner
 
 
 @pytest.fixture

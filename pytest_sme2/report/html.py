@@ -43,6 +43,7 @@ from pytest_sme2.report.findings import (
     run_findings,
 )
 from pytest_sme2.report.history_series import FigureHistory, Series, version_changes
+from pytest_sme2.report.terminal import arm_word, decision_text
 from pytest_sme2.report.text import as_sentence
 from pytest_sme2.report.versus_baseline import (
     change_text,
@@ -70,7 +71,6 @@ from pytest_sme2.system.files import encode, write_text
 from pytest_sme2.system.wording import count
 from pytest_sme2.timing.stats import centre_interval
 from pytest_sme2.verdict.generation import sentence
-from pytest_sme2.verdict.ratios import arm_word, decision_text
 from pytest_sme2.verdict.times import load_text
 
 Case = tuple[Path, CaseRecord]

@@ -37,6 +37,7 @@ from pytest_sme2.report.text import (
 from pytest_sme2.report.versus_baseline import check_cells, deciding, failed_cases, summary
 from pytest_sme2.results import (
     AS_EXPORTED,
+    Arm,
     CaseResult,
     Change,
     Comparison,
@@ -45,13 +46,13 @@ from pytest_sme2.results import (
     OperatorChange,
     Outcome,
     Profile,
+    Ship,
 )
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
 from pytest_sme2.timing.stats import centre_interval
 from pytest_sme2.verdict.generation import sentence
-from pytest_sme2.verdict.judging import FAILING, WARNING, reference_of
-from pytest_sme2.verdict.ratios import arm_word, cell_name, decision_text
+from pytest_sme2.verdict.judging import FAILING, WARNING, estimate_text, reference_of
 from pytest_sme2.verdict.times import load_text
 
 UNTIMED = "times of an emulated CPU say nothing about hardware and are left out"
@@ -136,6 +137,31 @@ def _compared(name: str, before: float | None, after: float | None) -> list[str]
 
 
 CHOSEN = "*"
+
+
+def arm_word(arm: Arm, sme1: bool) -> str:
+    return "NEON" if arm is Arm.OFF else "SME1" if sme1 else "SME2"
+
+
+def cell_name(cell: FrontierCell, found: Frontier, sme1: bool) -> str:
+    threads = count(cell.threads, "thread")
+    return threads if found.alone else f"{arm_word(cell.arm, sme1)} with {threads}"
+
+
+def decision_text(found: Frontier, sme1: bool = False) -> str:
+    """The decision in one sentence."""
+    best, other = found.cells[found.candidate], found.cells[found.reference]
+    text = estimate_text(found.speedup)
+    name, rival = (cell_name(cell, found, sme1) for cell in (best, other))
+    of = f"the next best ({rival})"
+    if not found.alone:
+        of = f"your best {arm_word(other.arm, sme1)} ({count(other.threads, 'thread')})"
+    if found.ship is Ship.CANDIDATE:
+        return f"Ship {name}: {text} of {of}."
+    if found.ship is Ship.REFERENCE:
+        return f"{rival} is better: {name} is {text} of it."
+    head = "No difference that matters" if found.ship is Ship.EITHER else "Too close to tell"
+    return f"{head}: {name} is {text} of {of}."
 
 
 def frontier_rows(measured: CaseResult, found: Frontier) -> tuple[list[str], list[list[str]]]:

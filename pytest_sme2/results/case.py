@@ -370,10 +370,6 @@ class Limits:
     max_memory_bytes: int | None = None
     max_size_growth: float = 0.01
     max_load_growth: float = 0.25
-    max_first_token: float | None = None
-    """In seconds, from loading a language model to its first token."""
-    min_tokens_per_second: float | None = None
-    """Of the new tokens of a generation."""
     max_cost_growth: float = 0.0005
     """Of executed instructions: they are exact, so this only has to absorb another C library."""
     max_latency: Mapping[str, float] = field(default_factory=dict)

@@ -193,7 +193,6 @@ class Gate:
                     stored[arm] = self._with_pairs(stored[arm], self._against(reference, arm), arm)
         for checks in stored.values():
             yield from checks
-        yield from generation.check_waiting(measured, self.limits)
 
     def _with_pairs(self, stored: list[Check], against: AgainstReference, arm: Arm) -> list[Check]:
         """The stored times of an arm, the whole and its phases, with what pairs say of those in

@@ -157,26 +157,6 @@ def _compared(before: StepCosts, now: StepCosts) -> Iterator[tuple[int, int, int
         yield (step, old - systems[0], new - systems[1]) if heap or not same else (step, old, new)
 
 
-def check_waiting(measured: CaseResult, limits: Limits) -> list[Check]:
-    """What a user waits for, against limits of its own; none where the model does not generate."""
-    found = measured.generation
-    if found is None:
-        return []
-    checks = []
-    most, least = limits.max_first_token, limits.min_tokens_per_second
-    for arm in found.steps_ns:
-        first, speed = found.first_token_ns(arm), 1e9 / found.decode_ns(arm)
-        if most is not None:
-            text = f"The first token comes after {first / 1e6:,.1f} ms; at most {most * 1e3:,.1f}."
-            verdict = Outcome.FAILED if first > most * 1e9 else Outcome.PASS
-            checks.append(Check(f"first token ({arm})", verdict, text, new=first, unit="ns"))
-        if least is not None:
-            text = f"{speed:,.1f} new tokens per second; at least {least:,.1f} are asked for."
-            verdict = Outcome.FAILED if speed < least else Outcome.PASS
-            checks.append(Check(f"decode speed ({arm})", verdict, text, new=speed, unit="count"))
-    return checks
-
-
 def check_against(
     phases: Sequence[PhaseRatio],
     begins: int,

@@ -26,7 +26,6 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.verdict.cost import Cause, difference
 from pytest_sme2.verdict.judging import FAILING, reference_of
-from pytest_sme2.verdict.numerics import wrong_layer_norms
 from pytest_sme2.verdict.structure import difference_lines
 
 TRACED_PAIRS = 8
@@ -124,10 +123,6 @@ def located(
             return replace(check, where=cause_on(arm).among(changed))
         if profile is None or check.where:
             return check
-        if check.metric.startswith("outputs"):
-            known = _costliest(measured, arm, wrong_layer_norms(measured))
-            if known:
-                return replace(check, where=known)
         slower = _slower(measured, arm, growth)
         if check.metric == "SME2 coverage":
             missed = [member for member, _ in profile.coverage.missed]

@@ -6,7 +6,6 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -136,14 +135,6 @@ SCALARS: Mapping[str, Callable[[object], float | int]] = {
     "max_load_growth": parse_fraction,
     "max_cost_growth": parse_fraction,
     "max_sustained_loss": parse_loss,
-    "max_first_token": partial(
-        _amount,
-        expected='a time; write "30 s" or "500 ms"',
-        units={"": 1, "S": 1, "MS": 1e-3},
-    ),
-    "min_tokens_per_second": partial(
-        _amount, expected="a number of tokens; write 20", units={"": 1}
-    ),
 }
 """Every limit that is one number, and how it is read."""
 BUDGETS = ("max_latency", "max_p95")

@@ -28,7 +28,6 @@ from pytest_sme2.results import (
     CaseResult,
     Check,
     Limits,
-    OperatorProfile,
     Outcome,
     Output,
     Sample,
@@ -387,28 +386,21 @@ def tolerance_of(variant: str, limits: Limits, against: str) -> Tolerance | None
 
 def known_cause(measured: CaseResult) -> str:
     """A sentence, with a space before it, where the cause of wrong outputs is known."""
-    wide = wrong_layer_norms(measured)
-    if not wide:
-        return ""
-    return (
-        f" A known cause: {count(len(wide), 'LayerNorm')} of {_WRONG_LAYER_NORM} values or more, "
-        "which ExecuTorch 1.5 computes wrongly in fp16. `sme2 advise` names them and the way out."
-    )
-
-
-def wrong_layer_norms(measured: CaseResult) -> list[OperatorProfile]:
-    """Those that ExecuTorch computes wrongly."""
     profile = measured.profiles.get(measured.arm)
     if profile is None or precision_of(measured.variant) != "fp16":
-        return []
-    return [
-        member
+        return ""
+    norms = [
+        member.shapes.inputs[0][-1:]
         for member in profile.operators
         if member.operator.operation == "native_layer_norm"
         and member.shapes is not None
         and member.shapes.inputs
-        and member.shapes.inputs[0][-1:] >= (_WRONG_LAYER_NORM,)
     ]
+    wide = sum(width >= (_WRONG_LAYER_NORM,) for width in norms)
+    return (
+        f" A known cause: {count(wide, 'LayerNorm')} of {_WRONG_LAYER_NORM} values or more, "
+        "which ExecuTorch 1.5 computes wrongly in fp16. `sme2 advise` names them and the way out."
+    ) * bool(wide)
 
 
 def agreement_line(entry: Agreement, tolerance: Tolerance) -> str:

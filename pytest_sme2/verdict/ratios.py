@@ -1,5 +1,5 @@
 """Ratios against their limits, then the baseline: speedup, growth of memory and size, shares of the
-time. And which number of threads to ship, in words.
+time.
 
 A speedup compares two arms that ran side by side, so it is compared even where the speed of the
 machine has changed since the baseline. Emulated times have no speedup.
@@ -20,11 +20,8 @@ from pytest_sme2.results import (
     CaseResult,
     Check,
     Estimate,
-    Frontier,
-    FrontierCell,
     Limits,
     Outcome,
-    Ship,
     Spread,
 )
 from pytest_sme2.system.wording import as_given, count
@@ -142,31 +139,6 @@ class _Judging:
 
 def _log(larger: float, smaller: float) -> float:
     return math.inf if smaller <= 0 or math.isinf(larger) else math.log(larger / smaller)
-
-
-def arm_word(arm: Arm, sme1: bool) -> str:
-    return "NEON" if arm is Arm.OFF else "SME1" if sme1 else "SME2"
-
-
-def cell_name(cell: FrontierCell, found: Frontier, sme1: bool) -> str:
-    threads = count(cell.threads, "thread")
-    return threads if found.alone else f"{arm_word(cell.arm, sme1)} with {threads}"
-
-
-def decision_text(found: Frontier, sme1: bool = False) -> str:
-    """The decision in one sentence."""
-    best, other = found.cells[found.candidate], found.cells[found.reference]
-    text = estimate_text(found.speedup)
-    name, rival = (cell_name(cell, found, sme1) for cell in (best, other))
-    of = f"the next best ({rival})"
-    if not found.alone:
-        of = f"your best {arm_word(other.arm, sme1)} ({count(other.threads, 'thread')})"
-    if found.ship is Ship.CANDIDATE:
-        return f"Ship {name}: {text} of {of}."
-    if found.ship is Ship.REFERENCE:
-        return f"{rival} is better: {name} is {text} of it."
-    head = "No difference that matters" if found.ship is Ship.EITHER else "Too close to tell"
-    return f"{head}: {name} is {text} of {of}."
 
 
 def check_memory(

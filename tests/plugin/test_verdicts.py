@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.session.run_directory import RunLock
 from pytest_sme2.system.platforms import host_platform
 from tests.support.needs import needs_export
 from tests.support.toy_project import Run, toy_suite
@@ -164,27 +163,6 @@ def test_a_changed_model_is_measured_against_the_program_of_its_baseline(
             "*slower than the baseline's program*",
         ]
     )
-
-
-def test_results_are_the_same_with_workers(run: Run, baseline: Path) -> None:
-    scale_latency(baseline, 1 / MUCH_FASTER)
-    result = run("-n", "2")
-    result.assert_outcomes(passed=3, warnings=_warnings(result))
-    result.stdout.fnmatch_lines(["case *", "toy_cnn-fp32 *"])
-
-
-def test_a_run_directory_in_use_is_refused_in_plain_words(
-    run: Run, pytester: pytest.Pytester
-) -> None:
-    held = RunLock(pytester.path / "sme2-out", "somebody-else")
-    result = run()
-    held.leave()
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    # One test says it; the others would only repeat it.
-    assert result.parseoutcomes()["failed"] == 1
-    result.stdout.fnmatch_lines(["*sme2-out is in use by another run (somebody-else)*"])
-    result.stdout.no_fnmatch_line("*Traceback*")
-    assert not list((pytester.path / "sme2-out").rglob("*.etdump"))
 
 
 def test_a_run_directory_that_cannot_be_written_is_named(

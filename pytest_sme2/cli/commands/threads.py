@@ -20,7 +20,7 @@ from pytest_sme2.cli.options import (
 )
 from pytest_sme2.cli.running import named_case, require_valid
 from pytest_sme2.errors import UsageError
-from pytest_sme2.report.terminal import frontier_lines
+from pytest_sme2.report.terminal import decision_text, frontier_lines
 from pytest_sme2.report.writing import write_case
 from pytest_sme2.session.case_result import device_counts
 from pytest_sme2.session.options import DEVICE
@@ -28,7 +28,6 @@ from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import encode
 from pytest_sme2.system.processes import project_commit
-from pytest_sme2.verdict.ratios import decision_text
 
 EXAMPLE = "sme2 threads toy_cnn --variant fp16 --device android --threads 1,2,4"
 MORE = " Here: 1, 2, 4 and 8, as far as the device has cores."

@@ -88,12 +88,6 @@ def test_a_case_stays_together_and_other_tests_as_their_mode_says(
     assert sorted(found.values(), key=min) == groups
 
 
-def test_ten_thousand_tests_are_dealt_out_at_once() -> None:
-    tests = [f"t{number % 100}.py::test_{number}[toy-{number % 200}]" for number in range(10_000)]
-    cases = [f"toy-{number}" for number in range(200)]
-    assert {case_in(test, cases) for test in tests} == set(cases)
-
-
 def test_a_test_that_ends_its_worker_is_not_run_again_and_a_new_worker_collects_first() -> None:
     dealt, workers = scheduling(), [Worker(), Worker()]
     tests = [f"t.py::test_{name}[toy-{case}]" for case in ("fp16", "fp32") for name in "abc"]

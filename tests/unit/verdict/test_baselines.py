@@ -423,13 +423,6 @@ def test_updating_the_structure_alone_does_not_put_a_new_program_into_an_old_epo
     assert [entry.epoch for entry in stored.sessions] == [1, 2]
 
 
-def test_thread_counts_are_kept_apart() -> None:
-    both = after(measured(), measured(threads=4, medians_ns={Arm.ON: medians(4)}))
-    assert [entry.threads for entry in both.sessions] == [1, 4]
-    assert len(both.current(1)) == len(both.current(4)) == 1
-    assert both.current(2) == ()
-
-
 def test_old_sessions_are_dropped_in_the_end() -> None:
     of_one_thread = [measured(session=str(n)) for n in range(baselines.MAX_SESSIONS + 5)]
     known = after(measured(threads=4), *of_one_thread)
@@ -499,26 +492,6 @@ def test_busy_machine_is_not_stored_unless_forced(tmp_path: Path) -> None:
     kept = baselines.read(path)
     # What was forced is remembered.
     assert [session.interference for session in kept.sessions] == [3.06, None]
-
-
-def test_figures_beyond_noise_are_replaced() -> None:
-    new, changed = baselines.update(
-        after(measured()),
-        measured(
-            speedup=Estimate(1.51239, 1.5, 1.52, 0.99, 10),
-            peak_bytes={Arm.ON: 60_000_000},
-        ),
-    )
-    assert new.at(1).speedup == Estimate(1.512, 1.5, 1.52, 0.99, 10)
-    assert {change.what for change in changed} == {
-        "speedup (1 thread)", "peak memory (on, 1 thread)"
-    }  # fmt: skip
-
-
-def test_times_have_five_digits() -> None:
-    new = after(measured(medians_ns={Arm.ON: (3302451.0,)}, yardstick_ns=1234567.0))
-    assert new.sessions[0].medians_ns[Arm.ON] == (3302500.0,)
-    assert new.sessions[0].yardstick_ns == 1234600.0
 
 
 def test_kernels_are_stored_by_name() -> None:

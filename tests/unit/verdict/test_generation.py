@@ -27,14 +27,13 @@ from pytest_sme2.verdict.generation import (
     check_against,
     check_costs,
     check_outputs,
-    check_waiting,
     figure_lines,
     sentence,
     stored_generation,
 )
 from pytest_sme2.verdict.judging import reference_of
 from pytest_sme2.verdict.times import check_phases
-from tests.support.gate_examples import LIMITS, agreement, emulated, measured, medians, with_limits
+from tests.support.gate_examples import LIMITS, agreement, emulated, measured, medians
 
 ON = (1_600_000, 400_000, 400_000, 400_000)
 OFF = (6_400_000, 360_000, 360_000, 360_000)
@@ -217,19 +216,3 @@ def test_each_phase_is_held_against_the_stored_sessions() -> None:
     document["sessions"][0]["phases_ns"][DECODE]["on"][0] = 0
     with pytest.raises(BaselineError, match=r"'s0': decode\.on holds a figure of 0 or less"):
         parse(json.dumps(document), Path("a.json"))
-
-
-def test_what_a_user_waits_for_has_limits_of_its_own() -> None:
-    now = measured(generation=timed())
-    assert check_waiting(now, LIMITS) == []
-    assert check_waiting(measured(), with_limits(max_first_token=1.0)) == []
-    met = check_waiting(now, with_limits(max_first_token=0.013, min_tokens_per_second=500.0))
-    assert [(check.metric, check.verdict) for check in met] == [
-        (f"{figure} ({arm})", Outcome.PASS)
-        for arm in ("off", "on")
-        for figure in ("first token", "decode speed")
-    ]
-    missed = check_waiting(now, with_limits(max_first_token=0.0129, min_tokens_per_second=501.0))
-    assert {check.verdict for check in missed} == {Outcome.FAILED}
-    assert missed[0].message == "The first token comes after 13.0 ms; at most 12.9."
-    assert missed[1].message == "500.0 new tokens per second; at least 501.0 are asked for."

@@ -184,16 +184,6 @@ def test_session_without_the_arm_is_ignored() -> None:
     assert latency(old=baseline(sessions=(off_alone,))).verdict is Outcome.NO_BASELINE
 
 
-def test_only_last_epoch_is_compared() -> None:
-    old = baseline(
-        sessions=(
-            *(session(n, 20, epoch=1) for n in (1, 2, 3)),
-            *(session(n, 10, epoch=2) for n in (4, 5, 6)),
-        )
-    )
-    assert latency(old=old).verdict is Outcome.PASS
-
-
 @pytest.mark.parametrize(
     ("factor", "yardstick", "outcome"),
     [
@@ -396,19 +386,6 @@ def test_pairs_that_rule_nothing_out_do_not_pass(high: float | None) -> None:
     assert found.message.endswith("Measure on an idle machine, or longer (--sme2-budget).")
 
 
-def test_whole_checks_of_against() -> None:
-    check_whole_checks(
-        "against",
-        {
-            "slower than the reference": times.check_against(
-                measurement(1.01, 1.05, Outcome.REGRESSED), LIMITS
-            ),
-            "faster than the reference": times.check_against(measurement(0.9, 0.94, None), LIMITS),
-            "too close to the reference": times.check_against(measurement(1.0, 1.05, None), LIMITS),
-        },
-    )
-
-
 def cut_short(ratio: float) -> PairedTiming:
     few = measurement(ratio, ratio, Outcome.INCONCLUSIVE)
     looks = (dataclasses.replace(few.looks[0], interval=None),)
@@ -452,9 +429,8 @@ def test_a_slowdown_is_split_into_cycles_and_clock() -> None:
     assert "It takes 0.0% more cycles (the program), and its clock is 9.1% lower" in stored.message
 
 
-@pytest.mark.parametrize("decided", [Outcome.PASS, Outcome.REGRESSED, Outcome.IMPROVED])
-def test_throttled_pairs_give_no_verdict(decided: Outcome) -> None:
-    cool = measurement(1.01, 1.05, decided)
+def test_throttled_pairs_give_no_verdict() -> None:
+    cool = measurement(1.01, 1.05, Outcome.REGRESSED)
     hot = (dataclasses.replace(cool.pairs[0], throttled=True), *cool.pairs[1:])
     found = times.check_against(dataclasses.replace(cool, pairs=hot), LIMITS)
     assert found.verdict is Outcome.INVALID

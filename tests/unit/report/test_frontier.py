@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_sme2.report.terminal import decision_text
 from pytest_sme2.results import Arm, Frontier, Ship
-from pytest_sme2.verdict.ratios import decision_text
 from tests.support.gate_examples import frontier
 
 OFF = (Arm.OFF,)
