@@ -171,7 +171,7 @@ class PhonePower:
         word = _STAY_ON_WORDS.get(value or "0")
         ways = [_put_back(value), *([[*_STAY_ON[:-1], word]] if word else [])]
         for command in ways:
-            done = self.device.shell(command)
+            done = self.device.shell([*command])
             found = self._settings_if_told()
             # Where the phone does not tell, its exit code decides. Unset is off.
             if done.code == 0 if found is None else (found[_STAYS_ON] or "0") == (value or "0"):

@@ -308,6 +308,12 @@ class PhoneRun:
             f"[ -s {self._heat} ] || kill -9 $watcher; kill $watcher; wait $watcher"
         )
 
+    def __post_init__(self) -> None:
+        # We make all of these names; one that needs quotes is not ours.
+        for word in (self.name, self.place, self.home, self.files.result):
+            if quote([word]) != word:
+                raise ValueError(f"{word!r} is not a file name of a run on a phone.")
+
 
 def on_cores(command: Sequence[str], cores: Sequence[int]) -> tuple[str, ...]:
     """The command on these cores of the phone, or on any if there are none."""
