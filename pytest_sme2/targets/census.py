@@ -15,7 +15,6 @@ import os
 import platform
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,11 +215,6 @@ def _counted_once(
 @contextlib.contextmanager
 def _log_file(folder: Path) -> Iterator[Path]:
     """A place for the emulator's log; what a killed run left there is overwritten."""
-    if "%" in str(folder.absolute()):
-        # QEMU takes a percent sign in the log's name for a pattern.
-        with tempfile.TemporaryDirectory(prefix="sme2-census-") as temporary:
-            yield Path(temporary) / _LOG_NAME
-        return
     log = folder.absolute() / _LOG_NAME
     try:
         log.unlink(missing_ok=True)

@@ -108,11 +108,8 @@ class Recoverable(Protocol):
 
     events: list[str]
     """What a reader of its results should know."""
-    patience_seconds: float
 
     def recover(self) -> None: ...
-
-    def restore(self) -> None: ...
 
 
 def redo_when_lost(

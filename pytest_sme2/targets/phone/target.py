@@ -38,7 +38,7 @@ from pytest_sme2.targets.phone.silicon import (
     Silicon,
     alike_cores,
     caps_text,
-    kinds,
+    cores_text,
     pick_cores,
     read_cores_under_load,
 )
@@ -317,48 +317,16 @@ class AndroidTarget(Target):
             self.power.restore()
 
 
-# Every part may be missing or forbidden on a phone.
-_READ = (
-    "getconf PAGE_SIZE || grep -m1 KernelPageSize /proc/self/smaps",
-    "getenforce",
-    "cat /proc/self/attr/current",
-    "id",
-)
-_READ_ALL = "; echo ==; ".join(f"{{ {part}; }} 2>/dev/null" for part in _READ)
-
-
 def phone_facts(target: AndroidTarget) -> dict[str, str]:
-    """Facts of a prepared phone, in words."""
-    # Android ends the name of a domain with a zero byte.
-    said = target.device.shell(_READ_ALL).text.replace("\0", "")
-    page, selinux, domain, user = (part.strip()[:200] for part in parse_parts(said, len(_READ)))
-    known, heat = target.properties, target.thermometer.read()
-    awake = target.device.shell("dumpsys power | grep -m1 mStayOn=").text.strip()
-    facts = {
-        "Android": f"{known.get('ro.build.version.release') or '?'}, "
-        f"{known.get('ro.build.fingerprint') or 'an unknown build'}",
-        "SELinux": f"{selinux or 'unknown'}{f' ({domain})' if domain else ''}",
-        "SoC": target.soc,
-        "cores": _cores(target),
-        "heat": str(heat) if heat.status is not None else "Android's thermal status cannot be read",
-        "kernel": target.silicon.kernel,
-        "model": dict(target.fingerprint().facts)["model"],
-        "page size": parse_page_size(page),
-        "serial": target.serial,
-        "shell": user or "unknown",
-        "storage": f"{target.storage.free_bytes() / 1e6:.0f} MB free in /data/local/tmp",
-        "stays awake": awake.removeprefix("mStayOn=") or "unknown",
+    """What there is to tell of a prepared phone."""
+    page = "getconf PAGE_SIZE || grep -m1 KernelPageSize /proc/self/smaps"
+    version, build = (
+        target.properties.get(f"ro.build.{name}") for name in ("version.release", "fingerprint")
+    )
+    return {
+        **dict(target.fingerprint().facts),
+        **target.state(),
+        "Android": f"{version or '?'}, {build or 'an unknown build'}",
+        "cores": cores_text(target.cores, [core.number for core in target.cores]),
+        "page size": parse_page_size(target.device.shell(f"{{ {page}; }} 2>/dev/null").text),
     }
-    return dict(sorted(facts.items()))
-
-
-def _cores(target: AndroidTarget) -> str:
-    speeds = {core.number: core.max_khz for core in target.cores}
-    said = []
-    for kind in kinds(target.cores):
-        mask = f"{sum(1 << core for core in kind):x}"
-        pinned = target.device.shell(["taskset", mask, "true"]).code == 0
-        numbers = ",".join(map(str, kind))
-        word = "can be pinned" if pinned else "cannot be pinned"
-        said.append(f"{numbers} at {speeds[kind[0]] / 1000:.0f} MHz ({word})")
-    return f"{target.silicon.cores()}; " + ("; ".join(said) or "their speeds cannot be read")

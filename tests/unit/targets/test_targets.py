@@ -93,12 +93,6 @@ def test_a_machine_that_is_emulated_itself_measures_no_time(machine, monkeypatch
         choose_target(Settings(device="auto"))
 
 
-def test_a_chosen_emulator_that_cannot_be_used_is_an_error(machine):
-    machine("linux-x86_64", sme2=False, qemu=None)
-    with pytest.raises(TargetError, match="No emulator"):
-        choose_target(Settings(device="emulated"))
-
-
 def test_emulated_fetches_an_emulator_and_says_so(machine, monkeypatch):
     machine("linux-x86_64", sme2=False, qemu=None)
     said: list[str] = []
@@ -117,14 +111,6 @@ def test_emulated_fetches_an_emulator_and_says_so(machine, monkeypatch):
         "no emulator with SME2 was found: fetching one, as `sme2 provision` does",
         "fetching QEMU 11.1 into the cache",
     ]
-
-
-def test_an_emulator_that_cannot_be_fetched_is_an_error_with_the_reason(machine, monkeypatch):
-    machine("linux-x86_64", sme2=False, qemu=None)
-    missing = provision.Provided("QEMU with SME2", None, "missing", remedy="Run: dnf install it")
-    monkeypatch.setattr(provision, "qemu", lambda say, check: missing)
-    with pytest.raises(TargetError, match=r"emulated cannot be used\. Run: dnf install it"):
-        choose_target(Settings(device="emulated"), progress=lambda line: None)
 
 
 @pytest.mark.parametrize(
@@ -211,10 +197,6 @@ def test_sme2_can_be_switched_by_the_runner_only():
 def test_slow_fused_multiply_add_is_avoided_on_x86(monkeypatch, machine, expected):
     monkeypatch.setattr("platform.machine", lambda: machine)
     assert dict(EmulatedTarget(QEMU).environment) == expected
-
-
-def test_emulated_runs_share_one_key():
-    assert EmulatedTarget(QEMU).fingerprint().key == "emulated"
 
 
 @pytest.mark.parametrize(

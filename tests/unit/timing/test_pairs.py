@@ -185,19 +185,6 @@ def test_a_slow_model_that_got_slower_regresses_at_the_default_budget(seconds, s
     assert len(result.pairs) == 10
 
 
-def test_a_slow_model_has_a_speedup_with_an_interval():
-    """1,163 ms with SME2 off, 298 ms with it on."""
-    machine = Machine(base_ns=1163e6, slowdown=298 / 1163 - 1)
-    result = machine.measure(threshold=None, budget_seconds=30.0)
-    assert result.speedup == pytest.approx(3.9, rel=0.01)
-    assert result.speedup_interval[0] > 3.8
-
-
-def test_chosen_runs_are_kept_whatever_the_budget():
-    result = Machine(base_ns=0.1e9).measure(runs=7, warmup=2, budget_seconds=10)
-    assert (result.runs, result.warmup) == (7, 2)
-
-
 def test_an_answer_that_is_open_gets_more_time_up_to_the_hard_limit() -> None:
     """A slow model beside busy neighbours: the pairs within the budget rule nothing out."""
     machine = Machine(slowdown=0.02, cv=0.03, base_ns=0.3e9)
@@ -600,14 +587,6 @@ def test_a_device_that_is_always_hot_ends_at_the_time_limit():
         result = machine.measure(budget_seconds=1.0, limit_seconds=4.0, threshold=threshold)
         assert result.cut_short
         assert 10 > result.throttled_pairs == len(result.pairs) > 0
-
-
-def test_without_redo_a_lost_connection_is_the_callers_business():
-    def lost(machine, arm, run):
-        raise ConnectionLostError("Lost.")
-
-    with pytest.raises(ConnectionLostError):
-        Machine(change=lost).measure()
 
 
 class Alternating(Machine):

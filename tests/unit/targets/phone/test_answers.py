@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -15,7 +13,6 @@ from pytest_sme2.errors import TargetError
 from pytest_sme2.targets.phone import answers
 from pytest_sme2.targets.phone.answers import ShellResult
 
-FOLDER = Path(answers.__file__).parent
 # Pieces of real answers, so that what is generated gets past the first look.
 PIECES = [
     *("==\n", "0", "9" * 5000, "-1", "1.5", "٣", "\x00", "'", '"', "/", "..", "\t", "\n", "null"),
@@ -79,28 +76,3 @@ def test_an_answer_that_cannot_be_used_is_told_with_its_command(
     said = str(caught.value)
     assert said.startswith(f"X1 answered {command!r} with ")
     assert "adb -s X1 shell" in said
-
-
-def parsing(source: str) -> list[str]:
-    """What turns text into values."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.Call):
-            continue
-        name = ast.unparse(node.func)
-        if name in ("int", "float") or name.endswith(
-            (".split", ".rsplit", ".splitlines", ".loads", ".findall", ".finditer", "unpack_from")
-        ):
-            found.append(f"line {node.lineno}: {name}")
-    return found
-
-
-def test_parsing_is_seen() -> None:
-    source = "int(x)\nfloat(x)\nself.check(c).split()\nshlex.split(x)\nx.splitlines()\nstr(x)"
-    assert len(parsing(source)) == 5
-
-
-@pytest.mark.parametrize("module", sorted(FOLDER.glob("*.py")), ids=lambda module: module.stem)
-def test_answers_are_parsed_nowhere_else(module: Path) -> None:
-    found = parsing(module.read_text(encoding="utf-8"))
-    assert bool(found) == (module.stem == "answers"), found

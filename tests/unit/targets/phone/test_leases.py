@@ -100,9 +100,6 @@ class Phone:
         self.losses, self.absent = losses, absent
         self.measured = self.recovered = 0
         self.events: list[str] = []
-        self.patience_seconds = 1.0
-
-    def restore(self) -> None: ...
 
     def measure(self) -> str:
         self.measured += 1
