@@ -18,7 +18,6 @@ import pytest
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.session.options import FIRST, OPTIONS, Option, read
-from pytest_sme2.system.files import is_program
 
 if TYPE_CHECKING:
     from pytest_sme2.session.settings import Settings
@@ -183,6 +182,7 @@ def read_settings(config: pytest.Config) -> Settings:
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None
     from pytest_sme2.session.settings import Settings
+    from pytest_sme2.system.files import is_program
 
     base = config.inipath.parent if config.inipath else config.rootpath
     default = ["models"] if (base / "models").is_dir() else []

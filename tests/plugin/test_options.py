@@ -96,7 +96,7 @@ def test_a_bare_option_takes_nothing_from_the_word_after_it(
     result.assert_outcomes(passed=1)
 
 
-HEAVY = ("torch", "executorch", "pandas", "numpy", "scipy", "adbutils")
+HEAVY = ("torch", "executorch", "pandas", "numpy", "scipy", "adbutils", "pytest_sme2.results")
 
 
 def test_installed_but_unused_it_imports_nothing_heavy(
