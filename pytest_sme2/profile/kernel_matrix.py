@@ -7,7 +7,7 @@ unknown.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,11 +39,7 @@ def shipped_matrix(version: str) -> KernelMatrix:
 
 
 def read_matrix(path: Path) -> KernelMatrix:
-    document = read_json(path, remedy=_REMEDY, error=UsageError, finite=True)
-    schema = document.get("schema") if isinstance(document, Mapping) else None
-    if schema != SCHEMA:
-        raise UsageError(f"{path} has schema {schema!r}, this version reads {SCHEMA}. {_REMEDY}")
-    stored = document.get("matrix")
+    stored = read_json(path, remedy=_REMEDY, error=UsageError, finite=True)["matrix"]
     matrix: KernelMatrix = decode(stored, KernelMatrix, path, remedy=_REMEDY, error=UsageError)
     return matrix
 

@@ -9,7 +9,6 @@ import pytest
 
 from pytest_sme2.profile.kernel_matrix import shipped_matrix, shipped_versions
 from tools import many_exports
-from tools.matrix.__main__ import main
 from tools.matrix.cells import (
     all_cells,
     multiply_accumulates,
@@ -52,13 +51,6 @@ def test_a_sheet_that_ends_the_process_is_named_and_the_others_go_on(made: Progr
     assert found[2] == {"the export ended the process"}
     assert found[0] == found[1] != found[3]
     assert all(min(found[index]).startswith("made by") for index in (0, 1, 3))
-
-
-def test_a_pattern_that_fits_no_cell_shows_what_an_id_looks_like(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["--out", "x.json", "--only", "softmax*"]) == 2
-    assert "No cell fits 'softmax*'. A cell's id: linear-" in capsys.readouterr().err
 
 
 def test_sizes_fit_each_other() -> None:

@@ -107,14 +107,6 @@ def test_runs_with_other_operators_are_told_of() -> None:
     assert [member.label for member in second.operators] == ["Softmax (NC, F32) #1"]
 
 
-def test_operators_without_an_instruction_are_told_apart_by_name() -> None:
-    blocks = [
-        inference([Tree(Profiling(name, 2_000, 3_000, -1))], start=1_000, end=6_000)
-        for name in ("native_call_mm.out", "native_call_bmm.out")
-    ]
-    assert len(build_profiles(columns_of(*blocks))) == 2
-
-
 def test_a_dump_without_an_inference_is_an_error_that_says_so() -> None:
     load = Block([Profiling("Program::load_method", 1, 2, 0, -1)], name="Default")
     with pytest.raises(EtdumpError, match=r"no inference.*Run the program at least once"):
@@ -153,12 +145,6 @@ def test_a_call_that_names_no_kernel_is_counted_and_told_of() -> None:
     assert profile.operators[0].time_ns == pytest.approx(3_000)
     assert "name no kernel" in profile.notes[0]
     assert profile.unknown == ()
-
-
-def test_a_clock_that_stands_still_is_told_of() -> None:
-    profile = build_profiles(columns_of(inference([], start=5, end=5)))[0]
-    assert profile.share(profile.overhead_ns) == 0.0
-    assert any("took no time" in note for note in profile.notes)
 
 
 @pytest.mark.parametrize(

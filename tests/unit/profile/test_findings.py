@@ -62,24 +62,6 @@ def test_coverage_comes_first_and_the_rest_by_share_of_time(mixed: Profile) -> N
     assert {finding.cost.of for finding in of(Topic.PORTABLE, found)} == {"time"}
 
 
-def test_without_time_the_number_of_operators_gives_the_order(mixed: Profile) -> None:
-    found = find(mixed, timed=False)
-    assert [(finding.what, finding.cost.operators) for finding in of(Topic.MISSED, found)] == [
-        (MISSED, 2),
-        (CONV_F32, 1),
-    ]
-    assert {finding.cost.of for finding in found} == {"operators"}
-    assert not {Topic.BOTTLENECK, Topic.OVERHEAD} & {finding.topic for finding in found}
-
-
-def test_coverage_costs_what_was_missed(mixed: Profile) -> None:
-    timed, counted = find(mixed)[0], find(mixed, timed=False)[0]
-    missed = of(Topic.MISSED, find(mixed))
-    assert timed.cost.share == pytest.approx(sum(finding.cost.share for finding in missed))
-    assert timed.remedy == missed[0].remedy
-    assert (counted.cost.operators, counted.cost.share) == (3, 0.75)
-
-
 def test_layout_changes_beside_a_splitting_operator_are_part_of_its_cost(mixed: Profile) -> None:
     (found,) = (finding for finding in of(Topic.PORTABLE, find(mixed)) if finding.what == "expand")
     assert found.detail == "1 expand_copy, with 2 transposes beside"
@@ -203,23 +185,6 @@ def test_an_operator_without_an_sme2_kernel_is_missed_also_when_nothing_runs_on_
     assert found[0].remedy.startswith("portable fallback")
     assert not of(Topic.MISSED, found), "its cost is told once"
     assert [finding.what for finding in of(Topic.PORTABLE, found)] == ["addmm.out"]
-
-
-def test_unproven_operators_are_neither_covered_nor_missed() -> None:
-    found = find(profile_of([("Fully Connected (NC, QP8, F32, QC4W) GEMM #1", 50_000)]))
-    assert len(of(Topic.UNPROVEN, found)) == 1
-    assert not of(Topic.MISSED, found)
-    assert found[0].what == "0 of 1"
-
-
-def test_unknown_operators_are_listed_up_to_three_and_cost_their_time() -> None:
-    names = ("Zeta (NC, F32)", "Yota (NC, F32)", "Xi (NC, F32)", "Wau (NC, F32)")
-    calls = [(f"{name} #1", 5_000) for name in names]
-    (four,) = of(Topic.UNKNOWN, find(profile_of(calls)))
-    assert four.what == "'Wau (NC, F32)', 'Xi (NC, F32)', 'Yota (NC, F32)' and 1 more"
-    assert four.cost.operators == 4
-    (three,) = of(Topic.UNKNOWN, find(profile_of(calls[:3])))
-    assert three.what == "'Xi (NC, F32)', 'Yota (NC, F32)', 'Zeta (NC, F32)'"
 
 
 def test_noise_is_mentioned_where_there_are_enough_runs() -> None:

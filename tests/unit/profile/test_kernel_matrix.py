@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.errors import UsageError
 from pytest_sme2.profile import kernel_matrix
 from pytest_sme2.profile.categories import classify
 from pytest_sme2.profile.coverage import Proof, settled
 from pytest_sme2.profile.kernel_matrix import (
     cell_of,
     evidence,
-    read_matrix,
     shipped_matrix,
     shipped_versions,
 )
@@ -48,16 +46,6 @@ MATRIX = KernelMatrix(
         CellAnswer(FAILED, problem="RuntimeError: no such kernel"),
     ),
 )
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", '{"schema": 2}', '{"schema": 1}', '{"schema": 1, "matrix": {"cpu": 3}}']
-)
-def test_a_damaged_matrix_is_one_clear_error(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "matrix.json"
-    path.write_text(text)
-    with pytest.raises(UsageError, match=r"matrix\.json.*tools\.matrix"):
-        read_matrix(path)
 
 
 # SME2 and NEON kernels share these names, and only what was executed tells.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -48,12 +47,6 @@ def test_calls_carry_their_aten_operators_and_modules() -> None:
     assert conv.modules == ("first", "pointwise")
     assert by_label["native_call_cumsum.out"].aten == ("aten.cumsum.default",)
     assert profile.operators[-1].modules == ("last",)
-
-
-def test_torch_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("torch", "executorch", "sympy"):
-        monkeypatch.setitem(sys.modules, name, None)
-    assert read_attribution(ETRECORD).aten[1] == ("aten.mean.dim",)
 
 
 def test_code_in_the_file_is_not_run(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from pytest_sme2.trace.instructions import is_sme2_only, is_table_lookup
 from pytest_sme2.trace.library import (
     Instructions,
     Library,
-    is_library,
     read_libraries,
     read_package,
 )
@@ -144,12 +143,6 @@ def test_the_objects_of_a_static_library_are_one_library(tmp_path: Path, long_na
     assert library.instructions.work["fp32 outer product"] == 2
     assert library.asks_for_sme2
     assert library.cpuinfo
-
-
-def test_what_is_not_a_library() -> None:
-    assert not is_library(b"\xca\xfe\xba\xbe\x00\x00\x00\x3d")  # A class of Java 17.
-    assert not is_library(b"")
-    assert read_libraries(static_library(b"text"), "texts.a") == []
 
 
 @pytest.mark.parametrize("kind", ["elf", "macho", "fat", "static"])
