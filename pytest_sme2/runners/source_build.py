@@ -145,7 +145,7 @@ def usage_line(request: SourceBuild) -> str:
     return shlex.join(["pytest", f"--device={request.platform}", "--sme2-runner", pair])
 
 
-TIMEOUT_SECONDS = 4 * 3600.0
+_SECONDS = 4 * 3600.0
 _NDK_TOOLCHAIN = "build/cmake/android.toolchain.cmake"
 _TOOLCHAIN = "CMAKE_TOOLCHAIN_FILE"
 # ExecuTorch has many submodules; these are the ones this build compiles.
@@ -220,13 +220,12 @@ def build(
     request: SourceBuild,
     *,
     progress: Callable[[str], None] = lambda line: None,
-    timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> dict[BuildStep, frozenset[KernelFamily] | None]:
     """The kernel families of each side, once it is compiled; its log stays in its build folder."""
     steps = plan(request)
     try:
         with locked(request.folder / ".lock", "building there", timeout_seconds=0):
-            return {step: _build(request, step, progress, timeout_seconds) for step in steps}
+            return {step: _build(request, step, progress) for step in steps}
     except BusyError as error:
         raise BuildError(
             f"Another process is building in {request.folder}. Wait for it, or choose "
@@ -235,14 +234,14 @@ def build(
 
 
 def _build(
-    request: SourceBuild, step: BuildStep, progress: Callable[[str], None], timeout_seconds: float
+    request: SourceBuild, step: BuildStep, progress: Callable[[str], None]
 ) -> frozenset[KernelFamily] | None:
     make_folders(step.folder)
     log = step.folder / LOG
     log.write_text("")
     for verb, command in (("configured", step.configure), ("compiled", step.build)):
         progress(f"{step.binary} is being {verb} (log: {log})")
-        run_tool(command, f"The SME2 {step.arm} runner could not be {verb}", log, timeout_seconds)
+        run_tool(command, f"The SME2 {step.arm} runner could not be {verb}", log, _SECONDS)
     if not step.binary.is_file():
         raise BuildError(
             f"the build succeeded but made no {step.binary}. Is {request.tree} ExecuTorch 1.4 or "

@@ -199,8 +199,3 @@ def test_the_file_is_named_in_its_errors(
     if text is not None:
         path.write_text(text)
     assert message in sme2("run", "--config", path, code=2).err
-
-
-def test_run_takes_one_thing_to_run(sme2: Command) -> None:
-    sme2("run", code=2)
-    sme2("run", "toy_cnn", "--template", "mac", code=2)

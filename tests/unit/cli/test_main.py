@@ -111,20 +111,6 @@ def test_a_system_error_is_one_line_with_its_place_and_a_remedy(
     ]
 
 
-def test_a_folder_whose_name_is_not_text_can_be_printed(tmp_path: Path) -> None:
-    folder = tmp_path / os.fsdecode(b"caf\xe9")
-    (folder / "models" / "broken").mkdir(parents=True)
-    (folder / "models" / "broken" / "model.py").write_text("not python(")
-    done = subprocess.run(
-        [*PROCESS, "models", "--models-folder", str(folder / "models")],
-        env={**os.environ, "LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "utf-8:strict"},
-        capture_output=True,
-        check=False,
-    )
-    assert b"Traceback" not in done.stderr
-    assert b"caf\xe9" in done.stdout
-
-
 @pytest.mark.parametrize(
     ("words", "output", "code"),
     [

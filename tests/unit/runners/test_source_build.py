@@ -226,26 +226,6 @@ def test_a_failed_build_shows_its_reason(miniature: SourceBuild, text: str, mess
         source_build.build(miniature)
 
 
-@pytest.mark.slow
-@native
-def test_a_build_that_hangs_is_ended(miniature: SourceBuild) -> None:
-    (miniature.tree / "CMakeLists.txt").write_text(MINIATURE % "execute_process(COMMAND sleep 60)")
-    with pytest.raises(BuildError, match="could not be configured within 1 s"):
-        source_build.build(miniature, timeout_seconds=1)
-
-
-@native
-def test_a_second_build_in_the_same_place_is_refused(miniature: SourceBuild) -> None:
-    import filelock
-
-    miniature.folder.mkdir()
-    with (
-        filelock.FileLock(miniature.folder / ".lock"),
-        pytest.raises(BuildError, match="Another process is building in"),
-    ):
-        source_build.build(miniature)
-
-
 def test_the_command_lists_everything_and_builds_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sme2: Command
 ) -> None:
@@ -259,11 +239,6 @@ def test_the_command_lists_everything_and_builds_nothing(
     assert not out.exists()
     assert "-DXNNPACK_ENABLE_ARM_SME2=OFF" in sme2(*words, "--dry-run", code=3).out
     assert not out.exists()
-
-
-def test_an_option_of_cmake_has_a_value(sme2: Command) -> None:
-    words = ("build", "--executorch", ".", "--platform", "linux", "--cmake-option", "A")
-    assert "NAME=VALUE" in sme2(*words, code=2).err
 
 
 @pytest.mark.slow

@@ -44,11 +44,6 @@ def test_what_changed_in_the_working_tree_and_in_later_commits(tree: Path) -> No
     assert edits(tree) == {"model.py": [([4], [4, 5])], "parts.py": [([2], [])]}
 
 
-def test_a_new_file_is_all_new(tree: Path) -> None:
-    (tree / "net" / "gone.py").write_text("a\nb\n", "utf-8")
-    assert edits(tree) == {"gone.py": [([], [1, 2])]}
-
-
 @pytest.mark.parametrize("how", ["updated since", "not committed", "no repository", "no git"])
 def test_without_the_baseline_s_commit_nothing_is_said(
     how: str, tree: Path, monkeypatch: pytest.MonkeyPatch

@@ -140,18 +140,6 @@ def test_inputs_and_expected_outputs_are_taken_from_beside_the_program(folder: P
         program_case(program)
 
 
-def test_inputs_that_come_first_are_those_of_several_inferences(folder: Path) -> None:
-    program = folder / "toy_fp16.pte"
-    (folder / "toy_fp16.input_0.bin").write_bytes(bytes(1536))
-    before = folder / "toy_fp16.earlier_0.bin"
-    before.write_bytes(bytes(3 * 1536))
-    found = program_case(program).program
-    assert found.earlier_files == (before,)
-    before.write_bytes(bytes(1537))
-    with pytest.raises(ProgramError, match=r"earlier_0.bin has 1537 bytes.*for each inference"):
-        program_case(program)
-
-
 def test_files_of_one_name_are_told_apart_by_their_folders(folder: Path) -> None:
     for part in ("phone", "tablet"):
         (folder / part).mkdir()

@@ -94,14 +94,6 @@ def test_a_file_with_another_name_is_locked_and_not_written(tmp_path: Path, file
     assert other.read_text() == ("" if emptied else "keep me")
 
 
-def test_a_file_that_was_removed_meanwhile_is_not_the_lock(file: Path) -> None:
-    with locked(file, "working"):
-        file.unlink()
-        assert not is_held(file)
-        with locked(file, "working"):
-            assert is_held(file)
-
-
 def test_it_ends_with_its_process(file: Path) -> None:
     script = (
         "import os, signal, sys; from pathlib import Path; "
