@@ -5,7 +5,6 @@ and then edited, so that the same program looks slower, faster, or different fro
 """
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -32,62 +31,6 @@ def test_outputs(sme2_gate):
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     return toy_suite(pytester, monkeypatch, SUITE, DEVICE, "--sme2-budget=10s")
-
-
-@pytest.fixture(scope="module")
-def made() -> dict[str, str]:
-    """The baseline once it was made: its place and its text."""
-    return {}
-
-
-@pytest.fixture
-def baseline(run: Run, pytester: pytest.Pytester, made: dict[str, str]) -> Path:
-    if not made:
-        result = run("--update-baselines=all")
-        result.assert_outcomes(passed=3)
-        result.stdout.fnmatch_lines(["baselines: 1 new, in*", "  new: toy_cnn-fp32"])
-        (path,) = (pytester.path / "baselines").glob("*/toy_cnn-fp32.json")
-        made[str(path.relative_to(pytester.path))] = path.read_text("utf-8")
-    ((place, text),) = made.items()
-    path = pytester.path / place
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, "utf-8")
-    return path
-
-
-# Tests share the machine with others: say that it was quiet, so that verdicts stand.
-QUIET = """
-import pytest
-
-from pytest_sme2.session import case_result
-
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch):
-    monkeypatch.setattr(case_result, "interference", lambda run: 0.0)
-"""
-NOBODYS_PROGRAM = "0" * 64
-# What the baseline's times are multiplied by. Other work on the machine changes a time by far less.
-MUCH_FASTER = 0.02
-
-
-def scale_latency(path: Path, factor: float, program: str | None = NOBODYS_PROGRAM) -> None:
-    """Three sessions, so that it is not provisional, of ``factor`` times the measured medians.
-
-    They say nothing of how fast or how busy the machine was: here others use it, now more and now
-    less. They are of another program, which nobody has any more (None: of the one that was
-    measured).
-    """
-    document = json.loads(path.read_text("utf-8"))
-    (session,) = document["sessions"]
-    session.pop("yardstick_ns")
-    session.pop("interference", None)
-    session["program"] = program or session["program"]
-    for values in session["medians_ns"].values():
-        values[:] = [value * factor for value in values]
-    document["sessions"] = [
-        {**session, "session": f"{session['session']}-{index}"} for index in range(3)
-    ]
-    path.write_text(json.dumps(document), "utf-8")
 
 
 def test_the_failed_checks_of_a_test_are_told_together(run: Run, pytester: pytest.Pytester) -> None:
@@ -136,16 +79,24 @@ def test_the_failed_checks_of_a_test_are_told_together(run: Run, pytester: pytes
     )
 
 
-def _warnings(result: pytest.RunResult) -> int:
-    # A busy machine may leave a latency INCONCLUSIVE, which warns and does not fail.
-    return result.parseoutcomes().get("warnings", result.parseoutcomes().get("warning", 0))
-
-
 def test_a_changed_model_is_measured_against_the_program_of_its_baseline(
-    run: Run, baseline: Path, pytester: pytest.Pytester
+    run: Run, pytester: pytest.Pytester
 ) -> None:
     """The stored latency is of another machine's speed; pairs with the old program find out."""
-    scale_latency(baseline, MUCH_FASTER, program=None)
+    result = run("--update-baselines=all")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["baselines: 1 new, in*", "  new: toy_cnn-fp32"])
+    (path,) = (pytester.path / "baselines").glob("*/toy_cnn-fp32.json")
+    document = json.loads(path.read_text("utf-8"))
+    (session,) = document["sessions"]
+    # Nothing is known of how fast or how busy the machine was: here others use it, too.
+    session.pop("yardstick_ns")
+    session.pop("interference", None)
+    for values in session["medians_ns"].values():
+        # Other work on the machine changes a time by far less.
+        values[:] = [value / 50 for value in values]
+    document["sessions"] = [{**session, "session": str(index)} for index in range(3)]
+    path.write_text(json.dumps(document), "utf-8")
     model = next((pytester.path / "models" / "toy_cnn").glob("*.py"))
     source = model.read_text("utf-8")
     slower = source.replace("self.expand(features)", "self.expand(self.again(features))").replace(
@@ -156,22 +107,10 @@ def test_a_changed_model_is_measured_against_the_program_of_its_baseline(
     assert slower.count("self.again") == 2
     model.write_text(slower, "utf-8")
     result = run("-k", "latency")
-    result.assert_outcomes(failed=1, warnings=_warnings(result))
+    assert result.parseoutcomes()["failed"] == 1
     result.stdout.fnmatch_lines(
         [
             "*latency against the baseline's program (o*): REGRESSED*",
             "*slower than the baseline's program*",
         ]
     )
-
-
-def test_a_run_directory_that_cannot_be_written_is_named(
-    run: Run, pytester: pytest.Pytester
-) -> None:
-    record = pytester.path / "sme2-out" / "toy_cnn-fp32" / "runs" / DEVICE / "metrics.json"
-    record.mkdir(parents=True)
-    result = run("-k", "operators", "--update-baselines=all")
-    assert result.ret == 125
-    result.stdout.fnmatch_lines(["*metrics.json: cannot be written: *--sme2-out*"])
-    result.stdout.no_fnmatch_line("*Traceback*")
-    result.stdout.no_fnmatch_line("*OSError*")

