@@ -290,7 +290,7 @@ class Gate:
         try:
             checks = list(make())
         except BaselineError as error:
-            checks = [structure.baseline_problem(error)]
+            checks = [Check("baseline", Outcome.INVALID, str(error))]
         else:
             checks = self._located(checks)
         self.checks += checks

@@ -85,11 +85,6 @@ class Judgement:
         return text + (f"; the command line leaves {self.left} out" if self.left else "")
 
 
-def stored_in(root: Path) -> bool:
-    """Whether a folder holds any baseline."""
-    return any(root.glob("*/*.json"))
-
-
 def of_devices(
     root: Path, target: str = "auto", prints: Iterable[Fingerprint] = ()
 ) -> list[Baseline]:

@@ -35,11 +35,6 @@ def check_evidence(measured: CaseResult) -> Check:
     return Check("evidence", verdict, evidence.message, new=evidence.sme2_on, unit="count")
 
 
-def baseline_problem(error: Exception) -> Check:
-    """A baseline that cannot be used is a verdict of its own, never a pass."""
-    return Check("baseline", Outcome.INVALID, str(error))
-
-
 def _structure(baseline: Baseline | None, arm: Arm) -> Structure | None:
     return None if baseline is None else baseline.structures.get(arm)
 
