@@ -95,8 +95,3 @@ def test_a_shard_without_tests_is_a_shard(project: pytest.Pytester) -> None:
 def test_with_k_nobody_knows_what_is_missing(project: pytest.Pytester) -> None:
     shard = read_shard(run(project, "out", "-k", "it"))
     assert (len(shard.tests), shard.found) == (5, ())
-
-
-def test_without_our_options_nothing_is_written(project: pytest.Pytester) -> None:
-    project.runpytest_inprocess()
-    assert not (project.path / "sme2-out").exists()

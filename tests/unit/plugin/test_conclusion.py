@@ -36,14 +36,6 @@ def test_cases_are_listed_as_asked_for_whatever_worker_was_first(tmp_path: Path)
     assert places == sorted(places)
 
 
-def test_variants_stand_in_the_order_of_their_precision_and_size(tmp_path: Path) -> None:
-    dumps, variants = stored_dumps("toy_fp16"), ("fp16@1024", "int8", "fp16@128", "fp32")
-    paths = [write_case(tmp_path, "toy", variant, dumps) for variant in variants]
-    lines, *_ = conclude_run(folders(paths), {}, settings(tmp_path))
-    rows = [line.split()[0] for line in lines if line.startswith("toy-")]
-    assert rows[:4] == ["toy-fp32", "toy-fp16@128", "toy-fp16@1024", "toy-int8"]
-
-
 def test_reports_are_written_and_named(tmp_path: Path) -> None:
     chosen = settings(
         tmp_path,
@@ -87,14 +79,6 @@ def test_baselines_are_stored_only_when_asked(tmp_path: Path) -> None:
     assert any("1 unchanged" in line for line in again)
     every, *_ = conclude_run(paths, {}, settings(tmp_path, update_baselines=True), verbosity=1)
     assert f"  toy-fp16: unchanged ({stored})" in every
-
-
-def test_a_run_is_added_to_the_history_when_asked(tmp_path: Path) -> None:
-    chosen = settings(tmp_path, history=tmp_path / "history")
-    lines, _, problems = conclude_run(folders(toy_run(tmp_path)[:1]), {}, chosen)
-    assert not problems
-    (path,) = (tmp_path / "history").iterdir()
-    assert f"history: {path}" in lines
 
 
 @pytest.mark.parametrize(("verbosity", "said"), [(0, "1 new"), (1, "toy-fp16: new (")])

@@ -133,11 +133,6 @@ def test_an_operator_is_one_line_with_its_place() -> None:
     assert '"instructions": 90' in line
     assert '"shapes": "1x3 -> 1x4"' in line
     assert sum('"shapes"' in line for line in text.splitlines()) == 1
-    # On a device nothing is counted; the program is known all the same.
-    timed = (StoredOperator("Conv", Category.CONV, place="model.py:28"),)
-    known = parse(render(baseline(structures={}, operators={Arm.ON: timed})), PATH)
-    assert known.program(Arm.ON) == timed
-    assert known.program(Arm.OFF) == ()
 
 
 @pytest.mark.parametrize(
