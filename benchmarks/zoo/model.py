@@ -80,12 +80,12 @@ class ByName(Network):
 class Asked(nn.Module):
     """A network that a function of its own asks, and that answers with tensors alone."""
 
-    def __init__(self, inner: nn.Module, ask: Callable[[Any, torch.Tensor], Any]) -> None:
+    def __init__(self, inner: nn.Module, ask: Callable[..., Any]) -> None:
         super().__init__()
         self.inner, self.ask = inner, ask
 
-    def forward(self, value: torch.Tensor) -> Any:
-        return self.ask(self.inner, value)
+    def forward(self, *values: torch.Tensor) -> Any:
+        return self.ask(self.inner, *values)
 
 
 def first(network: nn.Module) -> nn.Module:
@@ -438,15 +438,6 @@ class MemoryAttention(Own):
         return value
 
 
-class Decoded(nn.Module):
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, words: torch.Tensor, sound: torch.Tensor) -> torch.Tensor:
-        return self.network(words, encoder_hidden_states=sound, use_cache=False)[0]
-
-
 @register_model("whisper_decoder", variants=("fp32", "fp16", "int8", "int8_dynamic"))
 class WhisperText(Network):
     inputs = staticmethod(lambda: (torch.randint(0, VOCABULARY, (1, 16)), torch.randn(1, 50, 64)))
@@ -460,7 +451,11 @@ class WhisperText(Network):
             vocab_size=VOCABULARY, max_target_positions=64, pad_token_id=0, bos_token_id=1,
             eos_token_id=2, decoder_start_token_id=1,
         )  # fmt: skip
-        return Decoded(WhisperDecoder(config))
+
+        def answer(inner: Any, words: torch.Tensor, sound: torch.Tensor) -> Any:
+            return inner(words, encoder_hidden_states=sound, use_cache=False)[0]
+
+        return Asked(WhisperDecoder(config), answer)
 
 
 class SelectiveScan(nn.Module):

@@ -155,15 +155,9 @@ def _normalized(image: Any, groups: int, weight: Any, bias: Any, eps: float) -> 
 
 
 def _instance_norm(
-    value: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
+    value: Any, *, weight: Any, bias: Any, use_input_stats: bool, eps: float, **_: Any
 ) -> Any:
+    """PyTorch names all of its arguments."""
     if not use_input_stats or value.dim() != 4:
         return None
     return _normalized(value, value.shape[1], weight, bias, eps)
@@ -232,18 +226,10 @@ def _expand(value: Any, *sizes: Any) -> Any:
     return value * torch.ones(shape, dtype=value.dtype)
 
 
-def _expand_as(value: Any, other: Any) -> Any:
-    return _expand(value, *other.shape)
-
-
 def _conversion(value: Any, *arguments: Any, **keywords: Any) -> Any:
     """The value as it is, where fp32 was asked for in place of fp16."""
     wide = any(word is torch.float32 for word in (*arguments, keywords.get("dtype")))
     return value if wide and value.dtype == torch.float16 else None
-
-
-def _float(value: Any, **keywords: Any) -> Any:
-    return _conversion(value, torch.float32)
 
 
 _REPLACED: dict[str, dict[Any, Callable[..., Any]]] = {
@@ -267,8 +253,14 @@ _REPLACED: dict[str, dict[Any, Callable[..., Any]]] = {
     "hardsigmoid": {functional.hardsigmoid: _hardsigmoid, torch._C._nn.hardsigmoid: _hardsigmoid},
     "transposed": dict.fromkeys((functional.conv_transpose2d, torch.conv_transpose2d), _transposed),
     "pow": dict.fromkeys((torch.pow, torch.Tensor.pow, torch.Tensor.__pow__), _pow),
-    "expand": {torch.Tensor.expand: _expand, torch.Tensor.expand_as: _expand_as},
-    "conversion": {torch.Tensor.to: _conversion, torch.Tensor.float: _float},
+    "expand": {
+        torch.Tensor.expand: _expand,
+        torch.Tensor.expand_as: lambda value, other: _expand(value, *other.shape),
+    },
+    "conversion": {
+        torch.Tensor.to: _conversion,
+        torch.Tensor.float: lambda value, **_: _conversion(value, torch.float32),
+    },
 }
 
 

@@ -130,8 +130,8 @@ def run_once(session: Session, case: Case) -> Ran:
     cost = session.cost(case, Arm.ON)
     counted = None if isinstance(cost, str) else cost
     profile, traced = session.profile(case, Arm.ON), session.traced(case, Arm.ON)
-    timed, artifact = session.bench.timed, session.artifact(case)
-    found = judged(case.variant_name, profile, counted, timed=timed)
+    artifact = session.artifact(case)
+    found = judged(case.variant_name, profile, counted, timed=session.bench.timed)
     found = dataclasses.replace(found, forms=artifact.forms, unused=artifact.unused)
     compared = compare_reference(artifact, traced.outputs, Arm.ON)
     if not compared:
@@ -139,8 +139,8 @@ def run_once(session: Session, case: Case) -> Ran:
     tolerance = tolerance_of(case.variant_name, session.limits(case), "reference")
     # An output that is zero says nothing while there is another one.
     worst = max(compared, key=lambda entry: (not entry.dead, entry.max_rel))
-    found = dataclasses.replace(found, agreement=worst, tolerance=tolerance)
-    return dataclasses.replace(found, varying_db=_varying_db(artifact, worst))
+    varying_db = _varying_db(artifact, worst)
+    return dataclasses.replace(found, agreement=worst, tolerance=tolerance, varying_db=varying_db)
 
 
 def _varying_db(artifact: Artifact, found: Agreement) -> float | None:

@@ -228,7 +228,9 @@ def _lines(
             "on a device to order by time."
         )
     if timed:
-        yield bullet(_fastest(variants))
+        share = variants[first := next(iter(variants))].profile.coverage.operators
+        told = "" if share is None else f", with {share:.0%} of its matrix operators on SME2"
+        yield bullet(f"{first} is fastest{told}.")
     else:
         yield from map(bullet, _executed(variants, model))
     saved: dict[str, dict[str, Trial]] = {}
@@ -268,13 +270,6 @@ def _worth(
     shares = [entry.costs[name].share for name in variants if name in entry.costs]
     share = max(shares, default=0.0 if variants else entry.cost.share)
     return not nothing or max(savings, default=0.0) > 0, max(savings, default=share)
-
-
-def _fastest(variants: _Variants) -> str:
-    first, ran = next(iter(variants.items()))
-    coverage = ran.profile.coverage.operators
-    share = "" if coverage is None else f", with {coverage:.0%} of its matrix operators on SME2"
-    return f"{first} is fastest{share}."
 
 
 def _executed(variants: _Variants, model: str) -> Iterator[str]:
