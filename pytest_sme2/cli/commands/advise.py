@@ -229,8 +229,8 @@ def _lines(
         )
     if timed:
         share = variants[first := next(iter(variants))].profile.coverage.operators
-        told = "" if share is None else f", with {share:.0%} of its matrix operators on SME2"
-        yield bullet(f"{first} is fastest{told}.")
+        covered = "" if share is None else f", with {share:.0%} of its matrix operators on SME2"
+        yield bullet(f"{first} is fastest{covered}.")
     else:
         yield from map(bullet, _executed(variants, model))
     saved: dict[str, dict[str, Trial]] = {}
