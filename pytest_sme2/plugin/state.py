@@ -13,7 +13,6 @@ from pytest_sme2.plugin import options
 if TYPE_CHECKING:
     from pytest_sme2.results import Check
     from pytest_sme2.session.cases import Case
-    from pytest_sme2.session.device import Farm
     from pytest_sme2.session.gate import Gate
     from pytest_sme2.session.session import Session
 
@@ -54,14 +53,7 @@ def session_of(config: pytest.Config) -> Session:
         worker: dict[str, Any] = getattr(config, "workerinput", {})
         settings = options.read_settings(config)
         say = progress_of(config)
-        farm: Farm | None = None
-        if settings.lab is not None:
-            from pytest_sme2.targets.labgrid import Lab
-
-            farm = Lab(settings.lab, settings.lab_filter, say)
-        config.stash[SESSION] = Session(
-            settings, say=say, identity=worker.get("testrunuid"), farm=farm
-        )
+        config.stash[SESSION] = Session(settings, say=say, identity=worker.get("testrunuid"))
     return config.stash[SESSION]
 
 

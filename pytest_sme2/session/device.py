@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_sme2.errors import ConnectionLostError, NotMeasurableError, Sme2Error, TargetError
 from pytest_sme2.results import (
@@ -49,6 +49,7 @@ from pytest_sme2.timing.processes import BLOCK_PAIRS, SamplingPlan, Starter, sta
 if TYPE_CHECKING:
     from pytest_sme2.runners.base import Runner
     from pytest_sme2.targets.base import Job
+    from pytest_sme2.targets.labgrid import Lab
 
 _Value = TypeVar("_Value")
 
@@ -65,14 +66,6 @@ MOST_RUNS = 20_000
 """Of a run under load."""
 
 
-class Farm(Protocol):
-    """Who hands out phones and takes them back."""
-
-    def acquire(self) -> FarmDevice: ...
-
-    def release(self, device: FarmDevice, *, lost: bool) -> None: ...
-
-
 class HeldDevice:
     """One device at a time, for the whole of a worker's run."""
 
@@ -81,9 +74,8 @@ class HeldDevice:
     blocks_due = BLOCK_PAIRS
     """How many pairs in long blocks the run still owes; its first pairs in turns pay them."""
 
-    def __init__(self, settings: Settings, say: Say, farm: Farm | None = None) -> None:
+    def __init__(self, settings: Settings, say: Say) -> None:
         self.settings = settings
-        self.farm = farm
         self._handed: FarmDevice | None = None
         self.say = say
         self._target: Target | None = None
@@ -94,6 +86,15 @@ class HeldDevice:
         """What was done to have the device: an emulator that was fetched, for example."""
         self.missing: TargetError | None = None
         """Why there is no device that can be used."""
+
+    @functools.cached_property
+    def farm(self) -> Lab | None:
+        """Who hands out phones and takes them back, if that is not this machine."""
+        if self.settings.lab is None:
+            return None
+        from pytest_sme2.targets.labgrid import Lab
+
+        return Lab(self.settings.lab, self.settings.lab_filter, self.say)
 
     @property
     def chosen(self) -> Target:

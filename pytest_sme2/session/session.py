@@ -66,7 +66,7 @@ from pytest_sme2.session.case_trace import (
     why_not_counted,
 )
 from pytest_sme2.session.cases import Case, chosen_programs, select_cases
-from pytest_sme2.session.device import Farm, HeldDevice, is_emulated, measure_sustained
+from pytest_sme2.session.device import HeldDevice, is_emulated, measure_sustained
 from pytest_sme2.session.reference import OpenReference, kept_reference, open_reference
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, RunLock, run_command, write_record
 from pytest_sme2.session.settings import Settings
@@ -180,12 +180,11 @@ class Session:
         settings: Settings,
         say: Say = lambda line: None,
         identity: str | None = None,
-        farm: Farm | None = None,
     ) -> None:
         self.settings = settings
         self.say = say
         self._identity = identity
-        self.bench = HeldDevice(settings, say, farm)
+        self.bench = HeldDevice(settings, say)
         self._made: dict[tuple[object, ...], object] = {}
         self.refused: Sme2Error | None = None
         """Why this run cannot have its run directory."""

@@ -163,7 +163,8 @@ def test_the_place_of_a_person_is_left_alone(lab: LabgridLab) -> None:
 
 def test_a_phone_that_dies_is_given_back_and_another_taken(lab: LabgridLab) -> None:
     mine = farm(lab, soc="sm8850")
-    held = HeldDevice(Settings(device="android"), lambda line: None, mine)
+    held = HeldDevice(Settings(device="android"), lambda line: None)
+    held.farm = mine
     first, phone = held.prepared, {phone.serial: phone for phone in lab.phones}
     assert isinstance(first, AndroidTarget)
     phone[first.serial].kill_adbd()

@@ -64,8 +64,10 @@ def make_lab(monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
-def hold(farm: device.Farm | None = None) -> device.HeldDevice:
-    return device.HeldDevice(Settings(device="android"), lambda line: None, farm)
+def hold(farm: Any = None) -> device.HeldDevice:
+    held = device.HeldDevice(Settings(device="android"), lambda line: None)
+    held.farm = farm
+    return held
 
 
 def serial(held: device.HeldDevice) -> str:
