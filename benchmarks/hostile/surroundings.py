@@ -11,7 +11,6 @@ from benchmarks.hostile.stage import (
     expect,
     make_stage,
     read_only,
-    small_disk,
 )
 
 
@@ -56,16 +55,6 @@ def odd_names(chance: Random, folder: Path) -> None:
     stage.check_no_leftovers()
 
 
-def no_shared_memory(chance: Random, folder: Path) -> None:
-    """A container whose /dev/shm has no room."""
-    stage = make_stage(folder)
-    with small_disk(Path("/dev/shm"), 4096):
-        Path("/dev/shm/full").write_bytes(bytes(4096))
-        words = chance.choice((stage.export(), stage.measure(), stage.pytest("-n", "2")))
-        stage.run(words).expect_success("a command without shared memory")
-    stage.check_whole()
-
-
 def links(chance: Random, folder: Path) -> None:
     """A file of a run directory becomes a link to something precious; then all commands run."""
     stage = make_stage(folder)
@@ -88,7 +77,6 @@ def links(chance: Random, folder: Path) -> None:
 
 SUBJECTS = (
     Subject("read-only", "a read-only checkout", 5, 1, read_only_checkout),
-    Subject("no-shm", "no shared memory", 3, 1, no_shared_memory),
     Subject("names", "folders with names that are not UTF-8, or odd", 8, 1, odd_names),
     Subject("attack-links", "links in a run directory", 10, 2, links),
 )

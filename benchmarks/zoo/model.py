@@ -7,6 +7,7 @@ those from ``swin`` on, nothing was prepared; some cannot be exported: how that 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -133,13 +134,8 @@ class EfficientNet(Network):
         from torchvision.models.efficientnet import MBConvConfig
 
         # As in B0, with one block where it has up to four.
-        blocks = [
-            MBConvConfig(1, 3, 1, 32, 16, 1),
-            MBConvConfig(6, 3, 2, 16, 24, 1),
-            MBConvConfig(6, 5, 2, 24, 40, 1),
-            MBConvConfig(6, 3, 2, 40, 80, 1),
-            MBConvConfig(6, 5, 1, 80, 112, 1),
-        ]
+        sizes = ((1, 3, 1, 32, 16), (6, 3, 2, 16, 24), (6, 5, 2, 24, 40), (6, 3, 2, 40, 80))
+        blocks = [MBConvConfig(*size, 1) for size in (*sizes, (6, 5, 1, 80, 112))]
         return Network(blocks, dropout=0.2)
 
 
@@ -151,13 +147,8 @@ class ConvNeXt(Network):
         from torchvision.models.convnext import ConvNeXt as Network
 
         # As in tiny, with one block where it has three or nine.
-        blocks = [
-            CNBlockConfig(96, 192, 1),
-            CNBlockConfig(192, 384, 1),
-            CNBlockConfig(384, 768, 1),
-            CNBlockConfig(768, None, 1),
-        ]
-        return Network(blocks)
+        widths = (96, 192, 384, 768, None)
+        return Network([CNBlockConfig(*pair, 1) for pair in itertools.pairwise(widths)])
 
 
 @register_model("vit", variants=("fp32", "fp16", "int8", "int8_dynamic"))
