@@ -67,7 +67,7 @@ SITUATIONS = (
     Situation("a model of 1 s, 3 times slower, default budget", "REGRESSED", 1, 1,
               factor=3.0, scale=1000 / 30),
     Situation("only the off arm is slower, by 2 times", "REGRESSED", 1, 1, off_factor=2.0,
-              words="*latency against the baseline's program (off): REGRESSED*"),
+              words="*latency (off) against the baseline's program: REGRESSED*"),
     Situation("5 % slower beside a busy neighbour", "REGRESSED", 1, 1, factor=1.05,
               machine={"interference": 0.3}),
     Situation("as fast as before beside a busy neighbour", "PASS", 0, 0,
@@ -89,7 +89,7 @@ SITUATIONS = (
     Situation("`--against` the old program, as fast", "PASS", 0, 0, against=True),
     Situation("`--against` the old program, only the off arm is slower, by 2 times", "REGRESSED",
               1, 1, off_factor=2.0, against=True,
-              words="*latency against old (off): REGRESSED *"),
+              words="*latency (off) against old: REGRESSED *"),
     Situation("a model too slow for the time limit", "INVALID", 125, 125, factor=2.0,
               scale=20000 / 30, options=("--sme2-budget=,30s",), words="*TIME,LIMIT*"),
     Situation("a model of 1 s, as fast as before, neighbours too noisy to tell", "INVALID", 125,
@@ -194,7 +194,7 @@ def test_a_changed_machine_is_told_everywhere(
         result = project.runpytest_inprocess()
     result.stdout.fnmatch_lines(["*58* slower*", "toy-fp32 * INCONCLUSIVE*"])
     summary = next(project.path.rglob("*summary.md")).read_text("utf-8")
-    assert "**INCONCLUSIVE**" in summary
+    assert "INCONCLUSIVE" in summary
     assert "program that never changes took" in summary
 
 

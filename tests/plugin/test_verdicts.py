@@ -110,7 +110,7 @@ def test_a_changed_model_is_measured_against_the_program_of_its_baseline(
     assert result.parseoutcomes()["failed"] == 1
     result.stdout.fnmatch_lines(
         [
-            "*latency against the baseline's program (o*): REGRESSED*",
+            "*latency (o*) against the baseline's program: REGRESSED*",
             "*slower than the baseline's program*",
         ]
     )
