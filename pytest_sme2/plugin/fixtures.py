@@ -98,6 +98,11 @@ def sme2_gate(
             request.session.shouldstop = "Ctrl-C ended a sustained load"
 
 
+@pytest.fixture
+def sme2_benchmark() -> None:
+    """Device timings for pytest-benchmark; nothing where that plugin is switched off."""
+
+
 def end_test(item: pytest.Item, error: BaseException | None = None) -> None:
     """Fail a test whose checks failed, and skip one of which no check compared anything.
 

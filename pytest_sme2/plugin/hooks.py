@@ -90,6 +90,10 @@ def pytest_configure(config: pytest.Config) -> None:
         options.read_settings(config)
         options.refuse_silent_update(config)
     config.pluginmanager.register(fixtures, "sme2-fixtures")
+    if config.pluginmanager.hasplugin("benchmark"):
+        from pytest_sme2.plugin import benchmarking
+
+        config.pluginmanager.register(benchmarking, "sme2-benchmarking")
     watch = RunWatch(config)
     config.pluginmanager.register(watch, "sme2-watch")
     if not hasattr(config, "workerinput"):

@@ -11,7 +11,7 @@ def test_sme2_brings_the_speedup_it_should(sme2_gate: Gate) -> None:
     sme2_gate.check_speedup()
 
 
-def test_latency_is_that_of_the_baseline(sme2_gate: Gate) -> None:
+def test_latency_is_that_of_the_baseline(sme2_gate: Gate, sme2_benchmark: None) -> None:
     sme2_gate.check_latency()
 
 

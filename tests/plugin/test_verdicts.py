@@ -20,7 +20,7 @@ SUITE = """
 def test_operators(sme2_gate):
     sme2_gate.check_operators()
 
-def test_latency(sme2_gate):
+def test_latency(sme2_gate, sme2_benchmark):
     sme2_gate.check_latency()
 
 def test_outputs(sme2_gate):
@@ -114,3 +114,29 @@ def test_a_changed_model_is_measured_against_the_program_of_its_baseline(
             "*slower than the baseline's program*",
         ]
     )
+
+
+def test_pytest_benchmark_gets_the_device_times_and_compares_two_runs(
+    run: Run, pytester: pytest.Pytester
+) -> None:
+    options = ("-k", "latency", "--update-baselines=all")
+    result = run("--benchmark-json=benchmark.json", "--benchmark-autosave", *options)
+    result.assert_outcomes(passed=1)
+    (entry,) = json.loads((pytester.path / "benchmark.json").read_text())["benchmarks"]
+    (metrics,) = (pytester.path / "sme2-out").rglob("metrics.json")
+    medians = json.loads(metrics.read_text("utf-8"))["measured"]["medians_ns"]
+    arm = entry["extra_info"]["sme2"]
+    assert sorted(entry["stats"]["data"]) == pytest.approx(
+        sorted(value / 1e9 for value in medians[arm])
+    )
+    assert entry["params"] == {"model": "toy_cnn", "variant": "fp32", "threads": 1, "sme2": arm}
+    again = run("--benchmark-compare", *options)
+    again.assert_outcomes(passed=1)
+    again.stderr.fnmatch_lines(["Comparing against benchmarks from: *0001_*"])
+    again.stdout.fnmatch_lines_random(["*(0001_*", "*(NOW)*"])
+
+
+@pytest.mark.parametrize("switch", ["--benchmark-disable", "-pno:benchmark"])
+def test_without_pytest_benchmark_nothing_breaks(run: Run, switch: str) -> None:
+    result = run(switch, "--update-baselines=all")
+    result.assert_outcomes(passed=3)
