@@ -95,6 +95,8 @@ def step_summary(records: Sequence[CaseRecord]) -> str:
 
 def _overview(entries: Sequence[tuple[CaseRecord, str]]) -> list[str]:
     """What failed or warned, a row for each case with the name of its run, and what limits them."""
+    if not entries:
+        return ["No case has a result."]
     told: list[str] = []
     rows: list[list[str]] = []
     for record, run in entries:

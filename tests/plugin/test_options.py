@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.session.options import FIRST, OPTIONS
-from tests.support.toy_project import add_model
 
 
 def test_help_begins_with_what_people_need(pytester: pytest.Pytester) -> None:
@@ -33,7 +32,6 @@ def test_help_begins_with_what_people_need(pytester: pytest.Pytester) -> None:
         ("--sme2-lab=lab", "*--sme2-lab hands out phones. Give --device=android, too.*"),
         ("--sme2-lab=a lab", "*--sme2-lab: 'a lab' is not a coordinator. Give HOST or HOST:PORT.*"),
         ("--sme2-lab=lab,soc", "*--sme2-lab: 'soc' is not a tag of a place.*NAME=VALUE*"),
-        ("--sme2-lab=lab,priority=x", "*'priority=x' is not a tag of a place.*"),
         ("--device=phone", "*--device: 'phone' is not a device. Choose one of: auto, *"),
         ("--threads=none", "*--threads: 'none' is not a thread count.*as in 1,2,4*"),
         ("--sme2-variants=fp17", "*--sme2-variants: 'fp17' is not a variant. Choose one of: *"),
@@ -45,21 +43,6 @@ def test_bad_values_are_usage_errors(
     result = pytester.runpytest_inprocess(argument)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([message])
-
-
-def test_weights_are_of_one_network(pytester: pytest.Pytester) -> None:
-    """Found before the first export, which may take minutes."""
-    for name in ("one", "two"):
-        add_model(pytester.path, name)
-    pytester.makefile(".pt", weights="")
-    pytester.makepyfile("def test_it(sme2_gate): pass")
-    result = pytester.runpytest_subprocess("--sme2-weights=weights.pt")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["*--sme2-weights: *weights.pt holds the weights of one network, *"]
-    )
-    chosen = ("--sme2-weights=weights.pt", "--sme2-models=two", "--collect-only")
-    assert pytester.runpytest_subprocess(*chosen).ret == pytest.ExitCode.OK
 
 
 def test_a_bad_ini_value_names_the_ini_value(pytester: pytest.Pytester) -> None:

@@ -74,7 +74,7 @@ def test_an_unknown_model_lists_the_known_ones(pytester: pytest.Pytester) -> Non
     pytester.makepyfile(ASKS_FOR_A_MODEL)
     result = pytester.runpytest_inprocess("--sme2-models=tow")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*'tow' is not a model. Choose one of: one;*"])
+    result.stderr.fnmatch_lines(["*'tow' is not a model. Choose one of: one.*"])
 
 
 def test_methods_of_a_program_are_cases_and_can_be_chosen(pytester: pytest.Pytester) -> None:
