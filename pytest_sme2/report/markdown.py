@@ -35,7 +35,7 @@ from pytest_sme2.report.text import (
     table,
     times,
 )
-from pytest_sme2.report.versus_baseline import outcome_of, summary
+from pytest_sme2.report.versus_baseline import deciding, outcome_of, summary
 from pytest_sme2.results import (
     SHOWN,
     Arm,
@@ -104,8 +104,11 @@ def _overview(entries: Sequence[tuple[CaseRecord, str]]) -> list[str]:
         rows = rows or [["case", "device", "run", *found]]
         place = (code(record.id), code(record.measured.device), code(run) or NOTHING)
         rows.append([*place, *map(prose, found.values())])
-        if outcome_of(record.checks) in (*FAILING, *WARNING):
-            told.append(f"- {code(record.id)}: {prose(summary(record.checks))}")
+        outcome, decided = outcome_of(record.checks), deciding(record.checks)
+        if outcome in (*FAILING, *WARNING) and decided is not None:
+            # Why nobody can tell is in the message alone.
+            why = decided.message if outcome in WARNING else summary(record.checks)
+            told.append(f"- {code(record.id)}: {prose(why)}")
     columns = [column for column in zip(*rows, strict=True) if {*column[1:]} != {NOTHING}]
     headings, *body = zip(*columns, strict=True)
     lines = [*told, "", *table(headings, body)] if told else table(headings, body)
