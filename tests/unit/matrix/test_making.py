@@ -13,11 +13,6 @@ SMALL = Cell("linear", "fp32", 4, "regular")
 LARGE = Cell("linear", "fp32", 32, "regular")
 
 
-def test_operators_are_told_apart_by_their_products_in_any_order() -> None:
-    small, large = multiply_accumulates(SMALL), multiply_accumulates(LARGE)
-    assert share_out([large, small], [SMALL, LARGE]) == {SMALL: (1,), LARGE: (0,)}
-
-
 def test_the_first_operators_of_all_layers_may_come_first() -> None:
     """As attention runs: each product is a delegate call of its own, and some are of one size."""
     cells = [

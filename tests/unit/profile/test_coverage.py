@@ -42,13 +42,6 @@ def census(*kernels: tuple[str, KernelFamily]) -> KernelCensus:
     )
 
 
-def test_the_share_of_matrix_operators_is_counted() -> None:
-    found = profile_of([PF32, ("Fully Connected (NC, F16) GEMM #1", 2_000)]).coverage
-    assert (found.sme2_operators, found.matrix_operators) == (1, 2)
-    assert found.operators == 0.5
-    assert [member.label for member, _ in found.missed] == ["Fully Connected (NC, F16) GEMM #1"]
-
-
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
@@ -81,14 +74,6 @@ def test_the_likely_reason(call: Call, reason: str) -> None:
 
 def settled_by(*kernels: tuple[str, KernelFamily]) -> Coverage:
     return profile_of([(QP8, 5)], census=census(*kernels)).coverage
-
-
-def test_qp8_is_unproven_by_name() -> None:
-    found = profile_of([(QP8, 5)]).coverage
-    assert (found.sme2_operators, found.matrix_operators) == (0, 1)
-    assert [member.label for member in found.unproven] == [QP8]
-    assert found.missed == ()
-    assert found.source == "operator names"
 
 
 def test_a_census_settles_what_runs_under_one_name_on_both() -> None:

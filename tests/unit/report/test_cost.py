@@ -12,14 +12,10 @@ import pytest
 from pytest_sme2.profile.cost import rest, split
 from pytest_sme2.report.cost import (
     ENGINES,
-    NEON,
-    PORTABLE,
     SME1,
-    SME2,
     cost_lines,
     engine_names,
     engine_shares,
-    engines_of,
     kernel_operators,
     millions,
     tokens_per_second,
@@ -139,15 +135,6 @@ def counted(measured: CaseResult, instructions: int) -> CaseResult:
     )
     cost = replace(cost, operators=operators)
     return replace(measured, emulated=True, costs={Arm.ON: cost})
-
-
-def test_every_operator_runs_on_one_of_three(measured: CaseResult) -> None:
-    profile = measured.profiles[Arm.ON]
-    engines = engines_of(measured, Arm.ON)
-    assert engines.count(SME2) == profile.coverage.sme2_operators == 2
-    assert engines.count(PORTABLE) == 2
-    assert engines.count(NEON) == len(profile.operators) - 4
-    assert SME2 not in engines_of(measured, Arm.OFF)
 
 
 def test_shares_are_of_time_of_instructions_or_of_operators(measured: CaseResult) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_sme2.report.case_summary import noise_of, noise_text
 from pytest_sme2.report.markdown import case_report, pipeline_markdown, run_report, step_summary
-from pytest_sme2.report.text import code, prose, table
+from pytest_sme2.report.text import code, prose
 from pytest_sme2.results import Arm, Check, Outcome
 from pytest_sme2.session.run_directory import read_record
 from tests.support.gate_examples import census
@@ -123,13 +123,6 @@ def test_names_and_sentences_are_escaped() -> None:
     assert code("a\nb") == "`a\\nb`"
     assert code("") == ""
     assert prose("*x* [y](z) <b>&") == "\\*x\\* \\[y\\](z) &lt;b&gt;&amp;"
-
-
-def test_figures_are_aligned_to_the_right() -> None:
-    assert table(["a", "b", "c"], [["x", "1", "-"], ["2 y", "2.5 ms", ""]])[1] == (
-        "| --- | ---: | ---: |"
-    )
-    assert table(["a"], []) == []
 
 
 def test_a_case_without_etdumps_has_no_section_about_operators(tmp_path: Path) -> None:

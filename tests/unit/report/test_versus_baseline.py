@@ -23,7 +23,6 @@ from pytest_sme2.report.versus_baseline import (
     headline,
     interval_text,
     limit_text,
-    summary,
     update_lines,
     worst_first,
 )
@@ -137,12 +136,6 @@ def test_the_headline_is_the_largest_effect_with_the_place_that_is_known() -> No
     suspected = replace(SLOWER, verdict=Outcome.INVALID)
     assert deciding([suspected, flip]) is flip
     assert headline([COST]) == ("cost (on) 1.000 Minst -> 1.000 Minst, limit 0.05 %", "")
-
-
-def test_more_failures_are_counted() -> None:
-    assert summary([COST, SLOWER]) == "11.5 % slower, limit 2 %"
-    assert summary([OPERATORS, SLOWER]).endswith("; 1 more check failed")
-    assert summary([]) == ""
 
 
 def test_cases_are_counted_and_failing_ones_come_first(tmp_path: Path) -> None:

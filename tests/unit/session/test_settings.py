@@ -8,7 +8,6 @@ from pytest_sme2.export.variant import Variant, parse_variant
 from pytest_sme2.results import Arm
 from pytest_sme2.session import settings
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.wording import split_list
 
 
 def parse_budget(text: str) -> float:
@@ -61,10 +60,6 @@ def test_what_is_wrong_says_what_is_right(
     for text in texts:
         with pytest.raises(UsageError, match=message):
             parse(text)
-
-
-def test_a_list_keeps_order_and_names_with_blanks() -> None:
-    assert split_list(" b, a b ,,b,c;d") == ("b", "a b", "c;d")
 
 
 def no_home(*words: object, **named: object) -> Path:

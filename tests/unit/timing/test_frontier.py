@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_sme2.results import TIME_LIMIT, Arm, CoreUse, Ship, Turn
-from pytest_sme2.timing.frontier import MeasuredRounds, choose, choose_turn, round_times
+from pytest_sme2.timing.frontier import MeasuredRounds, choose, round_times
 from pytest_sme2.timing.processes import SamplingPlan, Starter
 from tests.support.pretended_machine import make_run
 
@@ -79,12 +79,6 @@ def test_the_decision_follows_the_interval(factor, ship):
     assert choose([(Arm.ON, 1), (Arm.OFF, 1)], rounds, 0.005).ship is ship
 
 
-def test_too_few_rounds_decide_nothing():
-    found = choose([(Arm.ON, 1), (Arm.OFF, 1)], [[1e6, 2e6]] * 4, 0.005)
-    assert found.ship is Ship.UNCLEAR
-    assert (found.speedup.low, found.speedup.high) == (0.0, math.inf)
-
-
 def test_the_same_time_means_fewer_threads():
     assert choose([(Arm.OFF, 4), (Arm.OFF, 2)], [[1e6, 1e6]] * 4, 0.005).candidate == 1
 
@@ -125,11 +119,6 @@ def test_turns_cancel_what_all_cells_share():
     one, other = round_times(runs, Turn(2))
     assert other / one == pytest.approx(1.1)
     assert one == pytest.approx(1e6, rel=0.05)
-
-
-def test_a_turn_begins_with_as_many_runs_as_threads_may_spin():
-    assert choose_turn(0.0005) == Turn(10, lead=16)
-    assert choose_turn(0.3) == Turn(1, lead=1)
 
 
 def test_cells_take_turns_where_they_can():

@@ -59,12 +59,6 @@ def test_more_budget_gives_more_pairs():
     assert sum(look.alpha for look in result.looks) <= 0.01
 
 
-def test_a_noisy_machine_needs_a_later_look():
-    result = Machine(slowdown=0.04, cv=0.015).measure()
-    assert result.decision.outcome is Outcome.REGRESSED
-    assert len(result.pairs) in {20, 30}
-
-
 @pytest.mark.parametrize(("slowdown", "says"), [(0.05, Outcome.REGRESSED), (0.0, Outcome.PASS)])
 def test_where_others_always_have_the_core_cpu_time_is_taken(slowdown, says):
     shares = random.Random(3)
@@ -247,14 +241,6 @@ def test_the_budget_ends_the_looks_after_the_first():
     assert [look.pairs for look in result.looks] == [10, 20, 30, len(result.pairs)]
 
 
-def test_a_budget_too_small_for_the_first_look_is_overrun():
-    result = Machine(slowdown=0.5).measure(budget_seconds=0.1)
-    assert result.decision.outcome is Outcome.REGRESSED
-    assert (result.warmup, result.runs) == (1, 1)
-    assert result.seconds > 0.1
-    assert not result.cut_short
-
-
 def test_the_hard_limit_ends_the_first_look_and_leaves_an_estimate():
     machine = Machine(slowdown=0.5, base_ns=4e9)
     result = machine.measure(budget_seconds=30.0, limit_seconds=130.0)
@@ -314,20 +300,6 @@ def test_an_arm_that_always_waits_more_is_not_punished():
     result = Machine(change=waiting).measure()
     assert result.dropped == ()
     assert any("30% over CPU time" in note for note in result.notes)
-
-
-def test_filtering_creates_no_false_alarms():
-    """Disturbances that hit the two arms alike, at random, leave A/A verdicts alone."""
-    outcomes = []
-    for seed in range(60):
-        source = random.Random(seed)
-        stolen = {
-            number: source.uniform(0.02, 0.6) for number in range(2, 100) if source.random() < 0.1
-        }
-        outcomes.append(Machine(seed=seed, stolen=stolen).measure(seed=seed).decision.outcome)
-    assert outcomes.count(Outcome.REGRESSED) == 0
-    assert outcomes.count(Outcome.IMPROVED) == 0
-    assert outcomes.count(Outcome.PASS) >= 57
 
 
 @pytest.mark.parametrize(

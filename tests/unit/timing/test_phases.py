@@ -11,11 +11,9 @@ import pytest
 
 from pytest_sme2.results import DECODE, PREFILL, Arm, Artifact, Outcome, Run, RunRequest, Turn
 from pytest_sme2.timing.processes import (
-    beginning,
     compare_phases,
     log_ratios,
     step_times,
-    whole_phases,
 )
 from pytest_sme2.timing.stats import Floats
 
@@ -62,16 +60,3 @@ def test_each_phase_is_judged_on_its_own() -> None:
     assert slower(ratios(prompt=1.1)) == [(PREFILL, PROMPT)]
     assert {phase for phase, _ in slower(ratios(decode=1.1))} == {DECODE}
     assert slower(ratios(decode=1.1, since=48)) == [(DECODE, PROMPT + 49)]
-
-
-@pytest.mark.parametrize("since", [0, 20, 48])
-def test_the_context_where_a_decode_slows_down_is_found(since: int) -> None:
-    found = [beginning(ratios(decode=1.1, since=since, seed=seed), PROMPT) for seed in range(20)]
-    assert all(abs(context - (PROMPT + 1 + since)) <= 1 for context in found)
-
-
-def test_a_speedup_is_that_of_the_candidate() -> None:
-    found = whole_phases(ratios(prompt=0.25, decode=1.1), 0.005)
-    assert found[PREFILL].value == pytest.approx(4, rel=0.02)
-    assert found[DECODE].value == pytest.approx(1 / 1.1, rel=0.02)
-    assert found[DECODE].low < found[DECODE].value < found[DECODE].high

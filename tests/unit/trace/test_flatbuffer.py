@@ -1,47 +1,12 @@
-"""Strings and bounds of the table reader, apart from any schema."""
+"""Bounds of the table reader, apart from any schema."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pytest_sme2.errors import EtdumpError
 from pytest_sme2.trace.flatbuffer import Buffer, Tables
-
-
-def strings_of(texts: list[bytes]) -> tuple[Buffer, np.ndarray]:
-    """A buffer that begins with four spare bytes and holds these strings."""
-    data = bytearray(4)
-    positions = []
-    for text in texts:
-        positions.append(len(data))
-        data += len(text).to_bytes(4, "little") + text + b"\0"
-        data += b"\xee" * (-len(data) % 4)
-    return Buffer(np.frombuffer(bytes(data), np.uint8), "test"), np.array(positions, np.int64)
-
-
-words = st.sampled_from(["", "a", "b", "ab", "ba", "Transpose", "Transpose (ND, X16) #1", "é", "ü"])
-
-
-@given(st.lists(st.one_of(words, st.text(max_size=20)), max_size=60), st.booleans())
-def test_strings_are_numbered_in_order_of_first_use(texts: list[str], reverse: bool) -> None:
-    buffer, positions = strings_of([text.encode() for text in texts])
-    if reverse:
-        positions, texts = positions[::-1], texts[::-1]
-    names: dict[str, int] = {}
-    codes = buffer.strings(positions, "a name", names, absent=-1)
-    assert list(names) == list(dict.fromkeys(texts))
-    assert [list(names)[code] for code in codes] == texts
-
-
-def test_strings_may_be_shared() -> None:
-    buffer, positions = strings_of([b"one", b"two"])
-    names = {"two": 0}
-    codes = buffer.strings(positions[[1, 0, 1, 0, 0]], "a name", names, absent=-1)
-    assert codes.tolist() == [0, 1, 0, 1, 1]
-    assert list(names) == ["two", "one"]
 
 
 def one_table(layout: list[int], body: bytes, table: int = 16) -> Tables:
@@ -51,13 +16,6 @@ def one_table(layout: list[int], body: bytes, table: int = 16) -> Tables:
     data += (table - 4).to_bytes(4, "little") + body
     buffer = Buffer(np.frombuffer(bytes(data), np.uint8), "test")
     return Tables(buffer, np.array([table], np.int64), "a table")
-
-
-def test_fields_are_found_and_defaults_kept() -> None:
-    tables = one_table([8, 8, 4, 0], b"\x07\0\0\0")
-    assert tables.int32(0, -1).tolist() == [7]
-    assert tables.int32(1, -1).tolist() == [-1]
-    assert tables.int32(9, -5).tolist() == [-5]
 
 
 @pytest.mark.parametrize(
