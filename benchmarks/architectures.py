@@ -130,7 +130,6 @@ def measured(model: str) -> dict[str, Any]:
         "matrix_operators": before.profile.coverage.matrix_operators,
         "sme2_operators": before.profile.coverage.sme2_operators,
         "macs": sum(entry.macs or 0 for entry in costs if entry.matrix),
-        "unknown_macs": sum(entry.matrix and entry.macs is None for entry in costs),
         "macs_in_torch": known["macs"],
         "costs_most": "" if first is None else first.what,
         "share": 0.0 if first is None else first.cost.share,
@@ -139,7 +138,6 @@ def measured(model: str) -> dict[str, Any]:
             name: None if trial.problem else round(trial.saving, 4)
             for name, trial in trials.items()
         },
-        "problems": {name: trial.problem for name, trial in trials.items() if trial.problem},
     }
 
 

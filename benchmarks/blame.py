@@ -149,11 +149,8 @@ def begin(model: str) -> None:
 
 def checks_of(session: Session, case: Case) -> list[Check]:
     """What the suite asks of a program without running a clock."""
-    measured, baseline, limits = (
-        session.measured(case, timed=False),
-        session.baseline(case),
-        Limits(),
-    )
+    measured, baseline = session.measured(case, timed=False), session.baseline(case)
+    limits = Limits()
     found = [structure.check_coverage(measured, baseline, limits)]
     for arm in session.arms(case):
         found += [
@@ -194,7 +191,7 @@ def tried(model: str, edit: Edit, variant: str) -> Iterator[dict[str, Any]]:
         place.write_text(text, "utf-8")
 
 
-def collect(path: Path, minutes: float, only: Sequence[str]) -> None:
+def collect(path: Path, minutes: float) -> None:
     """What is not in the file yet, until the time is over; the quickest data type first."""
     until = time.monotonic() + 60 * minutes
     done = {(row["model"], row["kind"], row["variant"]) for row in read_records(path)}
@@ -203,7 +200,7 @@ def collect(path: Path, minutes: float, only: Sequence[str]) -> None:
     for variant, model in itertools.product(VARIANTS, models):
         for edit in edits_of(model).values():
             key = model, edit.kind, variant
-            if key in done or (only and not {*only} <= {*key}) or time.monotonic() > until:
+            if key in done or time.monotonic() > until:
                 continue
             if model not in begun:
                 begun.add(model)
@@ -239,13 +236,9 @@ def claims(rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__, samples="sme2-out/blame.jsonl")
-    parser.add_argument(
-        "--only", nargs="*", default=(), metavar="NAME", help="a model, kind or data type"
-    )
-    arguments = parser.parse_args(argv)
+    arguments = parser_of(__doc__, samples="sme2-out/blame.jsonl").parse_args(argv)
     if arguments.command == "collect":
-        collect(arguments.samples, arguments.minutes, arguments.only)
+        collect(arguments.samples, arguments.minutes)
         return 0
     rows = [
         row | edits_of(row["model"])[row["kind"]].judged(row["said"])

@@ -318,10 +318,6 @@ def judge(session: GateSession, case: Case) -> dict[str, Any]:
         "outcome": str(combine(gate.checks)),
         "green": not failing(gate.checks, strict=False),
         "seconds": round(time.monotonic() - begun, 1),
-        "ratio": max(
-            (check.new / check.old for check in latencies if check.new and check.old), default=None
-        ),
-        "paired": any("against" in check.metric for check in latencies),
         "messages": [f"{check.metric}: {check.message}" for check in latencies],
     }
 

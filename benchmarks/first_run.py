@@ -18,9 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from benchmarks.harness import ROOT, Claim, finish, parser_of
 
@@ -33,65 +31,50 @@ MOST_SECONDS_AGAIN = 20.0
 _HIDDEN = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME", "XDG_CACHE_HOME", "CI")
 
 
-@dataclass
-class Newcomer:
-    """Types one command after another and looks at the clock."""
+def stages(root: Path) -> tuple[dict[str, float], dict[str, str]]:
+    """Seconds by stage, and what provisioning did about each tool."""
+    clone = root / "pytest-sme2"
+    seconds: dict[str, float] = {}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _HIDDEN and not name.startswith(("SME2_", "TOX_", "PYTEST_"))
+    }
+    own = {"SME2_CACHE_DIR": f"{root}/cache", "UV_CACHE_DIR": f"{root}/uv", "PIP_NO_CACHE_DIR": "1"}
 
-    folder: Path
-    place: Path
-    """Where the commands are typed."""
-    stages: dict[str, float] = field(default_factory=dict)
-
-    def environment(self) -> dict[str, str]:
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in _HIDDEN and not name.startswith(("SME2_", "TOX_", "PYTEST_"))
-        }
-        own = {"SME2_CACHE_DIR": self.folder / "cache", "UV_CACHE_DIR": self.folder / "uv"}
-        return {**kept, **{name: str(path) for name, path in own.items()}, "PIP_NO_CACHE_DIR": "1"}
-
-    def types(self, stage: str, *command: str | Path, cwd: Path | None = None) -> str:
-        """What the command printed; its time is added to the stage's."""
+    def types(stage: str, *command: str | Path, cwd: Path = clone) -> str:
+        """What the command printed."""
         started = time.perf_counter()
         done = subprocess.run(
-            [str(word) for word in command],
-            cwd=cwd or self.place,
-            env=self.environment(),
+            command,
+            cwd=cwd,
+            env={**kept, **own},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
             check=False,
         )
-        seconds = time.perf_counter() - started
-        self.stages[stage] = self.stages.get(stage, 0.0) + seconds
-        line = " ".join(map(str, command)).partition("\n")[0]
-        print(f"{stage:10} {seconds:7.1f} s  {line}", flush=True)
+        seconds[stage] = time.perf_counter() - started
+        print(f"{stage:10} {seconds[stage]:7.1f} s  {' '.join(map(str, command))}", flush=True)
         if done.returncode != 0:
             raise SystemExit(f"{done.stdout}\n{stage} failed with exit code {done.returncode}")
         return done.stdout
 
-
-def stages(root: Path) -> tuple[Newcomer, dict[str, Any]]:
-    """Seconds by stage, and what provisioning did about each tool."""
-    clone = root / "pytest-sme2"
-    newcomer = Newcomer(root, clone)
-    newcomer.types("clone", "git", "clone", "--quiet", "--no-local", ROOT, clone, cwd=root)
-    newcomer.types("install", sys.executable, "start.py", "suite", "--notest")
+    types("clone", "git", "clone", "--quiet", "--no-local", ROOT, clone, cwd=root)
+    types("install", sys.executable, "start.py", "suite", "--notest")
     sme2 = clone / ".tox" / "suite" / "bin" / "sme2"
-    provided = json.loads(newcomer.types("provision", sme2, "provision", "--json", "--require"))
+    provided = json.loads(types("provision", sme2, "provision", "--json", "--require"))
     suite = (".venv/bin/tox", "run", "-q", "--skip-pkg-install", "-e", "suite")
-    newcomer.types("suite", *suite)
-    newcomer.types("again", *suite)
-    tools = {part["name"]: part["action"] for part in provided}
-    return newcomer, {"provision": tools, "seconds": newcomer.stages}
+    types("suite", *suite)
+    types("again", *suite)
+    return seconds, {part["name"]: part["action"] for part in provided}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser_of(__doc__).parse_args(argv)
     with tempfile.TemporaryDirectory() as name:
-        newcomer, details = stages(Path(name))
-    taken = dict(newcomer.stages)
+        seconds, tools = stages(Path(name))
+    taken = dict(seconds)
     again = taken.pop("again")
     total = sum(taken.values())
     ours = total - taken["install"] - taken["clone"]
@@ -100,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         Claim("ours", "of this, after the installation", ours, "s", limit=MOST_SECONDS_OF_OURS),
         Claim("again", "the same with all at hand", again, "s", limit=MOST_SECONDS_AGAIN),
     ]
-    return finish(claims, arguments.json, details)
+    return finish(claims, arguments.json, {"provision": tools, "seconds": seconds})
 
 
 if __name__ == "__main__":

@@ -239,13 +239,10 @@ def limit_claims(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--only", type=int, metavar="N", help="only the scenario of this number")
-    arguments = parser.parse_args(argv)
+    arguments = parser_of(__doc__).parse_args(argv)
     print("This is a simulation: no machine is timed.")
-    chosen = SCENARIOS if arguments.only is None else SCENARIOS[arguments.only : arguments.only + 1]
     with ProcessPoolExecutor(2) as pool:
-        trials = [trial for found in pool.map(run, chosen) for trial in found]
+        trials = [trial for found in pool.map(run, SCENARIOS) for trial in found]
     limits = limit_rates()
     claims = [*gate_claims("simulated", trials), *limit_claims(limits)]
     return finish(claims, arguments.json, {"verdicts": account(trials), "limits": limits})

@@ -28,7 +28,7 @@ from pytest_sme2.export.store import load_artifact
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.system.cache import mark_cache
-from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform
+from pytest_sme2.system.platforms import LINUX_AARCH64, host_platform
 from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.verdict import baselines
 
@@ -96,7 +96,6 @@ def count(
 
 ROOT = Path(__file__).parents[2]
 TOY = ROOT / "models" / "toy_cnn"
-DEVICE = "mac" if host_platform() == MACOS_ARM64 else "linux"
 TIMEOUT_SECONDS = 300
 MOUNTS = "SME2_HOSTILE_MOUNTS"
 """The variable that says that this process may mount: ``root`` or ``mapped``."""
@@ -163,18 +162,18 @@ class Stage:
     def export(self) -> list[str]:
         return self.sme2("export", "toy_cnn", "--models-folder", "models")
 
-    def measure(self, device: str = DEVICE) -> list[str]:
+    def measure(self, device: str = "linux") -> list[str]:
         return self.sme2(
             "run", "toy_cnn", "--device", device, "--budget", "1s",
             "--models-folder", "models", "--out", self.out,
         )  # fmt: skip
 
     def emulate(self) -> list[str]:
-        """A measurement with more files and processes, where there is an emulator."""
-        return self.measure("emulated" if DEVICE == "linux" else DEVICE)
+        """A measurement with more files and processes."""
+        return self.measure("emulated")
 
     def pytest(self, *words: str | Path) -> list[str]:
-        chosen = ("-p", "no:cacheprovider", f"--device={DEVICE}", "--sme2-models=toy_cnn",
+        chosen = ("-p", "no:cacheprovider", "--device=linux", "--sme2-models=toy_cnn",
                   "--sme2-variants=fp32", f"--sme2-out={self.out}")  # fmt: skip
         return [sys.executable, "-m", "pytest", *chosen, *map(str, words)]
 
@@ -241,14 +240,14 @@ def _provided() -> dict[str, Path]:
     """The program and the runners, made once; a trial gets copies of them."""
     try:
         artifact = export_model(discover([TOY.parent]).get("toy_cnn"), Variant("fp32"))
-        found = {"exports": artifact.folder, "runner": wheel_runner(host_platform()).folder}
-        if DEVICE == "linux":
-            qemu = find_qemu()
-            found["qemu"] = qemu.path
-            found["emulated"] = wheel_runner(LINUX_AARCH64).folder
+        return {
+            "exports": artifact.folder,
+            "runner": wheel_runner(host_platform()).folder,
+            "emulated": wheel_runner(LINUX_AARCH64).folder,
+            "qemu": find_qemu().path,
+        }
     except Sme2Error as error:
         raise NotPossibleError(f"nothing can be run here: {error}") from error
-    return found
 
 
 def make_stage(
@@ -260,8 +259,8 @@ def make_stage(
     checkout: str = "checkout",
 ) -> Stage:
     """A checkout with one model and two tests; caches filled as asked."""
-    _provided()
     become_reaper()
+    _provided()
     _OURS.update(descendants(os.getpid()))
     cache, out, history = (folder / name for name in ("cache", "out", "history"))
     stage = Stage(folder, cache, folder / checkout, folder / home, out, history)
@@ -282,12 +281,11 @@ def fill_cache(cache: Path, *, exports: bool, runners: bool) -> None:
         shutil.copytree(provided["exports"], cache / "exports" / provided["exports"].name)
     if runners:
         # On aarch64 one runner serves both.
-        for path in {provided[name] for name in ("runner", "emulated") if name in provided}:
+        for path in {provided["runner"], provided["emulated"]}:
             shutil.copytree(path, cache / "runners" / path.name)
-    if "qemu" in provided:
-        tool = cache / "tools" / "qemu" / "usr" / "bin" / "qemu-aarch64"
-        tool.parent.mkdir(parents=True)
-        tool.symlink_to(provided["qemu"])
+    tool = cache / "tools" / "qemu" / "usr" / "bin" / "qemu-aarch64"
+    tool.parent.mkdir(parents=True)
+    tool.symlink_to(provided["qemu"])
 
 
 def merging(stage: Stage) -> list[str]:
