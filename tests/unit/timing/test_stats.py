@@ -145,6 +145,7 @@ def test_pairs_between_two_looks_use_the_error_of_the_look_that_was_due():
     series = math.log1p(0.02) + np.array([0.01, -0.01] * 7 + [0.001])
     decision = stats.decide_ratio(series)
     assert [(look.pairs, look.alpha) for look in decision.looks] == [(10, 0.005), (15, 0.0025)]
+    assert stats.planned_looks(0) == ()
 
 
 def test_a_family_makes_alarms_harder_and_nothing_else():
