@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from pytest_sme2.errors import RunError
+from pytest_sme2.errors import RunError, TargetError
 
 # Enough for any program to find its tools and a place for temporary files, and nothing that
 # changes how it runs (LD_PRELOAD, OMP_NUM_THREADS, …).
@@ -115,6 +115,10 @@ def pinned(cpus: Sequence[int]) -> Iterator[None]:
         yield
         return
     before = os.sched_getaffinity(0)
+    missing = sorted({*cpus} - before)
+    if missing:
+        cores = ", ".join(map(str, sorted(before)))
+        raise TargetError(f"This process may not use core {missing[0]}. Choose from: {cores}.")
     os.sched_setaffinity(0, cpus)
     try:
         yield
