@@ -429,6 +429,26 @@ class MemoryAttention(Own):
         return value
 
 
+@register_model("whisper_decoder", variants=("fp32", "fp16", "int8", "int8_dynamic"))
+class WhisperText(Network):
+    inputs = staticmethod(lambda: (torch.randint(0, VOCABULARY, (1, 16)), torch.randn(1, 50, 64)))
+
+    def get_eager_model(self) -> nn.Module:
+        from transformers import WhisperConfig
+        from transformers.models.whisper.modeling_whisper import WhisperDecoder
+
+        config = WhisperConfig(
+            d_model=64, decoder_layers=2, decoder_attention_heads=2, decoder_ffn_dim=256,
+            vocab_size=VOCABULARY, max_target_positions=64, pad_token_id=0, bos_token_id=1,
+            eos_token_id=2, decoder_start_token_id=1,
+        )  # fmt: skip
+
+        def answer(inner: Any, words: torch.Tensor, sound: torch.Tensor) -> Any:
+            return inner(words, encoder_hidden_states=sound, use_cache=False)[0]
+
+        return Asked(WhisperDecoder(config), answer)
+
+
 class SelectiveScan(nn.Module):
     """Mamba's block, its scan in the form of two sums over time."""
 
@@ -602,6 +622,38 @@ class BoxHead(Own):
         return torch.cat([centre, self.classes(image).flatten(2).sigmoid()], dim=1)
 
 
+class Parallel(nn.Module):
+    """HRNet's exchange: two sizes side by side, each gets the other's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = nn.ModuleList((nn.Conv2d(32, 32, 3, padding=1), nn.Conv2d(64, 64, 3, padding=1)))
+        self.down, self.up = nn.Conv2d(32, 64, 3, 2, 1), nn.Conv2d(64, 32, 1)
+
+    def forward(
+        self, fine: torch.Tensor, coarse: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        fine, coarse = functional.relu(self.own[0](fine)), functional.relu(self.own[1](coarse))
+        larger = functional.interpolate(self.up(coarse), scale_factor=2.0, mode="bilinear")
+        return functional.relu(fine + larger), functional.relu(coarse + self.down(fine))
+
+
+@register_model("hrnet", variants=("fp32", "fp16", "int8"))
+class HighResolution(Own):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.split = nn.Conv2d(3, 32, 3, 4, 1), nn.Conv2d(32, 64, 3, 2, 1)
+        self.stages = nn.ModuleList(Parallel() for _ in range(2))
+        self.head = nn.Conv2d(32, 17, 1)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        fine = functional.relu(self.stem(image))
+        coarse = functional.relu(self.split(fine))
+        for stage in self.stages:
+            fine, coarse = stage(fine, coarse)
+        return self.head(fine)
+
+
 class DenoisingBlock(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -639,6 +691,54 @@ class Denoiser(Own):
         coarse = coarse + self.attention(words, words).transpose(1, 2).unflatten(2, (8, 8))
         larger = functional.interpolate(coarse, scale_factor=2.0, mode="nearest")
         return self.head(self.last(fine + self.up(larger), sines))
+
+
+@register_model("depth_anything", variants=("fp32", "fp16", "int8"))
+class Depth(Own):
+    """Depth Anything in small: a transformer's words as images of two sizes, then joined."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 8, 8)
+        layer = {"nhead": 2, "dim_feedforward": 4 * width, "batch_first": True}
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, activation="gelu", norm_first=True, **layer)
+            for _ in range(2)
+        )
+        self.larger = nn.ConvTranspose2d(width, 32, 2, 2)
+        self.join, self.side = nn.Conv2d(32, 32, 3, padding=1), nn.Conv2d(width, 32, 1)
+        self.head = nn.Sequential(nn.Conv2d(32, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 1, 1))
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        found = self.patches(image)
+        size, words = found.shape[2:], found.flatten(2).transpose(1, 2)
+        first = self.layers[0](words)
+        second = self.layers[1](first).transpose(1, 2).unflatten(2, size)
+        first = first.transpose(1, 2).unflatten(2, size)
+        larger = functional.interpolate(self.side(second), scale_factor=2.0, mode="bilinear")
+        joined = functional.relu(self.join(self.larger(first) + larger))
+        return self.head(functional.interpolate(joined, scale_factor=2.0, mode="bilinear"))
+
+
+class LiteBlock(nn.Sequential):
+    def __init__(self, inputs: int, outputs: int, size: int, stride: int, times: int = 6) -> None:
+        inner = inputs * times
+        super().__init__(
+            nn.Conv2d(inputs, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU6(),
+            nn.Conv2d(inner, inner, size, stride, size // 2, groups=inner, bias=False),
+            nn.BatchNorm2d(inner), nn.ReLU6(),
+            nn.Conv2d(inner, outputs, 1, bias=False), nn.BatchNorm2d(outputs),
+        )  # fmt: skip
+
+
+@register_model("efficientnet_lite", variants=("fp32", "fp16", "int8"))
+class EfficientNetLite(Network):
+    def get_eager_model(self) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(3, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU6(),
+            LiteBlock(32, 16, 3, 1, 1), LiteBlock(16, 24, 3, 2), LiteBlock(24, 40, 5, 2),
+            LiteBlock(40, 80, 3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(80, 10),
+        )  # fmt: skip
 
 
 @register_model("swin", variants=("fp32", "fp16"))
@@ -747,10 +847,7 @@ class Double(nn.Sequential):
         )  # fmt: skip
 
 
-@register_model("unet", variants=("fp32", "fp16"))
-class UNet(Own):
-    inputs = image(32)
-
+class UNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.down = nn.ModuleList([Double(3, 16), Double(16, 32), Double(32, 64)])
@@ -768,6 +865,12 @@ class UNet(Own):
         for widen, block, skipped in zip(self.widen, self.up, kept[-2::-1], strict=True):
             value = block(torch.cat([widen(value), skipped], dim=1))
         return self.last(value)
+
+
+@register_model("unet", variants=("fp32", "fp16"))
+class UnetModel(Network):
+    inputs = image(32)
+    network = UNet
 
 
 @register_model("wav2vec2", variants=("fp32", "fp16"))
@@ -870,10 +973,7 @@ class MoeModel(Network):
     network = staticmethod(lambda: nn.Sequential(Experts(), nn.LayerNorm(64), Experts()))
 
 
-@register_model("dlrm", variants=("fp32", "fp16"))
-class Dlrm(Own):
-    inputs = staticmethod(lambda: (torch.randn(8, 13), torch.randint(0, 50, (8, 6))))
-
+class Dlrm(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.tables = nn.ModuleList(nn.Embedding(50, 32) for _ in range(6))
@@ -889,3 +989,9 @@ class Dlrm(Own):
         products = torch.bmm(stacked, stacked.transpose(1, 2)).flatten(1)
         chosen = products.index_select(1, self.pairs)
         return torch.sigmoid(self.top(torch.cat([bottom, chosen], dim=1)))
+
+
+@register_model("dlrm", variants=("fp32", "fp16"))
+class DlrmModel(Network):
+    inputs = staticmethod(lambda: (torch.randn(8, 13), torch.randint(0, 50, (8, 6))))
+    network = Dlrm
