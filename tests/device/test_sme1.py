@@ -54,7 +54,7 @@ def test_three_arms_and_a_chip_without_sme2(tmp_path: Path) -> None:
     assert work[Arm.ON].instructions < work[Arm.SME1].instructions < work[Arm.OFF].instructions
     assert work[Arm.ON].outer_products == work[Arm.SME1].outer_products > 0
     assert {(entry.against, entry.arm) for entry in three.agreements} >= {("off", Arm.SME1)}
-    assert "Minst sme1" in run_lines([record])[0]
+    assert "Minst sme1" in run_lines([record])[1]
     assert "SME2 sme1" in run_report([record])
 
     # Two arms keep what the third has stored, to the byte.
