@@ -49,6 +49,8 @@ NOT_RESTORED = "sme2_not_restored"
 """Where a worker names a device that it could not put back."""
 CANNOT_TELL = 125
 """The exit code where nobody can tell of what failed: `git bisect run` passes over it."""
+GREEN = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+"""Of a run that left something open, neither stays."""
 
 NO_MODEL = (
     "no model is known to this run: name a folder of models in the ini value sme2_models, or put "
@@ -104,8 +106,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
     """Around all that may take the place of a run: nothing but the command line may do that."""
     code = yield
-    green = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-    return pytest.ExitCode.TESTS_FAILED if code in green and is_red(config) else code
+    return pytest.ExitCode.TESTS_FAILED if code in GREEN and is_red(config) else code
 
 
 @pytest.hookimpl(trylast=True)
@@ -380,7 +381,7 @@ class Collector:
         except (Sme2Error, OSError) as error:
             said.append(str(error))
         red = self.config.stash[JUDGED] = bool(said or open_)
-        if red and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        if red and session.exitstatus in GREEN:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if self.failures == {True} and session.exitstatus == pytest.ExitCode.TESTS_FAILED:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED if red else CANNOT_TELL

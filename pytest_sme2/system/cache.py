@@ -307,9 +307,13 @@ def entries(cache: Path) -> list[CacheEntry]:
 
 def to_remove(found: Iterable[CacheEntry], keep: int) -> list[CacheEntry]:
     """The least recently used entries, until the rest fits."""
-    left, gone = [*found], list[CacheEntry]()
-    while sum(entry.bytes for entry in left) > keep:
-        gone.append(left.pop(0))
+    every = [*found]
+    left, gone = sum(entry.bytes for entry in every), list[CacheEntry]()
+    for entry in every:
+        if left <= keep:
+            break
+        gone.append(entry)
+        left -= entry.bytes
     return gone
 
 

@@ -276,7 +276,7 @@ def _look(settings: Settings) -> dict[str, list[Fact]]:
         Fact(
             part.name,
             part.found is not None,
-            f"{part.found or f'{part.cost}. {part.remedy}'}",
+            part.found or f"{part.cost}. {part.remedy}",
         )
         for part in provision(lambda _: None, check=True)
     )
