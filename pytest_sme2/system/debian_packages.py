@@ -66,7 +66,12 @@ def with_suites(sources: Sources, suites: Sequence[str]) -> Sources:
 
 def _stanzas(text: str, suites: Sequence[str]) -> str:
     paragraphs = re.split(r"\n\s*\n", re.sub(r"^#.*\n?", "", text, flags=re.MULTILINE))
-    kept = (one for one in paragraphs if re.search(r"(?im)^components:.*\bmain\b", one))
+    kept = (
+        one
+        for one in paragraphs
+        if re.search(r"(?im)^components:.*\bmain\b", one)
+        and not re.search(r"(?im)^types:[ \t]*deb-src[ \t]*$", one)
+    )
     fields = {"Types": "deb", "Suites": " ".join(suites)}
     changed = []
     for stanza in kept:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import stat
 import tarfile
@@ -264,6 +265,8 @@ components: main
 
 def test_a_file_of_stanzas_is_asked_for_other_suites() -> None:
     assert with_suites({"a.sources": DEB822}, ["forky", "sid"]) == {"a.sources": CHANGED}
+    sources_alone = re.sub("(?m)^Types: .*", "Types: deb-src", DEB822)
+    assert with_suites({"a.sources": sources_alone}, ["sid"]) == {"a.sources": "\n"}
 
 
 @pytest.mark.parametrize(
