@@ -266,7 +266,10 @@ components: main
 def test_a_file_of_stanzas_is_asked_for_other_suites() -> None:
     assert with_suites({"a.sources": DEB822}, ["forky", "sid"]) == {"a.sources": CHANGED}
     sources_alone = re.sub("(?m)^Types: .*", "Types: deb-src", DEB822)
-    assert with_suites({"a.sources": sources_alone}, ["sid"]) == {"a.sources": "\n"}
+    assert with_suites({"a.sources": sources_alone}, ["sid"]) == {
+        # What lacks Types is for apt to refuse.
+        "a.sources": "Suites: sid\ncomponents: main\n\n"
+    }
 
 
 @pytest.mark.parametrize(
