@@ -14,20 +14,14 @@ import hashlib
 import io
 import json
 import os
+import platform
 import tarfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from pytest_sme2.errors import (
-    BundleError,
-    ExportError,
-    Sme2Error,
-    StorageError,
-    UsageError,
-)
+from pytest_sme2.errors import BundleError, ExportError, Sme2Error, StorageError, UsageError
 from pytest_sme2.export.store import artifact_stem, load_artifact
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.results import PAIR, Artifact
@@ -40,7 +34,6 @@ from pytest_sme2.system.cache import (
     put_in_place,
     working_folder,
 )
-from pytest_sme2.system.confine import run_confined
 from pytest_sme2.system.files import (
     FileFacts,
     decode,
@@ -63,23 +56,16 @@ SUFFIXES = (".tar.gz", ".tgz")
 MANIFEST = "manifest.json"
 _RUNNER = "runner"
 _ARTIFACTS = "artifacts"
-_LARGEST_MANIFEST = 16 * 2**20
 MOST_GROWTH = 20
 """How many times its own size a bundle may unpack to …"""
 ALWAYS_ALLOWED = 64 << 20
 """… on top of this many bytes."""
-# Pythons before 3.10.12 and 3.11.4 have no filters.
-_SAFELY: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
-class _ManifestError(Sme2Error):
-    pass
-
-
 _DAMAGE = (
-    *(OSError, EOFError, tarfile.TarError, zlib.error, ExportError, ValueError),
-    _ManifestError,
+    *(OSError, EOFError, tarfile.TarError, zlib.error, ValueError),
+    *(BundleError, ExportError),
 )
 _MAKE_AGAIN = "Make it again with: sme2 bundle"
 
@@ -192,9 +178,8 @@ def open_bundle(path: Path, *, cache: Path | None = None) -> Bundle:
     try:
         folder = root / file_sha256(path)[:32]
         with locked(root / f"{folder.name}.lock", f"unpacking {path}"):
-            # Nothing of the archive is read here: its headers may be made to take hours.
             if not is_believed(folder, cache) or _difference(folder):
-                _unpack_apart(path, folder)
+                _unpack(path, folder)
             mark_used(folder)
         text, facts = _manifest(folder)
         made = facts.runner
@@ -205,46 +190,23 @@ def open_bundle(path: Path, *, cache: Path | None = None) -> Bundle:
         raise _problem(path, root, error) from error
 
 
-def _unpack_apart(path: Path, folder: Path) -> None:
-    try:
-        run_confined(unpack, path, folder)
-    except Sme2Error as error:
-        if type(error) is Sme2Error:
-            raise BundleError(f"{path}: {error}") from None
-        raise
-
-
-def unpack(path: str, folder: str) -> None:
-    """Write the files of a bundle to a new folder. It runs in a process of its own."""
-    try:
-        with working_folder(Path(folder)) as staged, tarfile.open(path, "r:gz") as archive:
-            _extract(archive, path, staged)
-            if wrong := _difference(staged):
-                raise ValueError(wrong)
-            put_in_place(staged, Path(folder))
-    except _DAMAGE as error:
-        raise _problem(Path(path), Path(folder).parent, error) from error
-
-
-def _extract(archive: tarfile.TarFile, path: str, folder: Path) -> None:
-    first = archive.next()
-    content = archive.extractfile(first) if first and first.name == MANIFEST else None
-    if first is None or content is None or first.size > _LARGEST_MANIFEST:
-        raise ValueError(f"it does not begin with {MANIFEST}")
-    (folder / MANIFEST).write_bytes(content.read())
-    _, facts = _manifest(folder)
-    _refuse_bomb(Path(path), facts)
-    for member in archive:
-        if member is first:
-            continue
-        listed = facts.files.get(member.name)
-        if listed is None:
-            raise ValueError(f"{member.name!r} is not in its manifest")
-        if not member.isreg() or member.size != listed.bytes:
-            raise ValueError(f"{member.name!r} in it is not the plain file that its manifest lists")
-        inside(folder, member.name)
-        member.mode = 0o755 if listed.executable else 0o644
-        archive.extract(member, folder, **_SAFELY)
+def _unpack(path: Path, folder: Path) -> None:
+    if not hasattr(tarfile, "data_filter"):
+        raise UsageError(
+            f"{path} cannot be unpacked safely by Python {platform.python_version()}. Use Python "
+            "3.10.12, 3.11.4 or newer."
+        )
+    with working_folder(folder) as staged, tarfile.open(path, "r:gz") as archive:
+        members = archive.getmembers()
+        # Programs and runners do not shrink much: what grows by far more was made to fill a disk.
+        total = sum(member.size for member in members)
+        most = MOST_GROWTH * path.stat().st_size + ALWAYS_ALLOWED
+        if total > most:
+            raise ValueError(f"it unpacks to {total >> 20} MiB, and {most >> 20} MiB is the most")
+        archive.extractall(staged, members, filter="data")
+        if wrong := _difference(staged):
+            raise ValueError(wrong)
+        put_in_place(staged, folder)
 
 
 def _problem(path: Path, root: Path, error: Exception) -> Sme2Error:
@@ -256,23 +218,17 @@ def _problem(path: Path, root: Path, error: Exception) -> Sme2Error:
     return BundleError(f"{path}: is not a bundle, or is damaged: {error}. {_MAKE_AGAIN}")
 
 
-def _refuse_bomb(path: Path, facts: _Manifest) -> None:
-    """Programs and runners do not shrink much: what unpacks to far more was made to fill a disk."""
-    total = sum(file.bytes for file in facts.files.values())
-    most = MOST_GROWTH * path.stat().st_size + ALWAYS_ALLOWED
-    if total > most:
-        raise ValueError(f"it unpacks to {total >> 20} MiB, and {most >> 20} MiB is the most")
-
-
 def _manifest(folder: Path) -> tuple[bytes, _Manifest]:
     """The manifest of an unpacked bundle, and what it says."""
+    if not (folder / MANIFEST).is_file():
+        raise ValueError(f"it has no {MANIFEST}")
     text = (folder / MANIFEST).read_bytes()
-    document = json_value(text, f"its {MANIFEST}", remedy="", error=_ManifestError)
+    document = json_value(text, f"its {MANIFEST}", remedy="", error=BundleError)
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
         raise ValueError(f"its schema is {schema!r}, this version reads {SCHEMA}")
     manifest: _Manifest = decode(
-        document, _Manifest, f"its {MANIFEST}", remedy="", error=_ManifestError
+        document, _Manifest, f"its {MANIFEST}", remedy="", error=BundleError
     )
     return text, manifest
 

@@ -7,7 +7,6 @@ others run.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,16 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from pytest_sme2.errors import EtdumpError, ExportError, ProgramError, Sme2Error, UsageError
+from pytest_sme2.errors import ExportError, ProgramError, UsageError
 from pytest_sme2.export.registry import ModelEntry, Registry
 from pytest_sme2.export.store import META_FILE, load_artifact
 from pytest_sme2.export.variant import Variant, parse_variant
 from pytest_sme2.results import AS_EXPORTED, FORWARD, Artifact, MethodOutline, TensorSpec
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.confine import run_confined
 from pytest_sme2.system.files import PROGRAM_SUFFIX, file_sha256, is_program
-from pytest_sme2.trace.etrecord import read_attribution
-from pytest_sme2.trace.program import read_outline, read_program
+from pytest_sme2.trace.program import read_outline
 
 _BROKEN = "broken"
 XNNPACK = "XnnpackBackend"
@@ -201,9 +198,9 @@ def program_cases(patterns: Iterable[str], threads: Sequence[int]) -> list[Case]
         files.update(dict.fromkeys(found))
     cases: list[Case] = []
     taken: set[str] = set()
-    refused, sweep = _refused(list(files)), len(threads) > 1
+    sweep = len(threads) > 1
     for file in files:
-        for one in _cases_of(file, refused.get(file)):
+        for one in _cases_of(file):
             case = _named_apart(one, file, taken)
             each = [replace(case, threads=count, sweep=sweep) for count in threads]
             cases += [case] if case.problem is not None else each
@@ -219,37 +216,12 @@ def _matching(pattern: str) -> list[Path]:
     return sorted(file for file in Path(path.anchor).glob(str(rest)) if file.is_file())
 
 
-def read_through(*files: str) -> None:
-    """Read all that a run reads of programs; what is wrong with one is told when it is used."""
-    for file in map(Path, files):
-        with contextlib.suppress(ProgramError, EtdumpError):
-            read_outline(file)
-            read_program(file)
-            if (etrecord := _etrecord(file)) is not None:
-                read_attribution(etrecord)
-
-
-def _refused(files: Sequence[Path]) -> dict[Path, str]:
-    """The programs that cannot be read with little time and memory, and why."""
-    if not files:
-        return {}
-    try:
-        run_confined(read_through, *files)
-    except Sme2Error as error:
-        if len(files) == 1:
-            return {files[0]: f"{files[0]}: {error}"}
-        return {name: why for file in files for name, why in _refused([file]).items()}
-    return {}
-
-
-def _cases_of(file: Path, refused: str | None = None) -> list[Case]:
+def _cases_of(file: Path) -> list[Case]:
     """One for each method, those that cannot be used included."""
     try:
         recorded = _recorded(file)
         if recorded is not None:
             return [Case(recorded.model, None, program=recorded)]
-        if refused is not None:
-            raise ProgramError(refused)
         methods, sha256 = _methods(file), file_sha256(file)
     except (ProgramError, ExportError) as error:
         return [Case(file.stem, None, problem=str(error), unusable=file)]

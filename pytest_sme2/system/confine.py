@@ -1,29 +1,24 @@
 """Confines what reads files that others made: no network, and little time, memory and disk.
 
-The readers have limits of their own; this holds where one was forgotten. Commands that only read
-confine themselves. Where a run meets such a file, a process of its own reads it. Only the standard
-library is needed here: the first process of a fake phone's sandbox uses it, too.
+The readers have limits of their own; this holds where one was forgotten: commands that only read
+confine themselves. Only the standard library is needed here: the first process of a fake phone's
+sandbox uses it, too.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib
-import json
 import os
 import resource
 import signal
 import sys
-import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 
-from pytest_sme2 import errors
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.system.files import total_bytes
-from pytest_sme2.system.processes import run_process, whitelisted_environment
 
 SECONDS_VARIABLE = "SME2_READ_SECONDS"
 # A run of 300 cases, 83 MB, takes 35 s to merge.
@@ -98,54 +93,3 @@ def _given_seconds() -> float:
     if not value.isdecimal() or not 0 < int(value) < 10**6:
         raise UsageError(f"{SECONDS_VARIABLE}={value!r} is not a number of seconds.")
     return float(value)
-
-
-def run_confined(function: Callable[..., str | None], *arguments: Path | str) -> str:
-    """What a function of a module returns in a confined process; its own errors are raised here."""
-    with tempfile.TemporaryDirectory(prefix="sme2-reading-") as folder:
-        # Relative paths would mean other files there.
-        words = [str(word.absolute()) if isinstance(word, Path) else word for word in arguments]
-        finished = run_process(
-            [sys.executable, "-m", __name__, function.__module__, function.__qualname__, *words],
-            timeout_seconds=86_400,
-            environment={
-                **whitelisted_environment((SECONDS_VARIABLE,), ("PYTHON",)),
-                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                "TMPDIR": folder,
-            },
-            folder=Path(folder),
-        )
-    last = finished.stdout.rpartition("\n")[2]
-    if finished.returncode != 0 or not last:
-        said = finished.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-        raise Sme2Error(f"A file could not be read: its reader ended early ({said[0][:300]}).")
-    answer = json.loads(last)
-    if "error" in answer:
-        raise getattr(errors, answer["error"], Sme2Error)(answer["message"])
-    return str(answer["returned"])
-
-
-def is_isolated() -> str:
-    """Whether a confined process has no network here: ``yes``, or empty."""
-    if not sys.platform.startswith("linux"):
-        return ""
-    rows = Path("/proc/net/dev").read_text(encoding="utf-8").splitlines()[2:]
-    return "yes" if all(row.split(":")[0].strip() == "lo" for row in rows) else ""
-
-
-def main(words: Sequence[str]) -> None:
-    module, name, *arguments = words
-    answer: dict[str, str]
-    try:
-        function = getattr(importlib.import_module(module), name)
-        confine([Path(word) for word in arguments if word.startswith("/")])
-        answer = {"returned": function(*arguments) or ""}
-    except Sme2Error as error:
-        answer = {"error": type(error).__name__, "message": str(error)}
-    except MemoryError:
-        answer = {"error": "Sme2Error", "message": TOO_MUCH_MEMORY}
-    sys.stdout.write("\n" + json.dumps(answer))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -32,6 +32,7 @@ _NOT_AN_OPERATOR = "_operator.getitem"
 _TARGET = '"target": "'
 _TORCH_FILES = ("/torch/", "\\torch\\")
 _LONGEST_WAY = 20
+_LARGEST_DOCUMENT = 256 << 20
 # zipfile raises NotImplementedError and RuntimeError for methods and passwords that it lacks.
 _BAD_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, MemoryError)
 _BAD_DOCUMENT = (ValueError, OverflowError, LookupError, TypeError, AttributeError)
@@ -63,6 +64,8 @@ def read_attribution(etrecord: Path, method: str = FORWARD) -> Attribution:
 
 
 def _document(archive: zipfile.ZipFile, etrecord: Path, name: str) -> Any:
+    if archive.getinfo(name).file_size > _LARGEST_DOCUMENT:
+        raise ValueError(f"{name} has more than {_LARGEST_DOCUMENT >> 20} MiB")
     data = archive.read(name)
     return json_value(data, f"{etrecord}: {name}", remedy=_REMEDY, error=EtdumpError)
 

@@ -37,7 +37,6 @@ from pytest_sme2.session.options import DEVICE
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system import platforms
 from pytest_sme2.system.cache import find_cache
-from pytest_sme2.system.confine import is_isolated, run_confined
 from pytest_sme2.system.files import write_text
 from pytest_sme2.system.provision import provision
 from pytest_sme2.system.terminal import say
@@ -205,14 +204,6 @@ def start_of_pytest() -> str:
     )
 
 
-def _confined() -> str:
-    """Limits hold everywhere; a network of its own needs the system's permission."""
-    limits = "read with limits of time, memory and disk"
-    if run_confined(is_isolated):
-        return f"{limits}, and without network"
-    return f"{limits}; with network, since this system allows no namespaces"
-
-
 def _capabilities(settings: Settings) -> str:
     target = choose_target(settings, wait_seconds=1)
     try:
@@ -291,7 +282,6 @@ def _look(settings: Settings) -> dict[str, list[Fact]]:
             *tools,
             # It downloads ExecuTorch for another platform than this one.
             _fact("pip", lambda: shlex.join(find_pip("ExecuTorch for an emulated device"))),
-            _fact("files of others", _confined),
         ],
         "devices": [
             _fact(

@@ -33,12 +33,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture(autouse=True)
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs are read in a process of their own first; tests/unit/system/test_confine.py does."""
-    monkeypatch.setattr("pytest_sme2.session.cases.run_confined", lambda *_: "")
-
-
 def altered(name: str, old: bytes, new: bytes) -> bytes:
     content = (PROGRAMS / name).read_bytes()
     assert old in content
