@@ -282,11 +282,6 @@ class CacheEntry:
     used: float
     """When it was last used, in seconds since the epoch."""
 
-    @property
-    def left_over(self) -> bool:
-        """Whether it is what a killed process left half made."""
-        return self.path.name.startswith(".")
-
 
 def mark_used(folder: Path) -> None:
     """Remember that an entry was used just now; a read-only cache cannot, and that is all right."""
@@ -318,10 +313,7 @@ def to_remove(found: Iterable[CacheEntry], keep: int) -> list[CacheEntry]:
 
 
 def apply_limit(cache: Path | None = None) -> list[CacheEntry]:
-    """Remove what killed processes left and, above the limit, what was not used for longest.
-
-    What may be in use stays, so the limit is one for what is kept from run to run.
-    """
+    """Above the limit, remove what was not used for longest; what may be in use stays."""
     limit, root = limit_from(os.environ.get(LIMIT_VARIABLE)), cache or find_cache()
     if limit is None or not is_ours(root):
         return []
@@ -332,12 +324,8 @@ def apply_limit(cache: Path | None = None) -> list[CacheEntry]:
     try:
         with locked(root / "cleaning.lock", "cleaning the cache", timeout_seconds=0):
             looked.touch()
-            found = entries(root)
-            idle = [entry for entry in found if now - entry.used >= IN_USE_SECONDS]
-            removed = [entry for entry in idle if entry.left_over]
-            rest = [entry for entry in found if entry not in removed]
-            over = to_remove(rest, limit)
-            removed += [entry for entry in over if entry in idle and entry.kind not in _KEPT]
+            found = to_remove((e for e in entries(root) if e.kind not in _KEPT), limit)
+            removed = [entry for entry in found if now - entry.used >= IN_USE_SECONDS]
             for entry in removed:
                 discard(entry.path)
     except (BusyError, StorageError, OSError):

@@ -75,7 +75,6 @@ def _clean_cache(arguments: argparse.Namespace) -> int:
             "path": str(entry.path),
             "bytes": entry.bytes,
             "unused_seconds": round(now - entry.used),
-            "left_over": entry.left_over,
             "removed": entry in removed,
         }
         for entry in found
@@ -94,10 +93,8 @@ def _clean_cache(arguments: argparse.Namespace) -> int:
 
 def _summary(found: list[cache.CacheEntry], now: float) -> str:
     oldest = (now - found[0].used) / 86400
-    half = sum(entry.left_over for entry in found)
-    left_over = f", {half} left half made by killed processes" if half else ""
     number = f"{len(found):>5} {_size(found):>9}"
-    return f"  {found[0].kind:14} {number}  oldest unused for {oldest:.0f} d{left_over}"
+    return f"  {found[0].kind:14} {number}  oldest unused for {oldest:.0f} d"
 
 
 def _size(found: Sequence[cache.CacheEntry]) -> str:
