@@ -34,7 +34,6 @@ EXTRA_OF_PACKAGE = {
     **dict.fromkeys(("torchvision", "timm", "transformers"), "models"),
 }
 
-REGISTRATIONS = "__sme2_registrations__"
 # Files of a model's folder that do not change the model.
 _NOT_SOURCE = frozenset({"limits.toml"})
 _NOT_SOURCE_SUFFIXES = frozenset({".pyc", ".pyo", ".md"})
@@ -183,16 +182,10 @@ def register_model(
     device: smaller inputs, fewer data types, or ``()`` for none. By default they are the same.
     Variants that the user names run on any device.
 
-    Use literals for all arguments, so that models are found without importing them.
+    Use literals for all arguments: models are found without importing them.
     """
-    checked = checked_entry(name, variants, emulated)
-
-    def mark(model_class: _Class) -> _Class:
-        earlier = model_class.__dict__.get(REGISTRATIONS, ())
-        setattr(model_class, REGISTRATIONS, (*earlier, checked))
-        return model_class
-
-    return mark
+    checked_entry(name, variants, emulated)
+    return lambda model_class: model_class
 
 
 def checked_entry(
@@ -349,7 +342,7 @@ def _read_folder(file: Path) -> list[ModelEntry | Problem]:
     """The models that one ``model.py`` registers, or the problem with it."""
     name, source = file.parent.name, str(file.parent)
     try:
-        registrations = read_registrations(file)
+        registrations = _registrations(file)
     except (Exception, SystemExit) as error:
         return [Problem(name, source, one_line(error), traceback_from(error, file.parent))]
     if not registrations:
@@ -358,22 +351,14 @@ def _read_folder(file: Path) -> list[ModelEntry | Problem]:
     return [replace(found, source=source, file=file) for found in registrations]
 
 
-def read_registrations(file: Path) -> tuple[ModelEntry, ...]:
-    """What a file registers: from its syntax tree, or by running it if that is not enough."""
-    declared = declared_registrations(file)
-    if declared is not None:
-        return declared
-    found = {
-        registration.name: replace(registration, class_name=attribute)
-        for attribute, value in vars(execute_model_file(file)).items()
-        if isinstance(value, type)
-        for registration in value.__dict__.get(REGISTRATIONS, ())
-    }
-    return tuple(found.values())
+_LITERALS = (
+    "Write it as a decorator of a class with literal arguments, as in @register_model('name', "
+    "variants=('fp32',)): it is read without running the file."
+)
 
 
-def declared_registrations(file: Path) -> tuple[ModelEntry, ...] | None:
-    """The registrations if all are literal decorators of top-level classes, else None."""
+def _registrations(file: Path) -> tuple[ModelEntry, ...]:
+    """What the decorators of a file's classes say."""
     tree = ast.parse(file.read_bytes(), filename=str(file))
     aliases = {
         alias.asname or alias.name
@@ -382,27 +367,29 @@ def declared_registrations(file: Path) -> tuple[ModelEntry, ...] | None:
         for alias in node.names
         if alias.name == "register_model"
     }
-
-    def is_register_model(node: ast.AST) -> bool:
-        if isinstance(node, ast.Name):
-            return node.id in aliases
-        return isinstance(node, ast.Attribute) and node.attr == "register_model"
-
-    understood: list[ModelEntry] = []
-    for statement in tree.body:
-        if not isinstance(statement, ast.ClassDef):
+    calls = {
+        decorator: node.name
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+        for decorator in reversed(node.decorator_list)
+        if isinstance(decorator, ast.Call)
+    }
+    found: list[ModelEntry] = []
+    known: dict[ast.AST, tuple[ast.Call, str]] = {
+        call.func: (call, name) for call, name in calls.items()
+    }
+    for node in ast.walk(tree):
+        name = node.id if isinstance(node, ast.Name) else ""
+        if name not in aliases and getattr(node, "attr", "") != "register_model":
             continue
-        for decorator in reversed(statement.decorator_list):
-            if isinstance(decorator, ast.Call) and is_register_model(decorator.func):
-                try:
-                    positional = [ast.literal_eval(argument) for argument in decorator.args]
-                    named = {
-                        str(word.arg): ast.literal_eval(word.value) for word in decorator.keywords
-                    }
-                except ValueError:
-                    return None
-                bound = inspect.signature(register_model).bind(*positional, **named)
-                bound.apply_defaults()
-                understood.append(checked_entry(**bound.arguments, class_name=statement.name))
-    mentioned = sum(is_register_model(node) for node in ast.walk(tree))
-    return tuple(understood) if mentioned == len(understood) else None
+        try:
+            call, class_name = known[node]
+            words = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+            positional = [ast.literal_eval(argument) for argument in call.args]
+        except (KeyError, ValueError):
+            line = getattr(node, "lineno", 0)
+            raise ModelError(f"line {line}: register_model cannot be read. {_LITERALS}") from None
+        bound = inspect.signature(register_model).bind(*positional, **words)
+        bound.apply_defaults()
+        found.append(checked_entry(**bound.arguments, class_name=class_name))
+    return tuple(found)
