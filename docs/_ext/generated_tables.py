@@ -41,14 +41,8 @@ def option_lines() -> Iterator[str]:
 
 def command_lines() -> Iterator[str]:
     """Each command of ``sme2`` with its arguments and its example."""
-    yield "### `sme2 help devices`"
-    yield ""
-    yield "What `run`, `threads`, `advise` and `doctor` take about devices, as far as it fits them."
-    yield ""
-    yield from _arguments(cli.devices_parser())
-    yield ""
     for name, summary in cli.COMMANDS.items():
-        parser = cli.fill_parser(argparse.ArgumentParser(), name, brief=True)
+        parser = cli.fill_parser(argparse.ArgumentParser(), name)
         yield f"### `sme2 {name}`"
         yield ""
         yield f"{summary[:1].upper()}{summary[1:]}."

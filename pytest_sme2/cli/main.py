@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2 import __version__
-from pytest_sme2.cli.options import SAID_ONCE, add_arguments, shared
+from pytest_sme2.cli.options import add_arguments
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.system.terminal import plain_output
 
@@ -68,21 +68,18 @@ REMOVED = {
 # They read what others made, and run nothing.
 READING = ("inspect", "merge", *(name for name in COMMANDS if name.startswith("report")))
 
-DEVICES_HELP = "`sme2 help devices` lists the options about phones, runners and emulators."
 EXIT_CODES = (
     "exit codes: 0 success; 1 a regression or a failed check; 2 wrong usage or a damaged "
     "file; 3 a problem with the device or the environment"
 )
 
 
-def build_parser(filled: Collection[str], *, brief: bool = False) -> argparse.ArgumentParser:
-    """The parser; only the commands of ``filled`` have their own arguments, and are imported. With
-    ``brief`` the help says once for all commands what is about devices.
-    """
+def build_parser(filled: Collection[str]) -> argparse.ArgumentParser:
+    """The parser; only the commands of ``filled`` have their own arguments, and are imported."""
     parser = argparse.ArgumentParser(
         prog="sme2",
         description="Performance testing of ExecuTorch models on Arm CPUs with SME2.",
-        epilog=f"{_overview()}\n\n`sme2 COMMAND --help` has more.\n{DEVICES_HELP}\n{EXIT_CODES}",
+        epilog=f"{_overview()}\n\n`sme2 COMMAND --help` has more.\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"sme2 {__version__}")
@@ -99,7 +96,7 @@ def build_parser(filled: Collection[str], *, brief: bool = False) -> argparse.Ar
             **listed,
         )
         if name in filled:
-            fill_parser(subparser, name, brief=brief)
+            fill_parser(subparser, name)
     return parser
 
 
@@ -111,29 +108,15 @@ def _overview() -> str:
     )
 
 
-def devices_parser() -> argparse.ArgumentParser:
-    """What commands that run programs have in common."""
-    parser = argparse.ArgumentParser(
-        usage="sme2 COMMAND [--device DEVICE] ...",
-        description="where run, threads, advise and doctor run programs, as far as they take it",
-        add_help=False,
-    )
-    add_arguments(parser, shared("device", *SAID_ONCE))
-    return parser
-
-
 def module_of(name: str) -> Any:
     return importlib.import_module(f"pytest_sme2.cli.commands.{name.split()[-1]}")
 
 
-def fill_parser(
-    parser: argparse.ArgumentParser, name: str, *, brief: bool = False
-) -> argparse.ArgumentParser:
+def fill_parser(parser: argparse.ArgumentParser, name: str) -> argparse.ArgumentParser:
     """The parser, with the arguments and the example of one command."""
     module = module_of(name)
-    more = f"{DEVICES_HELP}\n" if "--serial" in module.ARGUMENTS else ""
-    parser.epilog = f"example:\n  {module.EXAMPLE}\n\n{more}{EXIT_CODES}"
-    add_arguments(parser, {"--json": "print JSON", **module.ARGUMENTS}, brief=brief)
+    parser.epilog = f"example:\n  {module.EXAMPLE}\n\n{EXIT_CODES}"
+    add_arguments(parser, {"--json": "print JSON", **module.ARGUMENTS})
     parser.set_defaults(run=module.run)
     return parser
 
@@ -149,14 +132,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str], *, own_process: bool) -> int:
     if words[:1] == ["help"]:
-        if words[1:] == ["devices"]:
-            devices_parser().print_help()
-            return 0
         words = [*words[1:], "--help"]
     if " ".join(words[:2]) in COMMANDS:
         words[:2] = [" ".join(words[:2])]
     command = next((word for word in words if word in COMMANDS), None)
-    parser = build_parser(() if command is None else (command,), brief=True)
+    parser = build_parser(() if command is None else (command,))
     gone = next((name for name in (" ".join(words[:2]), *words[:1]) if name in REMOVED), None)
     if gone is not None:
         parser.error(f"`sme2 {gone}` is gone: {REMOVED[gone]}.")

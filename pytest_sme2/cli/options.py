@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_sme2.export.variant import PRECISIONS
-from pytest_sme2.session.options import DEVICE, OPTIONS, read
+from pytest_sme2.session.options import OPTIONS, read
 from pytest_sme2.system.terminal import Say, clear_line, terminal_line
 from pytest_sme2.targets.settings import DEVICES
 
@@ -25,8 +25,6 @@ Arguments = Mapping[str, str | tuple[str, Any] | dict[str, Any]]
 N is a number, ``{a,b}`` are choices, and what has no value is a switch. ``!`` must be given, ``?``
 may be left out, ``+`` is one or more, ``...`` may be repeated. A dictionary is argparse's own."""
 
-SAID_ONCE = (*DEVICE[1:], "runner", "cpu", "arms")
-"""About phones, runners and emulators: `sme2 help devices` lists them, for all commands."""
 PATHS = ("FILE", "DIR", "OUT", "RUN_DIR", "ETDUMP")
 FOLDERS: Arguments = {
     "--models-folder DIR...": "a folder of models' folders; may be repeated (default: models)"
@@ -56,15 +54,11 @@ def shared(*names: str, device: str = "auto", more: str = "") -> Arguments:
     return found
 
 
-def add_arguments(
-    parser: argparse.ArgumentParser, table: Arguments, *, brief: bool = False
-) -> None:
-    """With ``brief`` what several commands share about devices is not in the help text."""
+def add_arguments(parser: argparse.ArgumentParser, table: Arguments) -> None:
     for spec, about in table.items():
         name, _, value = spec.partition(" ")
         if isinstance(about, dict):
-            hidden = brief and name.strip("-") in SAID_ONCE
-            parser.add_argument(name, **(about | {"help": argparse.SUPPRESS} if hidden else about))
+            parser.add_argument(name, **about)
             continue
         text, default = about if isinstance(about, tuple) else (about, None)
         how: dict[str, Any] = {"help": text, "default": default}

@@ -8,6 +8,7 @@ layer. In fp16 and int8 only zeros are left, and comparing outputs means nothing
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import re
 import urllib.error
@@ -16,21 +17,17 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pytest_sme2.errors import EvidenceError, ModelError, Sme2Error, UsageError
 from pytest_sme2.export.registry import ModelEntry
-from pytest_sme2.system.cache import cache_folder, working_folder
-from pytest_sme2.system.files import file_sha256, safe_name
-from pytest_sme2.system.locks import locked
+from pytest_sme2.system.cache import cache_folder
+from pytest_sme2.system.files import file_sha256, make_folders, replacing, safe_name
 from pytest_sme2.system.reading import read_toml
 from pytest_sme2.system.terminal import Say
 
 FILE_NAME = "weights.toml"
 TIMEOUT_SECONDS = 60.0
-# Far above the largest model that runs on a phone.
-LARGEST_BYTES = 16 << 30
-_BLOCK = 1 << 20
 _WHOLE_HASH = re.compile(r"[0-9a-f]{64}")
 _LOST = (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError)
 
@@ -105,34 +102,18 @@ def fetch_weights(entry: ModelEntry, say: Say) -> Path:
             f"No {FILE_NAME} of {entry.name!r} names a url and a whole sha256.{known} "
             "Name your file with --weights FILE (see docs/models.md)."
         )
-    folder = cache_folder() / "weights" / safe_name(entry.name)
-    # Named after the model, not the address, because it becomes a path.
-    kept = folder / f"{upstream.sha256[:12]}{Path(upstream.file).suffix}"
-    try:
-        lock = folder.with_name(f"{folder.name}.lock")
-        with locked(lock, f"fetching the weights of {entry.name}", say=say):
-            if not kept.is_file() or file_sha256(kept) != upstream.sha256:
-                with working_folder(folder / "fetched") as work:
-                    _download(upstream, work / "file", say)
-                    (work / "file").replace(kept)
-    except OSError as error:
-        raise Sme2Error(f"The weights cannot be kept in {folder}: {error}.") from error
-    return kept
-
-
-def _download(upstream: Upstream, target: Path, say: Say) -> None:
-    address = upstream.url
-    parts = urllib.parse.urlsplit(address)
+    address, parts = upstream.url, urllib.parse.urlsplit(upstream.url)
     if parts.scheme != "https" and (parts.scheme, parts.hostname) != ("http", "127.0.0.1"):
         raise UsageError(f"{address!r} is not an https address.")
-    say(f"fetching {address}")
+    # Named after the model, not the address, because it becomes a path.
+    folder = cache_folder() / "weights" / safe_name(entry.name)
+    kept = folder / f"{upstream.sha256[:12]}{Path(upstream.file).suffix}"
     try:
-        answer = urllib.request.build_opener().open(address, timeout=TIMEOUT_SECONDS)
-        with answer, target.open("wb") as file:
-            while block := answer.read(_BLOCK):
-                file.write(block)
-                if file.tell() > LARGEST_BYTES:
-                    raise ConnectionError(f"it has more than {LARGEST_BYTES >> 30} GiB")
+        if not kept.is_file() or file_sha256(kept) != upstream.sha256:
+            say(f"fetching {address}")
+            make_folders(folder)
+            with replacing(kept) as file:
+                _download(upstream, file)
     except _LOST as error:
         reason = getattr(error, "reason", None) or error
         if isinstance(error, urllib.error.HTTPError):
@@ -141,11 +122,21 @@ def _download(upstream: Upstream, target: Path, say: Say) -> None:
             f"{address} cannot be downloaded: {reason}. Download the file by other means and name "
             "it with --weights FILE."
         ) from error
-    digest = file_sha256(target)
-    if digest != upstream.sha256:
+    except OSError as error:
+        raise Sme2Error(f"The weights cannot be kept in {folder}: {error}.") from error
+    return kept
+
+
+def _download(upstream: Upstream, file: IO[bytes]) -> None:
+    digest = hashlib.sha256()
+    with urllib.request.build_opener().open(upstream.url, timeout=TIMEOUT_SECONDS) as answer:
+        while block := answer.read(1 << 20):
+            file.write(block)
+            digest.update(block)
+    if digest.hexdigest() != upstream.sha256:
         raise EvidenceError(
-            f"{address} is not {upstream.file}: its sha256 is {digest}, the published one "
-            f"{upstream.sha256}. Download it again from {upstream.source}."
+            f"{upstream.url} is not {upstream.file}: its sha256 is {digest.hexdigest()}, the "
+            f"published one {upstream.sha256}. Download it again from {upstream.source}."
         )
 
 

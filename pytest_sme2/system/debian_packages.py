@@ -16,11 +16,9 @@ import shutil
 import stat
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
-from urllib.parse import unquote
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.system.cache import put_in_place, working_folder
@@ -92,42 +90,12 @@ def _lines(text: str, suites: Sequence[str]) -> str:
 
 
 _LONGEST_SECONDS = 600
-# What apt says, by the reason that it stands for. The first reason that fits is given.
-_REASONS = {
-    "the disk is full": r"No space left on device|enough free space",
-    "a signature is missing or cannot be checked": (
-        r"NO_PUBKEY|EXPKEYSIG|BADSIG|GPG error|is not signed|OpenPGP|couldn't be verified"
-    ),
-    "the archive's dates do not fit this machine's clock": r"is (?:expired|not valid yet)",
-    "the network or the archive's host cannot be reached": (
-        r"resolving|resolve|[Cc]ould not connect|[Cc]onnection|[Uu]nreachable|[Tt]imed? ?out|Proxy"
-    ),
-    "apt has no candidate: no archive of this machine has it, or a pin forbids it": (
-        r"no candidate|no installation candidate|Can't select"
-    ),
-    "no archive of this machine has it": (
-        r"Unable to locate|Couldn't find|was not found|Release file|404|Can't find a source"
-    ),
-}
-
-
-@dataclass(frozen=True)
-class OfferedPackage:
-    file_name: str
-    bytes: int
-
-    @property
-    def version(self) -> str:
-        """Without the epoch: ``11.1.2+ds-1``."""
-        words = unquote(self.file_name).split("_")
-        return words[1].rpartition(":")[2] if len(words) > 1 else ""
 
 
 def unpack_packages(
     packages: Sequence[str],
     sources: Sources,
     folder: Path,
-    approve: Callable[[Sequence[OfferedPackage]], None] = lambda offered: None,
     *,
     architecture: str | None = None,
     dependencies: bool = False,
@@ -136,8 +104,7 @@ def unpack_packages(
 
     apt chooses among the archives: one that lacks a suite or a package does not matter where
     another has it. ``architecture`` is one of Debian's names; by default this machine's. With
-    ``dependencies``, all that the packages need comes along. ``approve`` sees what would be fetched
-    and raises if it is not wanted. Hold the lock of ``folder``.
+    ``dependencies``, all that the packages need comes along. Hold the lock of ``folder``.
     """
     missing = [name for name in ("apt-get", "dpkg-deb") if shutil.which(name) is None]
     if not sources or missing:
@@ -150,13 +117,9 @@ def unpack_packages(
         apt = ["apt-get", "-q", *_private_apt(place, sources, architecture)]
         take = ["install", "--yes", "--download-only"] if dependencies else ["download"]
         updated = _call([*apt, "update"], place)
-        offered = _call([*apt, *take, "--print-uris", *packages], place)
-        if offered.returncode != 0:
-            raise TargetError(_why(packages, sources, updated.stderr + offered.stderr))
-        approve(_offered(offered.stdout))
         fetched = _call([*apt, *take, *packages], place / "fetched")
         if fetched.returncode != 0:
-            raise TargetError(_why(packages, sources, fetched.stderr))
+            raise TargetError(_why(packages, sources, updated.stderr + fetched.stderr))
         unpacked = work / "unpacked"
         unpacked.mkdir()
         content = work / "content.tar"
@@ -195,21 +158,11 @@ def _reachable_folder() -> str | None:
     return None
 
 
-def _offered(answer: str) -> tuple[OfferedPackage, ...]:
-    """The lines of ``--print-uris``: address, file name, size and hash."""
-    lines = re.findall(r"^'\S+' (\S+) (\d+)\b", answer, re.MULTILINE)
-    return tuple(OfferedPackage(name, int(size)) for name, size in lines)
-
-
 def reason_of(said: str) -> str:
-    """Why apt or dpkg failed, in our words and in theirs."""
-    problems = [line[3:] for line in said.splitlines() if line.startswith(("E: ", "W: "))]
-    lines = problems or said.strip().splitlines()[-1:]
-    for reason, pattern in _REASONS.items():
-        for line in lines:
-            if re.search(pattern, line):
-                return f"{reason}: {line.strip()}"
-    return f"apt or dpkg failed: {lines[-1].strip() if lines else 'no message'}"
+    """Why apt or dpkg failed, in their words."""
+    problems = [line[3:].strip() for line in said.splitlines() if line.startswith(("E: ", "W: "))]
+    lines = problems[-3:] or said.strip().splitlines()[-1:] or ["nothing"]
+    return f"apt said: {'; '.join(dict.fromkeys(lines))}"
 
 
 def _why(packages: Sequence[str], sources: Sources, said: str) -> str:

@@ -11,7 +11,6 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from packaging.version import Version
 from pytest_sme2.errors import BuildError, Sme2Error, TargetError, install
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.debian_packages import (
-    OfferedPackage,
     Sources,
     reason_of,
     system_sources,
@@ -30,7 +28,7 @@ from pytest_sme2.system.debian_packages import (
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform
 from pytest_sme2.system.processes import ANSWER_SECONDS, answer_of, run_process
-from pytest_sme2.system.qemu import LEAST_VERSION, NOT_ON_MACOS, Qemu, find_qemu
+from pytest_sme2.system.qemu import NOT_ON_MACOS, Qemu, find_qemu
 from pytest_sme2.system.terminal import Say
 
 CROSS_COMPILER = "aarch64-linux-gnu-g++"
@@ -258,8 +256,8 @@ def qemu(say: Say, check: bool) -> Provided:
         return Provided(name, None, "missing", cost, problem)
     suites = [suite for family in _families() for suite in _QEMU_SUITES.get(family, ())]
     asked = [(suite, with_suites(sources, [suite])) for suite in suites]
-    for suite, wanted in (*asked, ("QEMU", sources)):
-        say(f"asking this machine's archives for {suite}")
+    for suite, wanted in (*asked, ("its own suite", sources)):
+        say(f"fetching QEMU from this machine's archives: {suite}")
         try:
             _fetch_qemu(wanted, say)
             return _described(name, find_qemu(), "installed")
@@ -274,20 +272,9 @@ def _described(name: str, emulator: Qemu, action: str = "found") -> Provided:
 
 
 def _fetch_qemu(sources: Sources, say: Say) -> None:
-    def approve(offered: Sequence[OfferedPackage]) -> None:
-        for package in offered:
-            numbers = re.match(r"\d+(?:\.\d+)+", package.version)
-            if numbers is None or Version(numbers[0]) < LEAST_VERSION:
-                raise TargetError(
-                    f"The archives of this machine offer {package.file_name}, which is too old "
-                    f"for SME2: it came with QEMU {LEAST_VERSION}."
-                )
-            size = f"({package.bytes / 1e6:.1f} MB to download)"
-            say(f"fetching QEMU {package.version} into the cache {size}")
-
     folder = cache_folder() / "tools" / "qemu"
     with locked(Path(f"{folder}.lock"), "fetching QEMU", say=say):
-        unpack_packages(["qemu-user"], sources, folder, approve)
+        unpack_packages(["qemu-user"], sources, folder)
 
 
 def build_tools(say: Say, check: bool) -> Provided:

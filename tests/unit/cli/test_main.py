@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.cli.main import COMMANDS, EXIT_CODES, REMOVED, build_parser, main, module_of
-from pytest_sme2.cli.options import SAID_ONCE
 from pytest_sme2.system import provision
 from tests.support import Command
 
@@ -47,21 +46,6 @@ def test_a_command_that_is_gone_says_what_replaces_it(
         main([*words.split(), "anything", "--at", "all"])
     assert ended.value.code == 2
     assert f"`sme2 {words}` is gone: {REMOVED[words]}." in capsys.readouterr().err
-
-
-def test_what_commands_share_about_devices_is_said_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["help", "devices"]) == 0
-    devices = capsys.readouterr().out
-    for words in (["help", "run"], ["run", "--help"], ["help"]):
-        with pytest.raises(SystemExit):
-            main(words)
-        told = capsys.readouterr().out
-        assert "sme2 help devices" in told
-        assert len(told.splitlines()) <= 60
-        assert not [f"--{name}" for name in SAID_ONCE if f"--{name} " in told]
-    assert [name for name in SAID_ONCE if f"--{name}" not in devices] == []
 
 
 def test_there_are_few_commands() -> None:

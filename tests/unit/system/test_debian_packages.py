@@ -8,7 +8,6 @@ import re
 import shutil
 import stat
 import tarfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ import pytest
 from pytest_sme2.errors import TargetError
 from pytest_sme2.system import debian_packages
 from pytest_sme2.system.debian_packages import (
-    OfferedPackage,
     reason_of,
     system_sources,
     unpack_content,
@@ -40,7 +38,8 @@ def test_other_systems_get_a_hint(tmp_path: Path) -> None:
         unpack_packages(["adbd"], {}, tmp_path / "out")
 
 
-TOOL = (entry("./", tarfile.DIRTYPE), entry("./usr/bin/tool", mode=0o755))
+FOLDER, LINK, SAME = tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE
+TOOL = (entry("./", FOLDER), entry("./usr/bin/tool", mode=0o755))
 
 
 @needs_apt
@@ -48,22 +47,18 @@ def test_archive_without_the_suite_is_skipped(tmp_path: Path) -> None:
     """A browser's archive stands first in the machine's sources, as it often does."""
     browser = archive(tmp_path / "browser", "stable", [("browser", "1", TOOL)])
     debian = archive(tmp_path / "debian", "sid", [("tool", "1:11.1-1", TOOL)])
-    offers: list[Sequence[OfferedPackage]] = []
     asked = with_suites({**browser, **debian}, ["sid"])
-    unpack_packages(["tool"], asked, tmp_path / "out/tools", offers.append)
+    unpack_packages(["tool"], asked, tmp_path / "out/tools")
     assert (tmp_path / "out/tools/usr/bin/tool").read_bytes() == b"data"
     assert names(tmp_path / "out") == ["tools"]
-    ((offered,),) = offers
-    assert offered.version == "11.1-1"
-    assert offered.bytes == (tmp_path / "debian/tool_1:11.1-1_all.deb").stat().st_size
 
 
 @needs_apt
 @pytest.mark.parametrize(
     ("package", "trusted", "reason"),
     [
-        ("nothing", True, "no archive of this machine has it: Unable to locate package nothing"),
-        ("tool", False, "a signature is missing or cannot be checked: .*is not signed"),
+        ("nothing", True, "apt said: .*Unable to locate package nothing"),
+        ("tool", False, "apt said: .*is not signed"),
     ],
 )
 def test_the_reason_is_the_real_one(
@@ -97,7 +92,7 @@ def test_pins_of_the_machine_hold(
     file.parent.mkdir(parents=True)
     file.write_text(f"Package: *\n{pin}\nPin-Priority: -1\n")
     found = archive(tmp_path / "debian", "sid", [("tool", "1", TOOL)])
-    with pytest.raises(TargetError, match="or a pin forbids it"):
+    with pytest.raises(TargetError, match=r"no (installation )?candidate"):
         unpack_packages(["tool"], found, tmp_path / "out/tools")
     assert names(tmp_path / "out") == []
     file.unlink()
@@ -109,16 +104,16 @@ def test_pins_of_the_machine_hold(
 def test_only_debian_and_ubuntu_are_asked(tmp_path: Path) -> None:
     """The archive of somebody else has the newer version."""
     other = archive(tmp_path / "other", "sid", [("tool", "9", TOOL)], origin="Some Corp")
-    with pytest.raises(TargetError, match="or a pin forbids it"):
+    with pytest.raises(TargetError, match=r"no (installation )?candidate"):
         unpack_packages(["tool"], other, tmp_path / "out/tools")
-    debian = archive(tmp_path / "debian", "sid", [("tool", "1", TOOL)])
+    one, two = ((entry("./", FOLDER), entry(f"./{name}")) for name in ("one", "two"))
+    debian = archive(tmp_path / "debian", "sid", [("tool", "1", one)])
     backports = archive(
-        tmp_path / "backports", "back", [("tool", "2", TOOL)], origin="Debian Backports"
+        tmp_path / "backports", "back", [("tool", "2", two)], origin="Debian Backports"
     )
-    offers: list[Sequence[OfferedPackage]] = []
-    for number, sources in enumerate((other | debian, other | debian | backports)):
-        unpack_packages(["tool"], sources, tmp_path / f"out{number}/tools", offers.append)
-    assert [offered.version for (offered,) in offers] == ["1", "2"]
+    for name, sources in (("one", other | debian), ("two", other | debian | backports)):
+        unpack_packages(["tool"], sources, tmp_path / name / "tools")
+        assert names(tmp_path / name / "tools") == [name]
 
 
 @needs_apt
@@ -132,23 +127,12 @@ def test_root_fetches_as_the_user_of_apt(tmp_path: Path) -> None:
     assert (tmp_path / "out/tools/usr/bin/tool").stat().st_uid == 0
 
 
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        ("E: Could not resolve 'archive.example'", "the network"),
-        ("W: Failed to fetch http://a/InRelease  Temporary failure resolving 'a'", "the network"),
-        ("W: GPG error: http://a sid InRelease: NO_PUBKEY 12", "a signature"),
-        ("E: Release file for http://a/InRelease is not valid yet", "the archive's dates"),
-        ("E: Write error - write (28: No space left on device)", "the disk is full"),
-        ("E: The repository 'http://a sid Release' does not have a Release file.", "no archive"),
-        ("E: Package 'q' has no installation candidate", "apt has no candidate"),
-        ("E: Unable to locate package q\nW: GPG error: x", "a signature"),
-        ("", "apt or dpkg failed: no message"),
-        ("dpkg-deb: error: not a Debian format archive", "apt or dpkg failed: dpkg-deb: error"),
-    ],
-)
-def test_reasons(said: str, reason: str) -> None:
-    assert reason_of(said).startswith(reason)
+def test_what_apt_said_is_told() -> None:
+    assert reason_of("E: Unable to locate q\nW: GPG error: x\nE: Unable to locate q") == (
+        "apt said: Unable to locate q; GPG error: x"
+    )
+    assert reason_of("at last\ndpkg-deb: error: x\n") == "apt said: dpkg-deb: error: x"
+    assert reason_of("") == "apt said: nothing"
 
 
 @pytest.fixture
@@ -156,9 +140,6 @@ def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "inside" / "unpacked"
     folder.mkdir(parents=True)
     return folder
-
-
-FOLDER, LINK, SAME = tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE
 
 
 def test_a_package_as_they_are(tmp_path: Path, folder: Path) -> None:

@@ -53,19 +53,26 @@ def test_the_emulator_of_a_newer_suite_is_fetched(
     said: list[str] = []
     part = provision.qemu(said.append, False)
     assert part.action == "installed"
-    size = (bare / "debian/qemu-user_11.1.2_all.deb").stat().st_size
-    announced = f"fetching QEMU 11.1.2 into the cache ({size / 1e6:.1f} MB to download)"
-    assert said[-2:] == ["asking this machine's archives for sid", announced]
+    assert said[-1] == "fetching QEMU from this machine's archives: sid"
 
 
-def test_an_old_emulator_is_not_fetched(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    archives(monkeypatch, archive(bare / "old", "stable", [("qemu-user", "7.2+dfsg", QEMU)]))
-    part = provision.qemu(lambda line: None, False)
-    assert part.found is None
-    assert "offer qemu-user_7.2+dfsg_all.deb, which is too old for SME2" in part.remedy
-    # A newer one in the suite of this machine, which is asked last, is fetched.
-    archives(monkeypatch, archive(bare / "kali", "rolling", [("qemu-user", "11.1.2", QEMU)]))
-    assert provision.qemu(lambda line: None, False).action == "installed"
+def test_an_old_emulator_is_not_kept_where_a_newer_one_can_be_had(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find, seen = vars(provision)["find_qemu"], list[Qemu]()
+
+    def refuse_first() -> Qemu:
+        seen.append(find())
+        if len(seen) == 1:
+            raise TargetError("It is QEMU 7.2, which is too old for SME2.")
+        return seen[-1]
+
+    monkeypatch.setattr(provision, "find_qemu", refuse_first)
+    # The suite of this machine is asked last.
+    archives(monkeypatch, archive(bare / "old", "sid", [("qemu-user", "7.2+dfsg", QEMU)]))
+    said: list[str] = []
+    assert provision.qemu(said.append, False).action == "installed"
+    assert "too old for SME2" in "\n".join(said)
 
 
 def test_a_failure_is_an_exit_code_and_a_reason(
@@ -77,7 +84,7 @@ def test_a_failure_is_an_exit_code_and_a_reason(
     assert main(["provision"]) == 1
     # Where a line ends depends on how long the paths in it are.
     printed = " ".join(capsys.readouterr().out.split())
-    assert "a signature is missing or cannot be checked" in printed
+    assert "is not signed" in printed
     assert main(["provision", "--check"]) == 1
 
 
