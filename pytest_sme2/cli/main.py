@@ -151,7 +151,7 @@ def _run(words: list[str], *, own_process: bool) -> int:
 
 
 def _run_confined(arguments: argparse.Namespace) -> int:
-    from pytest_sme2.system.confine import confine
+    from pytest_sme2.system.processes import confine
 
     confine([path for word in arguments.typed if (path := Path(word)).exists()])
     return int(arguments.run(arguments))
@@ -166,7 +166,7 @@ def exit_code(run: Callable[[argparse.Namespace], int], arguments: argparse.Name
     except Sme2Error as error:
         problem, code = str(error), error.exit_code
     except MemoryError:
-        from pytest_sme2.system.confine import TOO_MUCH_MEMORY
+        from pytest_sme2.system.processes import TOO_MUCH_MEMORY
 
         problem, code = TOO_MUCH_MEMORY, Sme2Error.exit_code
     except KeyboardInterrupt:

@@ -37,10 +37,10 @@ from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.supervisor import LIBRARIES, LINKER, SOCKET, STATE, Phone
 from pytest_sme2.results import Arm
 from pytest_sme2.system.cache import cache_folder, trusted
-from pytest_sme2.system.debian_packages import system_sources, unpack_packages, with_suites
 from pytest_sme2.system.files import make_folders
 from pytest_sme2.system.locks import locked
 from pytest_sme2.system.processes import run_process
+from pytest_sme2.system.provision import system_sources, unpack_packages, with_suites
 from pytest_sme2.system.qemu import DEFAULT_CPU
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, make_ready
 from pytest_sme2.targets.phone.target import FAKE_PROPERTY, LAUNCHER_PROPERTY, AndroidTarget

@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.system.confine import limit_process
+from pytest_sme2.system.processes import limit_process
 
 # Android's numbers: the user of a shell, and the group that may see all processes.
 SHELL = 2000

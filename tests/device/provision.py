@@ -17,7 +17,7 @@ from pytest_sme2.results import Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sdk import executorch_sdk
 from pytest_sme2.runners.sme2 import wheel_runner
-from pytest_sme2.runners.source_build import SourceBuild, build, check
+from pytest_sme2.runners.stock import SourceBuild, build, check
 from pytest_sme2.system.platforms import LINUX_AARCH64, host_platform
 from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.targets.emulated import EmulatedTarget

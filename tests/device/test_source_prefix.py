@@ -19,9 +19,8 @@ from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.sdk import executorch_sdk
 from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner, build_runner, wheel_runner
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.debian_packages import system_sources, unpack_packages, with_suites
 from pytest_sme2.system.platforms import LINUX_AARCH64
-from pytest_sme2.system.provision import find_compiler
+from pytest_sme2.system.provision import find_compiler, system_sources, unpack_packages, with_suites
 from pytest_sme2.system.qemu import Qemu
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.trace.etdump import read_etdump

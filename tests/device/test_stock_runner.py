@@ -11,7 +11,7 @@ import pytest
 from pytest_sme2.cli import main as cli
 from pytest_sme2.errors import RunError
 from pytest_sme2.results import PAIR, Arm, Artifact, KernelFamily, RunRequest
-from pytest_sme2.runners import source_build
+from pytest_sme2.runners import stock
 from pytest_sme2.runners.stock import PairRunner, pair_runner
 from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.targets.census import collect_census
@@ -42,7 +42,7 @@ def request(arm: Arm, *, warmup: int = 1, runs: int = 2, model: Path | None = No
 
 
 def test_source_build_has_different_kernels_on_and_off(binaries: dict[Arm, Path]) -> None:
-    on, off = (source_build.families_in(binaries[arm]) for arm in (Arm.ON, Arm.OFF))
+    on, off = (stock.families_in(binaries[arm]) for arm in (Arm.ON, Arm.OFF))
     assert on == {KernelFamily.NEON, KernelFamily.SME, KernelFamily.SME2}
     assert off == {KernelFamily.NEON}
 

@@ -33,9 +33,8 @@ from pytest_sme2.fake_phone.supervisor import (
 )
 from pytest_sme2.results import Arm
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.debian_packages import system_sources, unpack_packages, with_suites
 from pytest_sme2.system.locks import locked
-from pytest_sme2.system.provision import find_compiler
+from pytest_sme2.system.provision import find_compiler, system_sources, unpack_packages, with_suites
 from pytest_sme2.system.qemu import DEFAULT_CPU, find_qemu
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, make_ready
 from pytest_sme2.targets.phone.target import FAKE_PROPERTY

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from pytest_sme2.cli.options import Arguments, show
 from pytest_sme2.errors import BuildError, UsageError
-from pytest_sme2.runners import source_build
+from pytest_sme2.runners import stock
 from pytest_sme2.system.terminal import say
 
 EXAMPLE = "sme2 build --executorch ~/executorch --platform android --ndk ~/android-ndk --dry-run"
 ARGUMENTS: Arguments = {
     "--executorch DIR!": "the ExecuTorch checkout; it is not changed",
-    f"--platform {{{','.join(source_build.PLATFORMS)}}}!": "where the runner runs",
-    f"--variant {{{','.join(source_build.VARIANTS)}}}": (
+    f"--platform {{{','.join(stock.PLATFORMS)}}}!": "where the runner runs",
+    f"--variant {{{','.join(stock.VARIANTS)}}}": (
         "xnnlog prints which operators ran; do not use it for timing",
         "timing",
     ),
@@ -28,7 +28,7 @@ ARGUMENTS: Arguments = {
 
 
 def run(arguments: argparse.Namespace) -> int:
-    request = source_build.SourceBuild(
+    request = stock.SourceBuild(
         # Made absolute, not resolved: a link named 'executorch' is a good way to get the name.
         tree=_absolute(arguments.executorch),
         platform=arguments.platform,
@@ -37,23 +37,23 @@ def run(arguments: argparse.Namespace) -> int:
         out=arguments.out and _absolute(arguments.out),
         options=dict(map(_option, arguments.cmake_option)),
     )
-    problems = source_build.check(request)
+    problems = stock.check(request)
     if arguments.dry_run:
-        print(source_build.dry_run(request), end="")
+        print(stock.dry_run(request), end="")
     for problem in problems:
         print(f"missing: {problem}", file=sys.stderr)
     if arguments.dry_run:
         return 3 if problems else 0
     if problems:
         raise BuildError(f"{len(problems)} thing(s) stand in the way of this build, as said above.")
-    built = source_build.build(request, progress=say)
+    built = stock.build(request, progress=say)
     document, lines = [], []
     for runner, found in built.items():
         families = found and sorted(family.value for family in found)
         known = "not to be seen in the binary" if families is None else ", ".join(families)
         lines.append(f"SME2 {runner.arm}: {runner.binary} (kernels: {known})")
         document.append({"sme2": runner.arm, "binary": str(runner.binary), "kernels": families})
-    lines.append(source_build.usage_line(request))
+    lines.append(stock.usage_line(request))
     return show(arguments, document, lines)
 
 

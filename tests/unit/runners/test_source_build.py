@@ -11,8 +11,8 @@ import pytest
 
 from pytest_sme2.errors import BuildError
 from pytest_sme2.results import KernelFamily
-from pytest_sme2.runners import source_build
-from pytest_sme2.runners.source_build import SourceBuild
+from pytest_sme2.runners import stock
+from pytest_sme2.runners.stock import SourceBuild
 from tests.support import Command
 from tests.support.elf_writer import write_elf
 
@@ -48,8 +48,8 @@ ANDROID_DRY_RUN = """\
 
 @pytest.fixture
 def tools(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_build, "find_cmake", lambda: "/tools/cmake")
-    monkeypatch.setattr(source_build, "find_ninja", lambda: "/tools/ninja")
+    monkeypatch.setattr(stock, "find_cmake", lambda: "/tools/cmake")
+    monkeypatch.setattr(stock, "find_ninja", lambda: "/tools/ninja")
     monkeypatch.setattr(sys, "executable", "/venv/bin/python")
 
 
@@ -62,11 +62,11 @@ def test_the_dry_run_is_the_same_everywhere() -> None:
         ndk=Path("/ndk"),
         out=Path("/out"),
     )
-    text = source_build.dry_run(request)
+    text = stock.dry_run(request)
     assert text[text.index("# android, xnnlog, SME2 off") :] == ANDROID_DRY_RUN
 
 
-def variables(step: source_build.BuildStep) -> dict[str, str]:
+def variables(step: stock.BuildStep) -> dict[str, str]:
     set_words = (word[2:].partition("=") for word in step.configure if word.startswith("-D"))
     return {name: value for name, _, value in set_words}
 
@@ -75,7 +75,7 @@ def variables(step: source_build.BuildStep) -> dict[str, str]:
 def test_off_switches_both_extensions_off_and_a_users_option_wins() -> None:
     options = {"CMAKE_BUILD_TYPE": "Debug"}
     request = SourceBuild(Path("/executorch"), "linux", out=Path("/out"), options=options)
-    on, off = source_build.plan(request)
+    on, off = stock.plan(request)
     for step, switch in ((on, "ON"), (off, "OFF")):
         assert variables(step)["XNNPACK_ENABLE_ARM_SME"] == switch
         assert variables(step)["XNNPACK_ENABLE_ARM_SME2"] == switch
@@ -110,7 +110,7 @@ def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SourceBuild:
 
 def expect(problem: str, request: SourceBuild) -> None:
     """This one alone, or none."""
-    found = source_build.check(request)
+    found = stock.check(request)
     assert len(found) == bool(problem), found
     assert problem in "".join(found)
 
@@ -122,7 +122,7 @@ def test_everything_missing_is_one_list(tmp_path: Path, fit: SourceBuild) -> Non
         "\tpath = third-party/flatcc\n\tpath = backends/vulkan/third-party/volk\n"
     )
     (tree / "third-party/flatcc").mkdir(parents=True)
-    found = source_build.check(replace(fit, tree=tree, platform="android", ndk=tmp_path))
+    found = stock.check(replace(fit, tree=tree, platform="android", ndk=tmp_path))
     text = "\n".join(found)
     assert len(found) == 3
     for expected in (
@@ -167,10 +167,10 @@ def test_kernels_of_a_binary_are_found_by_symbols(tmp_path: Path) -> None:
         (0x1300, 16, "main"),
     ]
     binary = write_elf(tmp_path / "executor_runner", symbols)
-    assert source_build.families_in(binary) == {KernelFamily.SME2, KernelFamily.NEON}
-    assert source_build.families_in(write_elf(tmp_path / "stripped", [])) is None
+    assert stock.families_in(binary) == {KernelFamily.SME2, KernelFamily.NEON}
+    assert stock.families_in(write_elf(tmp_path / "stripped", [])) is None
     (tmp_path / "macho").write_bytes(b"\xcf\xfa\xed\xfe")
-    assert source_build.families_in(tmp_path / "macho") is None
+    assert stock.families_in(tmp_path / "macho") is None
 
 
 native = pytest.mark.skipif(
@@ -214,16 +214,16 @@ def miniature(fit: SourceBuild) -> SourceBuild:
         ((MINIATURE % "").replace("if(XNNPACK_ENABLE_ARM_SME2)", "if(OFF)"),
          "has no SME2 kernel: the compiler or XNNPACK is too old"),
         (MINIATURE % 'message(FATAL_ERROR "no flatcc here")',
-         f"(?s)could not be configured.*no flatcc here.*{source_build.LOG}"),
+         f"(?s)could not be configured.*no flatcc here.*{stock.LOG}"),
         (MINIATURE % 'file(APPEND ${CMAKE_BINARY_DIR}/main.c "int x = y;")',
-         f"(?s)could not be compiled.*error.*{source_build.LOG}"),
+         f"(?s)could not be compiled.*error.*{stock.LOG}"),
     ],
     ids=["SME2 is never off", "SME2 is never on", "cannot be configured", "cannot be compiled"],
 )  # fmt: skip
 def test_a_failed_build_shows_its_reason(miniature: SourceBuild, text: str, message: str) -> None:
     (miniature.tree / "CMakeLists.txt").write_text(text)
     with pytest.raises(BuildError, match=message):
-        source_build.build(miniature)
+        stock.build(miniature)
 
 
 def test_the_command_lists_everything_and_builds_nothing(
@@ -255,6 +255,6 @@ def test_the_command_prints_how_to_use_what_it_built(miniature: SourceBuild, sme
     assert "kernels: neon)" in off
     assert re.fullmatch(r"pytest --device=linux --sme2-runner /\S+-on/\S+,/\S+-off/\S+", use)
     assert [progress.count(word) for word in ("being configured", "being compiled")] == [2, 2]
-    binary = request.folder / "linux-timing-sme2-off" / source_build.RUNNER
+    binary = request.folder / "linux-timing-sme2-off" / stock.RUNNER
     assert os.access(binary, os.X_OK)
     assert sorted((path, path.stat().st_mtime_ns) for path in request.tree.rglob("*")) == before

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.system.confine import SECONDS_VARIABLE
+from pytest_sme2.system.processes import SECONDS_VARIABLE
 
 PROGRAM = Path(__file__).parents[2] / "data" / "programs" / "toy_fp16.pte"
-CONFINED = "from pytest_sme2.system.confine import confine; import os; "
+CONFINED = "from pytest_sme2.system.processes import confine; import os; "
 
 
 def said(code: str, **variables: str) -> str:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import TargetError
-from pytest_sme2.system import debian_packages
-from pytest_sme2.system.debian_packages import (
+from pytest_sme2.system import provision
+from pytest_sme2.system.provision import (
     reason_of,
     system_sources,
     unpack_content,
@@ -87,7 +87,7 @@ def test_a_hostile_package_leaves_nothing(tmp_path: Path) -> None:
 def test_pins_of_the_machine_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pin: str, place: str
 ) -> None:
-    monkeypatch.setattr(debian_packages, "SYSTEM", tmp_path / "etc")
+    monkeypatch.setattr(provision, "SYSTEM", tmp_path / "etc")
     file = tmp_path / "etc" / place
     file.parent.mkdir(parents=True)
     file.write_text(f"Package: *\n{pin}\nPin-Priority: -1\n")
