@@ -68,10 +68,10 @@ def _folder(project: Project) -> None:
 
 def older(found: dict[str, Any]) -> None:
     found["schema"] = 2
-    del found["accepted"]
+    del found["promised"]
 
 
-OLDER = "was written by an older version, and does not say what must be compared"
+OLDER = "was written by an older version"
 SILENT = "2 baselines (toy-fp16, toy-fp32): nothing there says what must be compared"
 UNREADABLE = "the baseline cannot be read"
 
@@ -79,11 +79,11 @@ EDITED = of(
     "baselines that were edited",
     Attack("they are of an older version", OLDER, edit(older)),
     Attack("what they promise is removed", SILENT,
-           edit(lambda found: found["accepted"].pop("figures"))),
+           edit(lambda found: found.pop("promised"))),
     Attack("what they promise is empty", SILENT,
-           edit(lambda found: found["accepted"].update(figures={"1": {}}))),
+           edit(lambda found: found.update(promised={"1": {}}))),
     Attack("the limits are removed", "limit max_regression: none was accepted",
-           edit(lambda found: found["accepted"].pop("limits"))),
+           edit(lambda found: found.pop("limits"))),
     Attack("latencies a hundred times apart", "they say nothing (edited by hand?)",
            _sessions(1, 10, 100), code=125),
     Attack("latencies of zero", UNREADABLE, _sessions(0)),

@@ -101,12 +101,12 @@ OUTPUTS = of(
 
 
 def _raise_total(found: dict[str, Any]) -> None:
-    for cost in found["cost"].values():
+    for cost in found["costs"].values():
         cost["total"]["instructions"] *= 2
 
 
 def _raise_runtime(found: dict[str, Any]) -> None:
-    for cost in found["cost"].values():
+    for cost in found["costs"].values():
         cost["runtime"] += cost["total"]["instructions"]
 
 

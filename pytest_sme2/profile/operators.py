@@ -188,7 +188,7 @@ def structure_of(profile: Profile) -> Structure:
             continue
         counts[key] = OperatorCount(
             key[0], found.category, found.kind, found.executor,
-            found.matrix, found.sme2, 1, found.unproven, found.sme1,
+            1, found.matrix, found.sme2, found.unproven, found.sme1,
         )  # fmt: skip
     return sort_structure(counts.values())
 

@@ -46,10 +46,10 @@ class OperatorCount:
     category: Category
     kind: str
     executor: Executor
-    matrix: bool
-    sme2: bool
-    """As its name proves it, or the kernels that ran."""
     count: int
+    matrix: bool = False
+    sme2: bool = False
+    """As its name proves it, or the kernels that ran."""
     unproven: bool = False
     """Whether neither tells: SME2 and NEON kernels share the name, and no kernels are known."""
     sme1: bool = False

@@ -29,7 +29,7 @@ class Kernel:
     name: str
     """The kernel's symbol; ``library.so+0x1234`` where the library hides it."""
     family: KernelFamily
-    count: int
+    count: int = 1
     """Translated blocks, runs or log lines, as the census's source has them."""
     named: bool = True
     """False where the name is only a place, and the family was read off the instructions."""

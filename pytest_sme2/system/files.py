@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
-import functools
 import hashlib
 import json
 import os
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from pytest_sme2.errors import Sme2Error, StorageError
-from pytest_sme2.results import Frame
 from pytest_sme2.system.reading import open_plain
 
 _PIECE = 1 << 20
@@ -225,51 +224,6 @@ def write_json(path: Path, value: object) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
-@functools.cache
-def cattrs_library() -> Any:
-    """The package cattrs. It is imported late, since that takes 0.4 s, and only once.
-
-    A pytest run inside a test forgets modules; a second cattrs does not know the first's errors.
-    """
-    import cattrs.gen
-    import cattrs.preconf.json
-
-    return cattrs
-
-
-_MOST_PARTS, _LONG_TEXT = 50_000, 10_000
-
-
-@functools.cache
-def converter(*, names_fields: bool = True) -> Any:
-    """The one way from values to JSON types and back; a value of another type is not converted.
-
-    One that names fields keeps an error for each wrong part of a document.
-    """
-    made = cattrs_library().preconf.json.make_converter(detailed_validation=names_fields)
-    for kind, accepted in ((str, str), (bool, bool), (int, int), (float, (int, float))):
-        made.register_structure_hook(kind, functools.partial(_plain, accepted=accepted))
-    made.register_structure_hook(
-        Frame, lambda value, _: Frame(*made.structure(value, tuple[str, int, str]))
-    )
-    if not names_fields:
-        # Most of a document are long rows of whole numbers.
-        made.register_structure_hook_func(lambda kind: kind == tuple[int, ...], _whole_numbers)
-    return made
-
-
-def _whole_numbers(value: Any, _: Any) -> tuple[int, ...]:
-    if not isinstance(value, list | tuple) or not {*map(type, value)} <= {int}:
-        raise ValueError(f"{value!r} is not a list of whole numbers")
-    return tuple(value)
-
-
-def _plain(value: Any, kind: Any, *, accepted: Any) -> Any:
-    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
-        raise ValueError(f"{value!r} is not of type {kind.__name__}")
-    return kind(value)
-
-
 _SEAL = "sealed"
 
 
@@ -286,7 +240,10 @@ def is_sealed(document: Any) -> bool:
 
 def encode(value: object) -> Any:
     """A value of ``results`` as JSON types."""
-    return converter().unstructure(value)
+    import msgspec
+
+    # A number that numpy computed has a type of its own.
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=float)
 
 
 def decode(
@@ -297,35 +254,51 @@ def decode(
     remedy: str = "Run the case again.",
     error: type[Sme2Error] = Sme2Error,
 ) -> Any:
-    """A value from JSON types, or an error that names the field.
-
-    Nearly every document is sound: which fields of one are not is looked for only if it is not.
-    """
+    """A value from JSON types, or an error that names the place."""
     try:
-        return converter(names_fields=False).structure(document, kind)
-    except Exception as reason:
-        reasons = _reasons(document, kind) or [str(reason)]
-        raise error(f"{where} is damaged: {'; '.join(reasons[:3])}. {remedy}") from reason
+        return structured(document, kind)
+    except ValueError as reason:
+        raise error(f"{where} is damaged: {reason}. {remedy}") from reason
 
 
-def _reasons(document: Any, kind: Any) -> list[str]:
-    """What is wrong with each field; of very many parts nothing, since each takes a kilobyte."""
-    if has_few_parts(document):
+def structured(document: Any, kind: Any) -> Any:
+    """A value from JSON types, none of which becomes another; ValueError that names the place."""
+    # What reads no values starts without it.
+    import msgspec
+
+    try:
+        return msgspec.convert(document, kind, str_keys=True)
+    except Exception as error:  # a text that is not Unicode, or nested too deeply, has its own
+        raise ValueError(_place_first(document, kind, str(error))) from error
+
+
+def _place_first(document: Any, kind: Any, said: str) -> str:
+    """``medians_ns.on[2]: Expected …``: msgspec says it last, with [...] for a name in a table."""
+    named = re.sub(r"`key` in `(.*)`", r"`\1[...]`", said)
+    problem, _, where = named.partition(" - at `$")
+    place, part = "", document
+    for step in re.findall(r"\.\w+|\[\d+\]|\[\.\.\.\]", where):
+        if step == "[...]":
+            step = f".{_first_wrong(part, document, kind, said)}"
+        place, part = place + step, part[int(step[1:-1]) if step[0] == "[" else step[1:]]
+    return f"{place.lstrip('.')}: {problem}" if place else problem
+
+
+def _first_wrong(table: dict[str, Any], document: Any, kind: Any, said: str) -> str:
+    """The name of the first entry of a table, inside of a document, for which this was said."""
+    import msgspec
+
+    entries = [*table.items()]
+
+    def with_first(count: int) -> bool:
+        table.clear()
+        table.update(entries[:count])
         try:
-            converter().structure(document, kind)
-        except Exception as reason:  # cattrs puts the errors of all fields into a group
-            return list(cattrs_library().transform_error(reason))
-    return []
+            msgspec.convert(document, kind, str_keys=True)
+        except Exception as error:
+            return str(error) == said
+        return False
 
-
-def has_few_parts(document: Any) -> bool:
-    """Whether there may be an error for each part of it."""
-    waiting, seen = [document], 1
-    while waiting and seen <= _MOST_PARTS:
-        part = waiting.pop()
-        if isinstance(part, dict | list):
-            seen += len(part)
-            waiting += part.values() if isinstance(part, dict) else part
-        elif isinstance(part, str) and len(part) > _LONG_TEXT:
-            seen += len(part)  # cattrs takes a text for a list of letters
-    return seen <= _MOST_PARTS
+    first = bisect.bisect_left(range(len(entries)), True, key=with_first)
+    table.update(entries)
+    return entries[first - 1][0]

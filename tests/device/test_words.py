@@ -26,7 +26,7 @@ FORMS = ("r.html", "c.json")
 def cheapen(baseline: Path) -> None:
     """As if one operator had executed half as much when the model was accepted."""
     document = json.loads(baseline.read_text("utf-8"))
-    for cost in document["cost"].values():
+    for cost in document["costs"].values():
         less = cost["operators"][1]["instructions"] // 2
         cost["operators"][1]["instructions"] -= less
         cost["total"]["instructions"] -= less

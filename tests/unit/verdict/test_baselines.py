@@ -147,7 +147,7 @@ def test_an_operator_is_one_line_with_its_place() -> None:
     ],
 )
 def test_a_cost_that_is_not_the_sum_of_its_parts_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(BaselineError, match=r"cost\.on"):
+    with pytest.raises(BaselineError, match=r"costs\.on"):
         parse(render(baseline(structures={}, costs={Arm.ON: replace(COST, **changes)})), PATH)
 
 
@@ -167,7 +167,7 @@ def test_what_another_run_compares_is_promised_as_well() -> None:
 def test_the_file_is_made_for_diffs() -> None:
     text = render(baseline())
     assert text.endswith("}\n")
-    assert text.startswith('{\n  "schema": 3,\n')
+    assert text.startswith('{\n  "schema": 4,\n')
     fewer = {**STRUCTURES, Arm.ON: structure({CONV_ON: 4, TRANSPOSE: 1})}
     other = render(baseline(structures=fewer))
     changed = [
@@ -178,7 +178,7 @@ def test_the_file_is_made_for_diffs() -> None:
     # The operator's line names it; the rest is the summary.
     assert sum(TRANSPOSE in new for _, new in changed) == 1
     assert len(changed) == 3
-    assert json.loads(text)["structure"]["on"]["summary"]["matrix on sme2"] == 4
+    assert json.loads(text)["structures"]["on"]["summary"]["matrix on sme2"] == 4
 
 
 def test_a_structure_that_is_not_that_of_its_program_is_refused() -> None:
@@ -189,7 +189,7 @@ def test_a_structure_that_is_not_that_of_its_program_is_refused() -> None:
     )
     known = baseline(operators={Arm.ON: program})
     assert parse(render(known), PATH).structures == known.structures
-    with pytest.raises(BaselineError, match=r"structure\.on are not those of its program"):
+    with pytest.raises(BaselineError, match=r"structures\.on are not those of its program"):
         parse(render(baseline(operators={Arm.ON: program[1:]})), PATH)
 
 
@@ -261,8 +261,9 @@ def test_another_model_target_or_schema_is_refused_and_kept(tmp_path: Path) -> N
         ('"toy_cnn"', '"other"', "baseline of other-fp16. Move it back"),
         ('"fp16"', '"fp32"', "baseline of toy_cnn-fp32. Move it back"),
         ("Neoverse-V3", "Cortex-X5", "cpu 'Cortex-X5' there, 'Neoverse-V3' here"),
-        ('"schema": 3', '"schema": 4', "schema 4; this pytest-sme2 knows up to 3"),
-        ('"schema": 3', '"schema": 2', "by an older version.* Remove it and run with"),
+        ('"schema": 4', '"schema": 5', "schema 5; this pytest-sme2 knows up to 4"),
+        ('"schema": 4', '"schema": 2', "by an older version. Remove it and run with"),
+        ('"schema": 4', '"schema": 3', "by an older version. Remove it and run with"),
     ):
         path.write_text(text.replace(old, new))
         with pytest.raises(BaselineError, match=message):
@@ -294,19 +295,31 @@ def test_shipped_baselines_load(path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "wrong", "message"),
     [
-        (("structure", "on", "summary", "matrix on sme2"), 3, "does not add up"),
-        (("program",), [], "program: is not a table"),
-        (("fingerprint",), {"target": ""}, "fingerprint: is missing"),
-        (("sessions", 0, "threads"), "4", r"sessions\[0\].threads: '4' is not a count"),
-        (("program", "sha256"), 7, "program.sha256: 7 is not of type str"),
-        (("program", "colour"), 7, "unknown entries 'program.colour'"),
+        (("structures", "on", "summary", "matrix on sme2"), 3, "does not add up"),
+        (("structures", "on", "summary"), {}, "does not add up"),
+        (("structures",), [], "structures: Expected `object`, got `array`"),
+        (("structures", "on", "operators", 1, "category"), "X",
+         r"structures\.on\.operators\[1\]\.category: Invalid enum value 'X'"),
+        (("structures", "on", "operators", 1, "name"), CONV_ON,
+         r"structures\.on: its operators are not sorted, or one comes twice"),
+        (("structures", "on", "operators", 1, "count"), -2, r"operators\[1\]\.count: -2 is not a co"),
+        (("structures", "on", "operators", 1, "colour"), 7, r"'structures\.on\.operators\[1\]\.colou"),
+        (("fingerprint",), {"target": ""}, "fingerprint: Object missing required field `facts`"),
+        (("fingerprint", "facts", 0), ["cpu"], r"facts\[0\]: Expected `array` of length 2, got 1"),
+        (("sessions", 0, "threads"), "4", r"sessions\[0\]\.threads: Expected `int`, got `str`"),
+        (("sessions", 0, "threads"), True, r"sessions\[0\]\.threads: Expected `int`, got `bool`"),
+        (("sessions", 0, "threads"), -4, r"sessions\[0\]\.threads: -4 is not a count"),
+        (("pte_sha256",), 7, "pte_sha256: Expected `str`, got `int`"),
+        (("colour",), 7, "unknown entries 'colour'"),
         (("sessions", 0, "medians_ns", "on"), [0], r"medians_ns\.on holds a figure of 0 or less"),
-        (("sessions", 0, "medians_ns", "on"), ["x"] * 60_000, "read: 'x' is not of type float"),
-        (("threads", "many"), {}, "'many' is not a thread count"),
-        (("threads", "1", "speedup", "value"), -2.0, r"threads\.1: holds a speedup that is not in"),
-        (("versions",), None, "versions: is not a table"),
-        (("structure", "on", "operators", "delegated", TRANSPOSE, "category"), "X",
-         "'X' is not a valid Category"),
+        (("sessions", 0, "medians_ns", "on"), ["x"] * 60_000,
+         r"sessions\[0\]\.medians_ns\.on\[0\]: Expected `float`, got `str`"),
+        (("sessions", 0, "medians_ns", "on", 3), math.nan, "NaN is not a number"),
+        (("sessions", 0, "medians_ns", "on", 3), math.inf, "Infinity is not a number"),
+        (("figures", "many"), {}, r"figures\.many: Expected `int`, got `str`"),
+        (("figures", "0"), {}, "0 is not a thread count"),
+        (("figures", "1", "speedup", "value"), -2.0, r"figures\.1: holds a speedup that is not in"),
+        (("versions",), None, "versions: Expected `object`, got `null`"),
     ],
 )  # fmt: skip
 def test_error_names_the_field(place: tuple[Any, ...], wrong: object, message: str) -> None:
