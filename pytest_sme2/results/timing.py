@@ -94,7 +94,7 @@ class PairSample:
     strays: int = 0
     """Runs of both on other cores than they were meant for, which count for nothing."""
     one_clock: bool = False
-    """Whether both had the same clocks since they took short turns on one core."""
+    """Whether both had the same clocks: they took short turns on one core, or had the same caps."""
     preempted: bool = False
     """Whether others had the core in nearly every round: then ``log_ratio`` is of CPU time."""
     efficiency_share: float | None = None
@@ -108,9 +108,7 @@ class PairSample:
 
     @property
     def slowed(self) -> bool:
-        """Whether the device, and not the program, may have decided the ratio. Turns are so short
-        that a clock which moves is the same for both.
-        """
+        """Whether the device, and not the program, may have decided the ratio."""
         moved = self.clock_change and not self.one_clock
         return self.throttled or bool(self.spoiled or moved)
 

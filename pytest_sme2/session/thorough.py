@@ -182,6 +182,7 @@ class Trial:
                 baselines.store(stored, measured)
         gate = Gate(session, case, lambda checks: None)
         gate.check_latency()
+        gate.check_speedup()
         told = "; ".join(f"{check.metric}: {check.verdict}" for check in gate.checks)
         return told or str(combine(gate.checks)), not failing(gate.checks, strict=False)
 

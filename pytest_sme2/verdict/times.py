@@ -113,11 +113,12 @@ def _check(
     interval = (low, high) if math.isfinite(high) else None
     span = f"[{low:.3f}, {high:.3f}]" if interval else f"({count(len(times), 'process')})"
     told = f"{what} {now:.3f} ms {span}; at most {limit:g} are allowed."
-    busy = (measured.interference or 0.0) > BUSY
     verdict, more = Outcome.PASS, ""
     if low > limit:
-        verdict = Outcome.INCONCLUSIVE if busy else Outcome.FAILED
-        more = "Others had the core meanwhile: stop what else runs, and measure again." * busy
+        more = _of_a_cap(measured.conditions)
+        if (measured.interference or 0.0) > BUSY:
+            more = "Others had the core meanwhile: stop what else runs, and measure again."
+        verdict = Outcome.INCONCLUSIVE if more else Outcome.FAILED
     elif high > limit:
         verdict, more = Outcome.INCONCLUSIVE, "Its processes differ by more than what is left."
     elif measured.inferences < fewest:
@@ -248,14 +249,17 @@ def untimed(metric: str, measured: CaseResult) -> Check | None:
         )
     elif measured.throttled_pairs:
         message = too_hot(measured.throttled_pairs)
-    elif MOVED_CAP in measured.conditions:
-        message = (
-            f"{measured.conditions[MOVED_CAP][0].upper()}{measured.conditions[MOVED_CAP][1:]}: no "
-            "stored time can be compared with this one. Ratios of pairs can: both had one clock."
-        )
     else:
         return None
     return Check(metric, Outcome.INVALID, message)
+
+
+def _of_a_cap(conditions: Mapping[str, str]) -> str:
+    """A sentence where a cap moved meanwhile, as stock phones move it: what takes turns shares the
+    clock, and so do ratios; a time alone does not say whose it is.
+    """
+    said = conditions.get(MOVED_CAP, "")
+    return f"{said[:1].upper()}{said[1:]}." if said else ""
 
 
 def other_target(measured: CaseResult, baseline: Baseline) -> str:
@@ -402,13 +406,19 @@ class Machine:
         return 1 + max((session.interference or 0.0 for session in self.sessions), default=0.0)
 
     @property
+    def moved(self) -> str:
+        """That a cap moved, now or when a session was stored; empty where none did."""
+        conditions = (self.measured.conditions, *(entry.conditions for entry in self.sessions))
+        return next(filter(None, map(_of_a_cap, conditions)), "")
+
+    @property
     def off(self) -> bool:
         return not 1 / (1 + SAME_SPEED) <= (self.speed or 1.0) <= 1 + SAME_SPEED
 
     @property
     def doubtful(self) -> bool:
         """Whether it is so far from what it was that a stored time needs a second opinion."""
-        return self.off or self.busy > 1 or self.was_busy > 1
+        return self.off or self.busy > 1 or self.was_busy > 1 or bool(self.moved)
 
     def judge_same_work(
         self, ratio: float, interval: tuple[float, float], limit: float, least: float
@@ -426,7 +436,8 @@ class Machine:
             return found, f"{IT_IS_THE_MACHINE} {FOR_GOOD}"
         # Programs may feel it up to twice as much, however little it is.
         slower = max(1.0, self.speed or 1.0) ** 2 * self.busy
-        unknown = judge(interval[0] / slower, interval[1] / slower, limit) is Outcome.REGRESSED
+        beyond = judge(interval[0] / slower, interval[1] / slower, limit) is Outcome.REGRESSED
+        unknown = beyond and not self.moved
         found, words = (
             (Outcome.INVALID, UNEXPLAINED) if unknown else (Outcome.INCONCLUSIVE, IT_IS_THE_MACHINE)
         )
@@ -447,7 +458,8 @@ class Machine:
         # Who was busy then was slower for the same reason: that must not count twice.
         likely = self.busy * (speed if self.was_busy == 1 else min(speed, 1 / self.was_busy))
         found = judge(interval[0] / highest, interval[1] / lowest, limit)
-        if self.doubtful and found in (Outcome.PASS, Outcome.IMPROVED):
+        unsure = (Outcome.PASS, Outcome.IMPROVED, *((Outcome.REGRESSED,) if self.moved else ()))
+        if self.doubtful and found in unsure:
             found = Outcome.INCONCLUSIVE
         return suspect(found, ratio / likely > least)
 
@@ -468,7 +480,7 @@ class Machine:
         return " ".join(filter(None, told)) or "Nothing is known that could explain it."
 
     def _told(self) -> str:
-        sentences = []
+        sentences = [self.moved] if self.moved else []
         speed, now = self.speed, self.measured.yardstick_ns
         if speed is not None and now is not None:
             change, word = (speed - 1, "slower") if speed > 1 else (1 / speed - 1, "faster")

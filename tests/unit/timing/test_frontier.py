@@ -20,8 +20,9 @@ CELLS = {label: (Arm(label.split()[0]), int(label.split()[1])) for label in TIME
 class Machine:
     """Cells of known times, on a clock of its own."""
 
-    def __init__(self, times=TIMES, spread=0.004, hot=(), cores=None):
-        self.times, self.spread, self.hot, self.cores = times, spread, hot, cores
+    def __init__(self, times=TIMES, spread=0.004, hot=(), cores=None, capped=()):
+        self.times, self.spread, self.cores = times, spread, cores
+        self.hot, self.capped = hot, capped
         self.random = random.Random(1)
         self.now = 0.0
         self.order: list[str] = []
@@ -31,7 +32,8 @@ class Machine:
         level = self.times[label] * math.exp(self.random.gauss(0, self.spread))
         self.now += 0.02 + (warmup + runs) * level / 1e9
         run = make_run([level] * runs, threads=CELLS[label][1])
-        return replace(run, throttled=len(self.order) in self.hot, cores=self.cores)
+        hot, cap = len(self.order) in self.hot, "it fell" if len(self.order) in self.capped else ""
+        return replace(run, throttled=hot, clock_change=cap, cores=self.cores)
 
     def measure(self, turns=None, **choices):
         plan = SamplingPlan(threshold=None, **choices)
@@ -104,6 +106,18 @@ def test_a_hot_round_is_measured_again_but_not_for_ever():
     assert (found.dropped, found.throttled, found.rounds) == (2, 0, 20)
     found = Machine(hot=range(1000)).measure(redo_limit=3)
     assert (found.dropped, found.throttled) == (3, 20)
+
+
+def test_a_cap_that_moves_spoils_a_round_only_where_its_cells_ran_one_after_the_other():
+    machine = Machine(capped={9})
+    assert machine.measure().dropped == 1
+    machine = Machine(capped=range(1000))
+
+    def together(labels, /, *, turn, **how):
+        return {label: machine(label, **how) for label in labels}
+
+    found = machine.measure(together)
+    assert (found.dropped, found.throttled, found.rounds) == (0, 0, 20)
 
 
 def test_the_share_of_slow_cores_is_kept_for_each_cell():

@@ -423,16 +423,19 @@ def test_throttled_pairs_that_had_to_be_kept_are_counted_and_not_called_interfer
     assert "dropped for heat or a changed device, the most allowed" in note
 
 
-def moved(machine, arm, run):
-    """The highest clock of its core was another one in every process."""
-    return replace(run, clock_change="the highest clock of core 7 was 3.28 GHz")
+def capped(*arms):
+    """The highest clock of its core was another one in every process of these arms."""
+    text = "the highest clock of core 7 was 3.28 GHz"
+    return lambda machine, arm, run: replace(run, clock_change=text if arm in arms else "")
 
 
-def test_a_clock_that_moves_spoils_a_pair_only_where_the_arms_ran_one_after_the_other():
-    result = Machine(change=moved).measure()
+def test_a_cap_spoils_a_pair_only_where_one_arm_alone_had_it_and_they_took_no_turns():
+    result = Machine(change=capped("B")).measure()
     assert result.throttled_pairs == len(result.pairs) > 0
     assert len(result.dropped) == 10
-    machine = Alternating(change=moved)
+    result = Machine(change=capped("A", "B")).measure()
+    assert (result.throttled_pairs, result.dropped) == (0, ())
+    machine = Alternating(change=capped("A", "B"))
     result = machine.measure(in_turns=machine.in_turns)
     assert (result.throttled_pairs, result.dropped) == (0, ())
     assert all(pair.clock_change for pair in result.pairs)
