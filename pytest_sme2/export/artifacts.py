@@ -46,7 +46,6 @@ from pytest_sme2.results import Artifact
 from pytest_sme2.system.cache import (
     cache_folder,
     contents_sha256,
-    find_cache,
     is_made_here,
     mark_used,
     put_in_place,
@@ -116,13 +115,6 @@ def export_model(
             f"The artifact of {entry.name!r} ({variant}) cannot be written below {root}: {error}. "
             "Free space there, or set SME2_CACHE_DIR to another folder."
         ) from error
-
-
-def is_exported(entry: ModelEntry, variant: Variant, *, weights: Path | None) -> bool:
-    """Whether the cache has an artifact by this name, without a look into it."""
-    key = cache_key(entry, variant, weights=weights and weights.absolute(), seed=0)
-    folder = find_cache() / "exports"
-    return any(folder.glob(f"{artifact_stem(entry.name, variant)}-{key}-*"))
 
 
 def is_utf8(path: Path) -> bool:

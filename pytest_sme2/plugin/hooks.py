@@ -67,7 +67,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> Generator[None, object, object]:
-    return (yield from options.add_short_names(early_config, parser, args))
+    try:
+        return (yield from options.add_short_names(early_config, parser, args))
+    except SystemExit as ended:
+        if ended.code or not (options.in_ci() and options.anything_chosen(early_config)):
+            raise
+        raise pytest.UsageError(
+            "a conftest.py ended this run with exit code 0 before any test. In CI nothing may: "
+            "end it with another code, or let the tests fail."
+        ) from None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -228,11 +236,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int,
     settings = options.read_settings(config)
     try:
         if settings.device != "android":
-            from pytest_sme2.plugin.progress import useful_workers
             from pytest_sme2.session.session import Session
 
             # Not the run's own: pytest has no terminal yet.
-            return useful_workers(Session(settings), automatic)
+            run = Session(settings)
+            measured = run.bench.chosen.capabilities().timing
+            return 0 if measured else min(automatic, len(run.cases()))
         if settings.fake_phone:
             return automatic
         if settings.lab is not None:

@@ -162,7 +162,8 @@ def refuse_misread_folder(config: pytest.Config) -> None:
 
 def _given(config: pytest.Config, option: Option) -> tuple[Any, str]:
     """The command line's value, else the ini file's, else None; and where it is from."""
-    value = config.getoption(option.destination)
+    # None while conftest files are loaded: nothing is parsed yet.
+    value = config.getoption(option.destination, None)
     if value is not None or not option.ini:
         return value, option.flag
     return config.getini(option.destination), f"ini value {option.destination}"

@@ -7,7 +7,6 @@ Its runs are then made once, and never compete with each other for a folder or f
 from __future__ import annotations
 
 import functools
-import os
 import re
 import sys
 import time
@@ -18,7 +17,6 @@ import pytest
 from xdist.scheduler import LoadGroupScheduling, LoadScopeScheduling
 
 from pytest_sme2.errors import plain
-from pytest_sme2.session.session import Session
 
 
 def case_in(nodeid: str, cases: Iterable[str]) -> str | None:
@@ -33,22 +31,6 @@ def _pattern(cases: tuple[str, ...]) -> re.Pattern[str]:
     # The longest first: toy-fp16-t2 is not toy-fp16.
     names = "|".join(map(re.escape, sorted(cases, key=len, reverse=True)))
     return re.compile(rf"(?:^|-)({names})(?:-|\]$)")
-
-
-def useful_workers(session: Session, most: int) -> int:
-    """How many workers end sooner than one process; 0 for none.
-
-    Each starts for itself, so that they pay for exports, and else only for several cases on a
-    machine that has nothing else to do.
-    """
-    if session.bench.chosen.capabilities().timing:
-        return 0
-    cases = [case for case in session.cases() if case.problem is None]
-    missing = {case.id for case in cases if not session.is_exported(case)}
-    if not missing and os.getloadavg()[0] >= (os.cpu_count() or 1):
-        return 0
-    workers = min(most, len(missing or cases))
-    return workers if workers > 1 else 0
 
 
 class CaseScheduling(LoadGroupScheduling):  # type: ignore[misc]

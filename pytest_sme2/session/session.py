@@ -24,7 +24,7 @@ from pytest_sme2.errors import (
     RunError,
     Sme2Error,
 )
-from pytest_sme2.export.artifacts import export_model, is_exported
+from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.registry import ModelEntry, Registry, discover
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.profile.compare import compare
@@ -316,12 +316,6 @@ class Session:
             case.model,
             variant,
         )
-
-    def is_exported(self, case: Case) -> bool:
-        """Whether the case's program seems to be there; nobody looks into it."""
-        if case.entry is None or case.variant is None:
-            return True
-        return is_exported(case.entry, case.variant, weights=self.settings.weights)
 
     @property
     def _amount(self) -> Mapping[str, int]:

@@ -39,7 +39,10 @@ def _structure(baseline: Baseline | None, arm: Arm) -> Structure | None:
     return None if baseline is None else baseline.structures.get(arm)
 
 
-def _no_structure(metric: str, new: float | None) -> Check:
+def _unknown(metric: str, arm: Arm, new: float | None) -> Check:
+    """Of what did not run, or has no baseline."""
+    if new is None:
+        return Check(metric, Outcome.INVALID, f"The {arm} arm did not run.")
     return Check(metric, Outcome.NO_BASELINE, f"No baseline. {CREATE_HINT}", new=new, unit="count")
 
 
@@ -123,13 +126,9 @@ def operator_differences(old: Structure, new: Structure) -> tuple[tuple[Operator
 
 def check_operators(measured: CaseResult, baseline: Baseline | None, arm: Arm = Arm.ON) -> Check:
     """The operators of the program, exactly: which were added, which are gone."""
-    metric = f"operators ({arm})"
-    new = measured.structures.get(arm)
-    if new is None:
-        return Check(metric, Outcome.INVALID, f"The {arm} arm did not run.")
-    old = _structure(baseline, arm)
-    if old is None:
-        return _no_structure(metric, new.total)
+    metric, old, new = f"operators ({arm})", _structure(baseline, arm), measured.structures.get(arm)
+    if old is None or new is None:
+        return _unknown(metric, arm, None if new is None else new.total)
     differences = operator_differences(old, new)
     if not differences:
         message = f"The same {count(new.total, 'operator')} as in the baseline."
@@ -170,15 +169,14 @@ def _difference_line(entry: OperatorCount, growth: int) -> str:
 
 def check_delegation(measured: CaseResult, baseline: Baseline | None, arm: Arm = Arm.ON) -> Check:
     """How many operators run outside the delegate, exactly, naming those that fell out of it."""
-    metric = f"portable operators ({arm})"
-    new = measured.structures.get(arm)
-    if new is None:
-        return Check(metric, Outcome.INVALID, f"The {arm} arm did not run.")
-    portable = new.executed_by(Executor.PORTABLE)
-    old = _structure(baseline, arm)
-    if old is None:
-        return _no_structure(metric, portable)
-    before = old.executed_by(Executor.PORTABLE)
+    metric, old, new = (
+        f"portable operators ({arm})",
+        _structure(baseline, arm),
+        measured.structures.get(arm),
+    )
+    if old is None or new is None:
+        return _unknown(metric, arm, None if new is None else new.executed_by(Executor.PORTABLE))
+    before, portable = (each.executed_by(Executor.PORTABLE) for each in (old, new))
     details = tuple(
         _difference_line(entry, growth)
         for entry, growth in operator_differences(old, new)
@@ -201,7 +199,7 @@ def check_kernels(measured: CaseResult, baseline: Baseline | None, arm: Arm = Ar
     old = None if baseline is None else baseline.kernels.get(arm)
     names = {kernel.name: kernel.family for kernel in new.kernels}
     if old is None:
-        return _no_structure(metric, len(names))
+        return _unknown(metric, arm, len(names))
     if old.source != new.source:
         message = (
             f"The baseline's kernels come from {old.source}, these from {new.source}; "

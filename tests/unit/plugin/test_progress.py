@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling, LoadScheduling, LoadScopeScheduling
 
-from pytest_sme2.plugin.progress import CaseScheduling, case_in, useful_workers
+from pytest_sme2.plugin.progress import CaseScheduling, case_in
 
 NAMES = ["toy-fp16", "toy-fp16-t2", "a[b]-fp32@256", "toy"]
 
@@ -108,28 +108,3 @@ def test_a_test_that_ends_its_worker_is_not_run_again_and_a_new_worker_collects_
     dealt.schedule()
     dealt.schedule()
     assert sorted(new.told) == [2, 5]
-
-
-@pytest.mark.parametrize(
-    ("timing", "exported", "load", "workers"),
-    [
-        (True, "", 0.0, 0),
-        (False, "", 0.0, 4),
-        (False, "ab", 99.0, 3),
-        (False, "abcd", 99.0, 0),
-        (False, "abcde", 99.0, 0),
-        (False, "abcde", 0.0, 4),
-    ],
-)
-def test_workers_are_for_exports_or_for_an_idle_machine(
-    monkeypatch: pytest.MonkeyPatch, timing: bool, exported: str, load: float, workers: int
-) -> None:
-    monkeypatch.setattr("os.getloadavg", lambda: (load, load, load))
-    target = SimpleNamespace(capabilities=lambda: SimpleNamespace(timing=timing))
-    cases = [SimpleNamespace(id=name, problem=None) for name in "abcde"]
-    session: Any = SimpleNamespace(
-        bench=SimpleNamespace(chosen=target),
-        cases=lambda: [*cases, SimpleNamespace(id="broken", problem="a typo")],
-        is_exported=lambda case: case.id in exported,
-    )
-    assert useful_workers(session, 4) == workers
