@@ -59,6 +59,12 @@ def pytest_collection_modifyitems(items):
             item.add_marker("chosen")
 """
 
+
+def _below(project: Project) -> None:
+    write("below/README", "")(project)
+    project.path /= "below"
+
+
 GONE = of(
     "what is gone",
     in_ci("a model gets another name", both(
@@ -83,6 +89,8 @@ GONE = of(
            write("test_suite.py", "def test_it(sme2_gate): pass\n")),
     Attack("there is no baseline", "holds no baseline for linux-4ddc968212d1", stored=False),
     Attack("the folder of baselines was emptied", "holds no baseline", remove("baselines")),
+    in_ci("every stored file is gone", remove("baselines/linux-4ddc968212d1"), "holds no baseline"),
+    in_ci("a conftest.py ends the run", hook("import sys; sys.exit()"), "ended this run", code=4),
     in_ci("the ini names another folder of baselines, which is empty",
           both(write("other/README", ""), ini("sme2_baseline_dir = other")), "no baseline"),
     Attack("the device no longer measures a figure", "evidence: linux has no SME2",
@@ -90,6 +98,7 @@ GONE = of(
     in_ci("another machine's baselines", lambda project: _of_another(project),
           "holds no baseline for linux-4ddc968212d1. Make one"),
     equal("nothing is changed"),
+    equal("the run begins in another folder", _below, words="--sme2-strict .."),
     equal("tests come in another order", hook(BACKWARDS)),
     equal("a test file gets another name", move("test_suite.py", "test_other.py")),
     equal("another test compares the same", swap("test_suite.py", "test_latency", "test_time")),

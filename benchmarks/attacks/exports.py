@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,7 @@ from benchmarks.attacks.stage import (
 )
 
 MODEL = "models/net/model.py"
-WEIGHTS = "weights/bias.npy"
+WEIGHTS, DATABASE = "weights/bias.npy", "weights/scales.db"
 READS = """        net = Net()
         import numpy
         from pathlib import Path
@@ -31,6 +33,10 @@ READS = """        net = Net()
         bias = numpy.load(here.parents[1] / "weights" / "bias.npy")
         for path in (here / "linked" / "scale", here / ".scale"):
             bias = bias * float(path.read_text())
+        import sqlite3, subprocess
+        table = sqlite3.connect(here.parents[1] / "weights" / "scales.db")
+        told = subprocess.check_output(["cat", here.parents[1] / "weights" / "scale"])
+        bias = bias * table.execute("select scale from scales").fetchone()[0] * float(told)
         net.last.bias.data = torch.from_numpy(bias)
 """
 
@@ -38,6 +44,18 @@ READS = """        net = Net()
 def _weights(*values: float) -> Change:
     def change(project: Project) -> None:
         np.save(project.path / WEIGHTS, np.resize(np.array(values, "<f4"), 10))
+
+    return change
+
+
+def _scales(scale: int) -> Change:
+    def change(project: Project) -> None:
+        path = project.path / DATABASE
+        path.unlink(missing_ok=True)
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            database.executescript(
+                f"create table scales(scale); insert into scales values({scale})"
+            )
 
     return change
 
@@ -50,8 +68,14 @@ def _net(net: str, variant: str = "fp32") -> Change:
 
 def _reading(project: Project) -> None:
     _net(READS)(project)
-    for name, text in (("elsewhere/scale", "2"), ("models/net/.scale", "3"), (WEIGHTS, "")):
+    for name, text in (
+        ("elsewhere/scale", "2"),
+        ("models/net/.scale", "3"),
+        (WEIGHTS, ""),
+        ("weights/scale", "1"),
+    ):
         write(name, text)(project)
+    _scales(1)(project)
     (project.path / "models/net/linked").symlink_to("../../elsewhere")
     _weights(0.1, -0.2, 0.3)(project)
 
@@ -71,6 +95,8 @@ STALE = of(
             ("a file in a linked folder is another", CHANGED, write("elsewhere/scale", "5")),
             ("a file whose name begins with a dot is another", CHANGED,
              write("models/net/.scale", "5")),
+            ("a database is another", CHANGED, _scales(5)),
+            ("what another program prints is another", CHANGED, write("weights/scale", "5")),
         )
     ),
     Attack("nothing that was read is another", "compared: 9 of 9 stored figures",

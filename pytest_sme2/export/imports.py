@@ -121,6 +121,13 @@ class Reads:
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event not in _EVENTS or not self.listening:
             return
+        if event == "subprocess.Popen":
+            # What another program is given to read.
+            words = arguments[1] if isinstance(arguments[1], (list, tuple)) else ()
+            for word in words:
+                if isinstance(word, str | os.PathLike) and _state(os.fspath(word)):
+                    self._note(word)
+            return
         path, flags = arguments[0], arguments[-1] if event == "open" else os.O_RDONLY
         if event == "import":
             path = arguments[1]  # of a compiled module
@@ -174,7 +181,7 @@ class Reads:
 
 _STAT = os.stat
 _LISTINGS = frozenset(("os.listdir", "os.scandir"))
-_EVENTS = _LISTINGS | {"open", "ctypes.dlopen", "import"}
+_EVENTS = _LISTINGS | {"open", "ctypes.dlopen", "import", "sqlite3.connect", "subprocess.Popen"}
 # What reads files in compiled code, which raises no event. torch.load and NumPy open them before.
 _COMPILED_READERS = (
     *(("torch", "from_file"), ("torch.jit", "load"), ("torch", "UntypedStorage.from_file")),
@@ -188,7 +195,7 @@ _TEXT = frozenset(
 )
 
 
-def _state(path: str) -> tuple[int, ...] | None:
+def _state(path: str | bytes) -> tuple[int, ...] | None:
     """By which one sees that a file was replaced or written; None if there is none."""
     try:
         found = _STAT(path)

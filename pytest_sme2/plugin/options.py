@@ -185,10 +185,14 @@ def read_settings(config: pytest.Config) -> Settings:
     from pytest_sme2.session.settings import Settings
     from pytest_sme2.system.files import is_program
 
+    # Beside the ini file, wherever pytest was started; what is typed is from there.
     base = config.inipath.parent if config.inipath else config.rootpath
+    if config.getoption("sme2_baseline_dir") is not None:
+        fields["baseline_dir"] = fields["baseline_dir"].absolute()
     default = ["models"] if (base / "models").is_dir() else []
     named = [base / name for name in config.getini(MODEL_FOLDERS_INI) or default]
     return Settings(
+        base=base,
         model_folders=tuple(path for path in named if not is_program(path.name)),
         programs=tuple(str(path) for path in named if is_program(path.name)),
         **fields,

@@ -59,6 +59,8 @@ class Settings:
     weights: Path | None = None
     baseline_dir: Path | None = None
     """Where baselines are kept; None means ``baselines``."""
+    base: Path = Path()
+    """The folder that it stands in, if it is not absolute."""
     budget_seconds: float = 30.0
     """For timing one model and variant; the first look is completed even where it takes longer."""
     limit_seconds: float | None = None
@@ -104,7 +106,7 @@ class Settings:
 
     @property
     def baseline_folder(self) -> Path:
-        return (self.baseline_dir or Path("baselines")).resolve()
+        return (self.base / (self.baseline_dir or "baselines")).resolve()
 
 
 def parse_threads(value: str) -> tuple[int, ...]:

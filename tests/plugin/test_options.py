@@ -1,5 +1,6 @@
 """The plugin's face: help, usage errors, and staying out of the way."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,19 @@ def test_a_conftest_keeps_its_option_and_ours_has_another_name(pytester: pytest.
     result = pytester.runpytest_inprocess("--device=tablet")
     result.stdout.fnmatch_lines(["theirs: tablet, ours: auto"])
     result.stdout.no_fnmatch_line("*belongs to another*")
+
+
+def test_a_conftest_that_ends_the_run_is_an_error_in_ci(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makeconftest("import sys; sys.exit()")
+    run = [sys.executable, "-m", "pytest"]
+    monkeypatch.setenv("CI", "true")
+    assert pytester.run(*run).ret == pytest.ExitCode.OK
+    pytester.makeini("[pytest]\nsme2_models = models\n")
+    result = pytester.run(*run)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*a conftest.py ended this run with exit code 0*"])
 
 
 def test_a_value_after_a_space_is_not_a_folder_of_tests(pytester: pytest.Pytester) -> None:

@@ -6,6 +6,7 @@ What the cache itself must do is tried on a tiny model in a cache of its own.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import hashlib
@@ -14,6 +15,7 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import warnings
@@ -368,7 +370,7 @@ def test_no_entry_vouches_for_itself(tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 
 
 READER = """
-import glob, numpy, os, pathlib, torch
+import glob, numpy, os, pathlib, sqlite3, subprocess, torch
 import safetensors.torch
 import reader_helper
 from pytest_sme2 import register_model
@@ -387,6 +389,8 @@ class Model:
         state["bias"] += float((HERE / ".hidden").read_text())
         state["bias"] += float((HERE / "near/a").read_text())
         state["bias"] += len(glob.glob(str(NEAR / "*.part")))
+        state["bias"] += sqlite3.connect(NEAR / "found.db").execute("select v from t").fetchone()[0]
+        state["bias"] += float(subprocess.check_output(["cat", NEAR / "told"]))
         if (NEAR / "more.pt").exists():
             state = torch.load(NEAR / "more.pt")
         (pathlib.Path.cwd() / "scratch").write_text("is not read")
@@ -419,7 +423,9 @@ def test_whatever_the_model_reads_is_part_of_its_key(
     torch.jit.trace(torch.nn.ReLU(), torch.zeros(4)).save(str(near / "scripted.pt"))
     numpy.ones(4, "float32").tofile(near / "raw.bin")
     numpy.save(near / "input.npy", numpy.ones((1, 4), "float32"))
-    others = [here / ".hidden", elsewhere / "a", outside / "reader_helper.py"]
+    with contextlib.closing(sqlite3.connect(near / "found.db")) as database:
+        database.executescript("create table t(v); insert into t values(1)")
+    others = [here / ".hidden", elsewhere / "a", outside / "reader_helper.py", near / "told"]
     for file in others:
         file.write_text("1")
     cache = tmp_path / "cache"
@@ -427,16 +433,16 @@ def test_whatever_the_model_reads_is_part_of_its_key(
 
     dependencies = read_meta(made.folder).dependencies
     current = functools.partial(is_current, dependencies, entry)
-    assert made.weights.startswith("4 files, the first is net.pt (sha256 of all ")
+    assert made.weights.startswith("5 files, the first is net.pt (sha256 of all ")
     read = dependencies.files
     assert read["../../weights/net.pt"] == hashlib.sha256(weights.read_bytes()).hexdigest()
     assert read["../../weights/more.pt"] == "missing"
     assert {name.rpartition("/")[2] for name in read} == {
         *("model.py", "net.pt", "bias.safetensors", "scripted.pt", "raw.bin", "input.npy"),
-        *(".hidden", "a", "weights", "more.pt", "reader_helper.py"),
+        *(".hidden", "a", "weights", "more.pt", "reader_helper.py", "found.db", "told"),
     }
     assert is_cached(entry, cache)
-    for file in [*near.iterdir(), *others]:
+    for file in {*near.iterdir(), *others}:
         kept = file.read_bytes()
         for changed in (bytes(len(kept)), b"\xff" * len(kept), None):
             file.unlink()
