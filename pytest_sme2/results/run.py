@@ -203,7 +203,7 @@ class Run:
     request: RunRequest
     target: str
     runner: str
-    """Which kind of runner it was: ``wheel``, ``source`` or ``pair``."""
+    """Which kind of runner it was: ``wheel`` or ``pair``."""
     emulated: bool
     """Emulated times are never latency."""
     sme2_effective: bool | None

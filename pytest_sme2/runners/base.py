@@ -70,7 +70,7 @@ class Runner(abc.ABC):
     """Something that runs a program and can be asked to do it with SME2 on and off."""
 
     kind: str
-    """``wheel``, ``source`` or ``pair``."""
+    """``wheel`` or ``pair``."""
     platform: str
     executorch: str
     """The version of ExecuTorch it was built from."""

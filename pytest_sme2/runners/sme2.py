@@ -71,9 +71,8 @@ def build_runner(
 ) -> Path:
     """Build ``sme2_runner`` with an ExecuTorch prefix, and return its folder.
 
-    ``prefix`` is a wheel's package folder or a source tree's install prefix. ``options`` are
-    more CMake variables, such as a toolchain file for another platform. The output of the tools
-    goes to ``log``.
+    ``prefix`` is a wheel's package folder. ``options`` are more CMake variables, such as a
+    toolchain file for another platform. The output of the tools goes to ``log``.
     """
     variables = {
         "CMAKE_BUILD_TYPE": "Release",
@@ -173,7 +172,7 @@ _LAYOUT = "2"
 
 @dataclass(frozen=True)
 class Sme2Runner(Runner):
-    """One binary for both arms: ``sme2_runner``, from the wheel or from a source tree."""
+    """One binary for both arms: ``sme2_runner``, from the wheel."""
 
     makes_marks = True
     takes_turns = True

@@ -9,10 +9,6 @@
 #include <sys/auxv.h>
 #include <sys/prctl.h>
 
-#if defined(SME2_HAVE_CPUINFO)
-#include <cpuinfo.h>
-#endif
-
 #if defined(__aarch64__)
 
 namespace {
@@ -71,12 +67,6 @@ void learn_switch(int count, char** values, char**) {
                                                     : kNothing;
     }
   }
-#if defined(SME2_HAVE_CPUINFO)
-  if (cpuinfo_initialize()) {
-    cpuinfo_isa.sme = cpuinfo_isa.sme && first_hidden != 0;
-    cpuinfo_isa.sme2 = cpuinfo_isa.sme2 && first_hidden == kNothing;
-  }
-#endif
 }
 
 using Hook = void (*)(int, char**, char**);
@@ -99,14 +89,10 @@ namespace sme2 {
 void apply_switch(const std::string&, char**) {}
 
 Effective effective_sme2() {
-#if defined(SME2_HAVE_CPUINFO)
-  return {cpuinfo_has_arm_sme2(), "cpuinfo_isa"};
-#else
   if (!asked) {
     return {std::nullopt, "getauxval"};
   }
   return {(answered >> kSme2Bit & 1) != 0, "getauxval"};
-#endif
 }
 
 std::optional<int> streaming_vector_bits() {
