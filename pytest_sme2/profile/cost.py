@@ -352,13 +352,6 @@ def macs_of_outer_product(vector_bits: int, lane_bytes: int) -> int:
     return lanes * lanes * (4 // lane_bytes)
 
 
-def instructions_per_mac(cost: InferenceCost) -> float | None:
-    """Of the operators whose multiply-accumulates are known."""
-    total = _macs(cost.operators)
-    executed = sum(entry.counts.instructions for entry in cost.operators if entry.macs)
-    return executed / total if total else None
-
-
 # Of costs from before the class of their products was kept.
 _DATA_TYPES = {4: "fp32", 2: "fp16", 1: "int8"}
 
@@ -415,15 +408,10 @@ def packing_share(cost: InferenceCost) -> float:
 
 def stored(cost: InferenceCost, profile: Profile | None = None) -> StoredCost:
     """What a baseline keeps of a cost; ``profile`` tells shapes and places."""
-    use = tile_use(cost)
     members = {} if profile is None else {each.index: each for each in profile.operators}
     return StoredCost(
         cpu=cost.cpu,
         total=cost.total,
-        macs=_macs(cost.operators),
-        sme2_macs=_macs(entry for entry in cost.operators if entry.sme2),
-        tile_use=None if use is None else round(use, 4),
-        packing_share=round(packing_share(cost), 4),
         operators=tuple(
             replace(
                 stored_operator(members.get(entry.index)),

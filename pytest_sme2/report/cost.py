@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from pytest_sme2.profile.cost import (
-    instructions_per_mac,
     packing_share,
     rest,
     split,
@@ -177,7 +176,6 @@ def cost_summary(cost: InferenceCost) -> dict[str, object]:
         "categories": {str(key): found.instructions for key, found in cost.by_category().items()},
         "coverage_by_work": work_coverage(cost),
         "tile_use": tile_use(cost),
-        "instructions_per_multiply_accumulate": instructions_per_mac(cost),
         "packing_and_layout_share": packing_share(cost),
     }
 

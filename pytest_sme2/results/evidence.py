@@ -324,11 +324,6 @@ class StoredCost:
 
     cpu: str
     total: Counts
-    macs: int
-    """Multiply-accumulates of the matrix operators whose shapes are known."""
-    sme2_macs: int
-    tile_use: float | None
-    packing_share: float
     operators: tuple[StoredOperator, ...]
     """In the order in which they run."""
     toolchain: str = ""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pytest_sme2.results.run import Arm, Turn, Word
 
@@ -157,8 +156,6 @@ class PairedTiming:
     notes: tuple[str, ...]
     """What a reader should know before trusting the figures."""
     seconds: float
-    tracing_overhead: Mapping[str, float] = field(default_factory=dict)
-    """By arm, how much longer a traced run took; empty where no traced run was made."""
     turn: Turn | None = None
     """How the two processes of a pair took turns; None where one ran after the other."""
     blocks: tuple[float, ...] = ()

@@ -68,7 +68,6 @@ from pytest_sme2.timing.processes import (
     choose_sampling,
     interference,
     log_ratios,
-    process_median,
     step_times,
     whole_phases,
 )
@@ -104,7 +103,6 @@ def measure_case(
     title: str,
     root: Path,
     requests: Mapping[Arm, RunRequest],
-    traced: Mapping[Arm, Run],
     fewest_runs: int = FEWEST_RUNS,
 ) -> Timing:
     """Measure until the answer is clear or the time is used up; files go below ``root``."""
@@ -126,12 +124,6 @@ def measure_case(
         Arm(label): [runs[1 + pair.index] for pair in measurement.pairs]
         for label, runs in starter.runs.items()
     }
-    sides = {
-        Arm.OFF: statistics.median(pair.reference_ns for pair in measurement.pairs),
-        Arm.ON: statistics.median(pair.candidate_ns for pair in measurement.pairs),
-    }
-    overhead = {str(arm): process_median(traced[arm]) / usual - 1 for arm, usual in sides.items()}
-    measurement = replace(measurement, tracing_overhead=overhead)
     return _timing(counted, measurement, yardstick, bench)
 
 

@@ -390,12 +390,13 @@ class Session:
         """Untraced processes in pairs, alone on the machine; only where times mean something."""
         self.bench.require_timing()
         # Exporting and building come first: they must not eat the time budget.
-        traced = {arm: self.traced(case, arm) for arm in self.bench.arms}
+        for arm in self.bench.arms:
+            self.traced(case, arm)
         requests = {arm: self.request(case, arm) for arm in self.bench.arms}
         fewest = FEWEST_INFERENCES if self.limits(case).max_p95 else FEWEST_RUNS
         self.bench.cool_down()
         with self.bench.exclusively():
-            return measure_case(self.bench, case.id, self.folder(case), requests, traced, fewest)
+            return measure_case(self.bench, case.id, self.folder(case), requests, fewest)
 
     @_stage
     def sustained(self, case: Case) -> Sustained | None:

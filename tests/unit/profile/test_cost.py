@@ -8,7 +8,6 @@ import pytest
 
 from pytest_sme2.profile.cost import (
     MismatchError,
-    instructions_per_mac,
     match_events,
     multiply_accumulates,
     packing_share,
@@ -171,7 +170,6 @@ def test_coverage_is_weighted_by_work() -> None:
     found = cost(operator(), missed)
     assert work_coverage(found) == 0.25
     assert tile_use(found) == 1280 / 2560
-    assert instructions_per_mac(found) == 4000 / (4 * 1280)
     assert work_coverage(cost(operator(macs=None))) is None
 
 

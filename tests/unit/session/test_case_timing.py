@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.results import PAIR, Arm, Run, RunRequest
+from pytest_sme2.results import PAIR, Arm, Run
 from pytest_sme2.session.case_result import Timing, measure_case
 from pytest_sme2.session.cases import program_case
 from pytest_sme2.session.device import HeldDevice, header_lines
@@ -27,10 +27,7 @@ def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ti
         artifact = program_case(PROGRAM).program
         assert artifact is not None
         requests = {arm: bench.request(artifact, arm, 1) for arm in arms}
-        traced = {
-            arm: bench.run(RunRequest(artifact, arm, traced=True), tmp_path / arm) for arm in arms
-        }
-        return measure_case(bench, "toy", tmp_path, requests, traced)
+        return measure_case(bench, "toy", tmp_path, requests)
 
     return measure
 
@@ -51,8 +48,6 @@ def test_both_arms_are_measured_in_pairs_off_against_on(
     found = timing.measurement
     assert (found.reference, found.candidate) == ("off", "on")
     assert found.ratio == pytest.approx(0.5, rel=0.02)
-    # A traced run takes as long here; a tenth would show.
-    assert found.tracing_overhead == pytest.approx({"on": 0.0, "off": 0.0}, abs=0.02)
     for arm in PAIR:
         # The first process only warms up.
         used = folders(target, arm)
