@@ -176,6 +176,13 @@ _SME2_CORES = {
     "0x41:0xd8c": "C1-Ultra",
     "0x41:0xd90": "C1-Premium",
 }
+_NEWER = "Ask for a newer system."
+# What chips have, by what they call themselves (ro.soc.model); docs/phones.md has the sources.
+CHIPS = {
+    "MT6993": "sme2", "S5E9965": "sme2",
+    "SM8850": "sme",
+    "SM8750": "", "Tensor G5": "", "MT6991": "", "S5E9955": "",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -214,6 +221,7 @@ class Silicon:
             f"flags {' '.join(self.features)}" if self.features else "no flags"
         )
         able = sorted({_SME2_CORES[part] for part in self.parts if part in _SME2_CORES})
+        known = next((has for chip, has in CHIPS.items() if chip.lower() in soc.lower()), None)
         if self.sme:
             return f"its SoC ({soc}) has SME, but not SME2. {seen}."
         if self.hidden:
@@ -224,6 +232,10 @@ class Silicon:
         if able:
             return (
                 f"its SoC ({soc}) has cores with SME2 ({', '.join(able)}), but its kernel does not "
-                f"show SME2. Ask for a newer system. {seen}."
+                f"show SME2. {_NEWER} {seen}."
             )
+        if known == "sme2":
+            return f"its SoC ({soc}) has SME2, but its kernel does not show it. {_NEWER} {seen}."
+        if known is not None:
+            return f"its SoC ({soc}) has no SME2, with any system. {seen}."
         return f"its kernel shows no SME2 on its SoC ({soc}). {seen}."

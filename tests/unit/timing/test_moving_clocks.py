@@ -1,110 +1,22 @@
-"""The ratio of two arms on phones that move their clocks, where the truth is 2.50: a simulation.
-
-Arms of known work run on a pretended core, measured by the product's own pairs. Its clock rises
-within 0.2 s after idling (``ramp``), or falls to 2.438 of 4.32 GHz after a second of load
-(``clamp``: OnePlus 13, screen on, wyl2607/oneplus13-performance-investigation), or both.
-"""
+"""Pairs on phones that move their clocks, simulated."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
-
 import pytest
 
-from pytest_sme2.results import Run, Turn
-from pytest_sme2.timing.pairs import measure_pairs
-from pytest_sme2.timing.processes import SamplingPlan, Starter
-from tests.support.pretended_machine import make_run
-
-TRUTH = 2.5
-IDLE_SECONDS = 0.05
-"""The start of a process: long enough for a clock to fall, and for a clamp to be lifted."""
-STEP_SECONDS = 0.001
-CLOCKS = ("ramp", "clamp", "ramp and clamp")
-MILLISECONDS = (0.2, 5.0, 100.0)
-
-
-@dataclass
-class Core:
-    """A core under load: how fast it is depends on how long it has been busy."""
-
-    kind: str
-    now: float = 0.0
-    busy: float = 0.0
-
-    def idle(self) -> None:
-        self.now += IDLE_SECONDS
-        self.busy = 0.0
-
-    def clock(self) -> float:
-        speed = 1.0
-        if "ramp" in self.kind:
-            speed = min(1.0, 0.3 + 0.7 * self.busy / 0.2)
-        return min(speed, 2.438 / 4.32) if "clamp" in self.kind and self.busy > 1.0 else speed
-
-    def run(self, work: float) -> float:
-        """Do so many seconds' work of the full clock; how long it took, in nanoseconds."""
-        begun, left = self.busy, work
-        while left > 0:
-            speed = self.clock()
-            step = min(STEP_SECONDS, left / speed)
-            left -= step * speed
-            self.busy += step
-        self.now += self.busy - begun
-        return (self.busy - begun) * 1e9
-
-
-@dataclass
-class Phone:
-    """Two arms on one core."""
-
-    core: Core
-    work: dict[str, float]
-
-    def alone(self, arm: str, /, *, warmup: int, runs: int) -> Run:
-        self.core.idle()
-        took = [self.core.run(self.work[arm]) for _ in range(warmup + runs)]
-        return make_run(took[warmup:])
-
-    def in_turns(
-        self, arms: Sequence[str], /, *, warmup: int, runs: int, turn: Turn
-    ) -> dict[str, Run]:
-        self.core.idle()
-        took: dict[str, list[float]] = {arm: [] for arm in arms}
-        for arm in arms:
-            for _ in range(warmup):
-                self.core.run(self.work[arm])
-        for _ in range(math.ceil(runs / turn.runs)):
-            for arm in arms:
-                times = [self.core.run(self.work[arm]) for _ in range(turn.lead + turn.runs)]
-                took[arm] += times[turn.lead :]
-        return {
-            arm: replace(run, request=replace(run.request, turn=turn))
-            for arm, run in ((arm, make_run(times[:runs])) for arm, times in took.items())
-        }
-
-
-def ratio(kind: str, milliseconds: float, turns: bool) -> float:
-    """How many times faster the candidate is, as the product measures it."""
-    core = Core(kind)
-    phone = Phone(core, {"off": TRUTH * milliseconds / 1e3, "on": milliseconds / 1e3})
-    how: dict[str, Any] = {"in_turns": phone.in_turns} if turns else {}
-    starter = Starter(phone.alone, clock=lambda: core.now, **how)
-    plan = SamplingPlan(threshold=None, budget_seconds=60.0)
-    return measure_pairs(starter, "off", "on", plan).speedup
+from tests.support.moving_clocks import ALLOWED, CLOCKS, MILLISECONDS, TRUTH, measured
 
 
 @pytest.mark.parametrize("kind", CLOCKS)
 @pytest.mark.parametrize("milliseconds", MILLISECONDS)
-@pytest.mark.parametrize(("turns", "error"), [(True, 0.01), (False, 0.05)])
+@pytest.mark.parametrize("turns", ALLOWED)
 def test_a_clock_that_moves_does_not_change_a_ratio(
-    kind: str, milliseconds: float, turns: bool, error: float
+    kind: str, milliseconds: float, turns: bool
 ) -> None:
     """In turns, or one process after the other as a stock pair of `executor_runner` is.
 
     The latter was 1.78 to 4.43 where equal runs took unequal time.
     """
-    assert ratio(kind, milliseconds, turns) == pytest.approx(TRUTH, rel=error)
+    found = measured(kind, milliseconds, turns=turns)
+    assert found.speedup == pytest.approx(TRUTH, rel=ALLOWED[turns])
+    assert found.throttled_pairs < len(found.pairs)

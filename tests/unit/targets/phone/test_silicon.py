@@ -62,6 +62,20 @@ def test_why_there_is_no_sme2(core: tuple[str, str], config: str, expected: str)
     )
 
 
+@pytest.mark.parametrize(
+    ("soc", "expected"),
+    [
+        ("Mediatek MT6993", "(Mediatek MT6993) has SME2, but its kernel does not show it. Ask for"),
+        ("Samsung s5e9965", "has SME2, but"),
+        ("Google Tensor G5", "has no SME2, with any system."),
+        ("QTI SM8850", "has no SME2, with any system."),
+        ("Google Tensor G6", "its kernel shows no SME2 on its SoC (Google Tensor G6)."),
+    ],
+)
+def test_a_chip_that_is_known_by_its_name(soc: str, expected: str) -> None:
+    assert expected in Silicon().missing_sme2(soc)
+
+
 def test_a_silent_phone_is_reported_as_unknown() -> None:
     said = "its kernel shows no SME2 on its SoC (X). Kernel unknown; cores unknown; no flags."
     assert Silicon().missing_sme2("X") == said
