@@ -51,7 +51,7 @@ PROFILES: Mapping[str, Mapping[str, Any]] = {
     # https://github.com/hrw/arm-socs-table/issues/153
     # https://gadgets.beebom.com/news/mediatek-dimensity-9500-announced
     "dimensity-9500": _chip(
-        *("Mediatek", "Dimensity 9500", _C1),
+        *("Mediatek", "MT6993", _C1),
         ((4, _PRO, 2_700_000), (3, _PREMIUM, 3_500_000), (1, _ULTRA, 4_210_000)),
     ),
     # https://github.com/hrw/arm-socs-table/issues/149, https://github.com/pytorch/cpuinfo/issues/356
