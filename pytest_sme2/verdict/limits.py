@@ -46,7 +46,6 @@ _NUMBER = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z%]*)")
 _LARGEST = 1e18
 """No limit is as large; what is larger is a slip, or overflows further on."""
 _LONGEST_FILE = 2**20
-_LONGEST_LINE = 1000
 _REMEDY = "Correct it."
 _BYTES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _BYTES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -223,12 +222,6 @@ def _read_file(path: Path) -> Mapping[str, object]:
     text = read_text_if_there(path, remedy=_REMEDY, limit=_LONGEST_FILE, error=UsageError)
     if text is None:
         return {}
-    # A long line costs the TOML reader much time, and no person has written it.
-    for number, line in enumerate(text.splitlines(), 1):
-        if len(line) > _LONGEST_LINE:
-            raise UsageError(
-                f"{path} cannot be read: line {number} is longer than any limit. {_REMEDY}"
-            )
     return toml_value(text, str(path), remedy=_REMEDY, error=UsageError)
 
 
