@@ -117,7 +117,7 @@ GONE = of(
 def _of_another(project: Project) -> None:
     from benchmarks.attacks.stage import edit
 
-    edit(lambda found: found["fingerprint"]["facts"].update(cpu="other"))(project)
+    edit(lambda found: found["fingerprint"].update(facts=[["cpu", "other"]]))(project)
     (folder,) = (project.path / "baselines").glob("linux-*")
     folder.rename(folder.with_name("linux-of-another"))
 
