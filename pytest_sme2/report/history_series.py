@@ -32,8 +32,8 @@ SHORTEST = 4
 _DRIFT = 5
 # How much more than its number of parameters a change has to explain, in squared spreads.
 _CHANGE, _SLOPE = 22.0, 8.0
-# So little is tried at least: of two opposite changes, each alone explains little.
-_TRIED, _TRIES, _MOST = 8.0, 2, 30
+# So little is tried: of two opposite changes, each alone explains little.
+_TRIED, _MOST = 8.0, 30
 _WILD = 3.0
 _LEAST_SPREAD = 1e-4
 # Places that explain less by so many squared spreads may be the true one as well. For a change of
@@ -69,7 +69,8 @@ class Model:
         self._series, self._places = np.log(np.array(values)), np.array(places, dtype=float)
         self._runs = self._series.size
         self._calm = _without_wild(self._series)
-        self._powers = [_sums(self._places**power) for power in range(3)]
+        # A ramp is one of these columns less another: each begins to rise at one of the runs.
+        self._bends = np.maximum(self._places[:, None] - self._places, 0)
         self._pairs = _pairs(self._runs)
         self.ramps = self._found()
         self.spread = self._spread(self.ramps)
@@ -124,8 +125,8 @@ class Model:
 
     def _columns(self, ramps: Sequence[Ramp]) -> Floats:
         """Ones, then each ramp from 0 to 1."""
-        x = self._places
-        rising = (np.clip((x - x[a]) / (x[b] - x[a]), 0, 1) for a, b in ramps)
+        x, bends = self._places, self._bends
+        rising = ((bends[:, a] - bends[:, b]) / (x[b] - x[a]) for a, b in ramps)
         return np.column_stack([np.ones(self._runs), *rising])
 
     def _fitted(self, ramps: Sequence[Ramp]) -> Floats:
@@ -154,28 +155,25 @@ class Model:
         first, last = self._pairs.T
         pairs = self._pairs[(first >= low) & (last <= high) & _compatible(first, last, others)]
         basis: Floats = np.linalg.qr(self._columns(others))[0]
-        new = self._squares(pairs)
-        for column in basis.T:
-            new -= self._products(column, pairs) ** 2
+        new = self._squares(pairs) - (self._products(basis.T, pairs) ** 2).sum(axis=0)
         rest = self._calm - basis @ (basis.T @ self._calm)
         # What the others can nearly make themselves explains nothing of its own.
         found = np.where(new > 0.3, self._products(rest, pairs) ** 2 / np.maximum(new, 0.3), 0.0)
         return pairs, found - np.where(pairs[:, 1] - pairs[:, 0] > 1, slope, 0.0)
 
     def _products(self, values: Floats, pairs: Integers) -> Floats:
-        """Of a series with each ramp."""
-        x, (first, last) = self._places, pairs.T
-        plain, sloped = _sums(values), _sums(values * x)
-        inside = sloped[last] - sloped[first + 1] - x[first] * (plain[last] - plain[first + 1])
-        found: Floats = plain[-1] - plain[last] + inside / (x[last] - x[first])
+        """Of a series, or of several, with each ramp."""
+        bends, (first, last) = values @ self._bends, pairs.T
+        found: Floats = (bends[..., first] - bends[..., last]) / (
+            self._places[last] - self._places[first]
+        )
         return found
 
     def _squares(self, pairs: Integers) -> Floats:
         """Of each ramp with itself."""
-        x, (first, last) = self._places, pairs.T
-        none, one, two = (sums[last] - sums[first + 1] for sums in self._powers)
-        inside = two - 2 * x[first] * one + x[first] ** 2 * none
-        found: Floats = self._runs - last + inside / (x[last] - x[first]) ** 2
+        bends, (first, last) = self._bends.T @ self._bends, pairs.T
+        both = bends[first, first] - 2 * bends[first, last] + bends[last, last]
+        found: Floats = both / (self._places[last] - self._places[first]) ** 2
         return found
 
     def _best(
@@ -188,53 +186,35 @@ class Model:
         return float(explained[best]), Ramp(*pairs[best].tolist())
 
     def _grown(self, ramps: Sequence[Ramp], slope: float = _SLOPE) -> list[Ramp]:
-        """With more, as long as they may be more than noise."""
-        grown, tries = list(ramps), 0
+        """With more, as long as they may be part of what is more than noise."""
+        grown = list(ramps)
         variance = max(_noise(self._calm), _LEAST_SPREAD) ** 2
         while len(grown) < min(_MOST, self._runs // 5):
             explained, ramp = self._best(grown, variance, None, slope)
-            tries += explained < _CHANGE * variance
-            if ramp is None or explained < _TRIED * variance or tries > _TRIES:
+            if ramp is None or explained < _TRIED * variance:
                 break
-            grown = self._moved([*grown, ramp], variance, slope)
+            grown.append(ramp)
         return grown
 
-    def _moved(self, ramps: Sequence[Ramp], variance: float, slope: float) -> list[Ramp]:
-        """Each to its best place while the others stay."""
-        moved, before = list(ramps), None
-        for _ in range(3):
-            if moved == before:
-                break
-            before = list(moved)
-            for at, ramp in enumerate(before):
-                others = [*moved[:at], *moved[at + 1 :]]
-                moved[at] = self._best(others, variance, ramp, slope)[1] or ramp
-        return moved
-
     def _pruned(self, ramps: Sequence[Ramp]) -> list[Ramp]:
-        """Without those whose absence costs least, one or two at a time, until each is needed."""
+        """Without those whose absence costs least, until each is needed."""
         kept = sorted(ramps)
         while kept:
             variance = self._spread(kept) ** 2
             best = min(self._fewer(kept, variance), key=lambda each: self._cost(each, variance))
             if self._cost(best, variance) >= self._cost(kept, variance):
                 break
-            kept = sorted(self._moved(best, variance, _SLOPE))
+            kept = sorted(best)
         return kept
 
     def _fewer(self, ramps: Sequence[Ramp], variance: float) -> list[list[Ramp]]:
-        """Without one; without two neighbours; with one instead of two."""
+        """Without one; with one instead of two neighbours."""
         found = [[*ramps[:at], *ramps[at + 1 :]] for at in range(len(ramps))]
         for at in range(len(ramps) - 1):
             rest = [*ramps[:at], *ramps[at + 2 :]]
             both = Ramp(ramps[at].first, ramps[at + 1].last)
-            found += [rest, [*rest, self._best(rest, variance, both, _SLOPE)[1] or both]]
+            found.append([*rest, self._best(rest, variance, both, _SLOPE)[1] or both])
         return found
-
-
-def _sums(values: Floats) -> Floats:
-    """Of all values before each place."""
-    return np.concatenate([[0.0], np.cumsum(values)])
 
 
 def _noise(series: Floats) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,30 +48,27 @@ def write_node_data(folder: Path, record: CaseRecord, before: CaseRecord | None)
     program = folder / measured.program
     graphs = read_nodes(program)
     placed = {
-        arm: place_operators(measured.profiles[arm], program.name, graphs)
-        for arm in SHOWN
-        if arm in measured.profiles
+        each: place_operators(measured.profiles[each], program.name, graphs)
+        for each in SHOWN
+        if each in measured.profiles
+    }
+    spent = {each: _values(record, each) for each in placed}
+    tables: dict[str, Mapping[Node, Any]] = {
+        str(each): _sums(placed[each][0], values) for each, values in spent.items() if values
     }
     places, parts = placed[arm]
-    spent = {arm: values for arm in placed if (values := _values(record, arm))}
-    tables: dict[str, Mapping[Node, Any]] = {
-        str(arm): _sums(placed[arm][0], values) for arm, values in spent.items()
-    }
-    if total := sum(spent.get(arm, ())):
-        tables["percent"] = _sums(places, (round(100 * each / total, 3) for each in spent[arm]))
-    # The last one is what Model Explorer shows at first.
+    if whole := sum(spent[arm]):
+        tables["percent"] = _sums(places, [round(100 * each / whole, 3) for each in spent[arm]])
     names = engine_names([measured])
-    engines = [names[each] for each in engines_of(measured, arm)]
-    found: dict[Node, list[str]] = {}
-    for engine, nodes in zip(engines, places, strict=True):
+    ran: dict[Node, list[str]] = {}
+    for nodes, engine in zip(places, engines_of(measured, arm), strict=True):
         for node in nodes:
-            found.setdefault(node, []).append(engine)
-    tables["ran"] = {
-        # Of a call, what ran most of its operators.
-        **{node: statistics.mode(each) for node, each in found.items()},
-        **{node: f"{engines[row]}, fused" for node, row in parts.items()},
+            ran.setdefault(node, []).append(names[engine])
+    # Of a call, what ran most of its operators. Model Explorer shows the last file at first.
+    tables["ran"] = {node: statistics.mode(each) for node, each in ran.items()} | {
+        node: f"{ran[other][0]}, fused" for node, other in parts.items()
     }
-    if before is not None and arm in spent:
+    if before is not None and spent[arm]:
         tables["changed"] = _sums(places, _changes(before, record, spent[arm]))
     written = {folder / "model-explorer" / f"{name}.json": name for name in tables}
     for path, name in written.items():
@@ -81,25 +78,24 @@ def write_node_data(folder: Path, record: CaseRecord, before: CaseRecord | None)
 
 def place_operators(
     profile: Profile, file: str, graphs: Mapping[str, Mapping[int, Sequence[int]]]
-) -> tuple[list[list[Node]], dict[Node, int]]:
-    """For each operator the nodes it stands on, call and own; and operators others are part of."""
+) -> tuple[list[list[Node]], dict[Node, Node]]:
+    """For each operator the nodes it stands on, call and own; and the nodes that ran as others."""
     asked = {member.instruction for member in profile.operators}
     method = max(graphs, key=lambda name: len(asked & graphs[name].keys()))
     places: list[list[Node]] = []
-    calls: dict[int, list[int]] = {}
+    calls: dict[tuple[int, int], list[int]] = {}
     for row, member in enumerate(profile.operators):
         places.append([(method, f"{method}_0_{member.instruction}")])
         if member.operator.executor is Executor.DELEGATED:
-            calls.setdefault(member.call, []).append(row)
-    parts: dict[Node, int] = {}
-    for rows in calls.values():
-        instruction = profile.operators[rows[0]].instruction
+            calls.setdefault((member.call, member.instruction), []).append(row)
+    parts: dict[Node, Node] = {}
+    for (_, instruction), rows in calls.items():
         graph = f"{file}::{method}_0_{instruction}"
         operations = [profile.operators[row].operator.operation for row in rows]
         ran, fused = match_nodes(operations, graphs[method].get(instruction, ()))
-        for row, node in zip(rows, ran, strict=True):
-            places[row] += [] if node is None else [(graph, str(node))]
-        parts |= {(graph, str(node)): rows[place] for node, place in fused.items()}
+        for row, node in zip(rows, ran, strict=False):
+            places[row].append((graph, str(node)))
+        parts |= {(graph, str(node)): (graph, str(whole)) for node, whole in fused.items()}
     return places, parts
 
 
@@ -120,7 +116,7 @@ def _changes(before: CaseRecord, after: CaseRecord, values: Sequence[float]) -> 
     return [value - earlier.get(id(each), 0) for each, value in zip(new, values, strict=True)]
 
 
-def _sums(places: Sequence[Sequence[Node]], values: Iterable[float]) -> dict[Node, float]:
+def _sums(places: Sequence[Sequence[Node]], values: Sequence[float]) -> dict[Node, float]:
     found: dict[Node, float] = {}
     for nodes, value in zip(places, values, strict=True):
         for node in nodes:
@@ -131,12 +127,12 @@ def _sums(places: Sequence[Sequence[Node]], values: Iterable[float]) -> dict[Nod
 def _document(name: str, found: Mapping[Node, Any]) -> dict[str, Any]:
     graphs: dict[str, Any] = {}
     for (graph, node), value in found.items():
-        result = {"value": value}
+        shown = graphs.setdefault(graph, {"results": {}})
+        shown["results"][node] = {"value": value}
         if name == "ran":
-            result["bgColor"] = COLOURS[value.partition(",")[0]]
-        elif name == "changed" and value:
-            result["bgColor"] = _WORSE if value > 0 else _BETTER
-        graphs.setdefault(graph, {"results": {}})["results"][node] = result
-        if name not in ("ran", "changed"):
-            graphs[graph]["gradient"] = _COSTLY
+            shown["results"][node]["bgColor"] = COLOURS[value.partition(",")[0]]
+        elif name != "changed":
+            shown["gradient"] = _COSTLY
+        elif value:
+            shown["results"][node]["bgColor"] = _WORSE if value > 0 else _BETTER
     return graphs

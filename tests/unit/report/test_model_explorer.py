@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import time
 from dataclasses import replace
@@ -98,7 +99,10 @@ def test_a_graph_of_two_thousand_operators_takes_little(
     assert sum(each["value"] for each in on.values()) == 2000 * 10**6
 
 
-def test_the_command_prints_what_shows_it(sme2: Command, tmp_path: Path) -> None:
+def test_the_command_prints_what_shows_it(
+    sme2: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     case(tmp_path, emulated=True)
     printed = sme2("report", tmp_path, "--format", "model-explorer").out
     assert printed.startswith(f"model-explorer {PROGRAM} --host=127.0.0.1 ")
