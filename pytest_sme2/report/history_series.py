@@ -39,10 +39,8 @@ _LEAST_SPREAD = 1e-4
 # Places that explain less by so many squared spreads may be the true one as well. For a change of
 # level in normal noise, 7.35 are 95 % (Hansen 2000, Econometrica 68, 575).
 _LIKELIHOOD = 16.0
-# More than for 95 % of normal noise: places and spread are estimated.
-_WIDTH = 3.0
-# Runs that resemble the ones before them say less.
-_MOST_ALIKE = 0.6
+# More than for 95 % of normal noise: places and spread are estimated, and runs of a day are alike.
+_WIDTH = 3.4
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -72,15 +70,16 @@ class Model:
         # A ramp is one of these columns less another: each begins to rise at one of the runs.
         self._bends = np.maximum(self._places[:, None] - self._places, 0)
         self._pairs = _pairs(self._runs)
+        first, last = self._pairs.T
+        both = self._bends.T @ self._bends
+        # Of each ramp with itself.
+        self._squares = both[first, first] - 2 * both[first, last] + both[last, last]
+        self._squares /= (self._places[last] - self._places[first]) ** 2
         self.ramps = self._found()
         self.spread = self._spread(self.ramps)
         self._design = self._columns(self.ramps)
         self._inverse = np.linalg.pinv(self._design.T @ self._design)
         self._sizes = self._inverse @ self._design.T @ self._calm
-        rest = self._calm - self._design @ self._sizes
-        alike = float(rest[1:] @ rest[:-1]) / max(float(rest @ rest), _LEAST_SPREAD**2)
-        alike = min(max(alike, 0.0), _MOST_ALIKE)
-        self._width = _WIDTH * self.spread * math.sqrt((1 + alike) / (1 - alike))
 
     def levels(self) -> list[float]:
         """What each run would be without noise."""
@@ -91,7 +90,8 @@ class Model:
         contrast = self._design[last] - self._design[first]
         contrast[[1 + number for number in without]] = 0.0
         value = float(contrast @ self._sizes)
-        half = self._width * math.sqrt(max(float(contrast @ self._inverse @ contrast), 0.0))
+        variance = max(float(contrast @ self._inverse @ contrast), 0.0)
+        half = _WIDTH * self.spread * math.sqrt(variance)
         return value, value - half, value + half
 
     def size(self, number: int) -> Size:
@@ -153,9 +153,10 @@ class Model:
         """Ramps between others, with the squares that each explains beyond them."""
         low, high = (0, self._runs) if near is None else _room(near, others)
         first, last = self._pairs.T
-        pairs = self._pairs[(first >= low) & (last <= high) & _compatible(first, last, others)]
+        free = (first >= low) & (last <= high) & _compatible(first, last, others)
+        pairs = self._pairs[free]
         basis: Floats = np.linalg.qr(self._columns(others))[0]
-        new = self._squares(pairs) - (self._products(basis.T, pairs) ** 2).sum(axis=0)
+        new = self._squares[free] - (self._products(basis.T, pairs) ** 2).sum(axis=0)
         rest = self._calm - basis @ (basis.T @ self._calm)
         # What the others can nearly make themselves explains nothing of its own.
         found = np.where(new > 0.3, self._products(rest, pairs) ** 2 / np.maximum(new, 0.3), 0.0)
@@ -167,13 +168,6 @@ class Model:
         found: Floats = (bends[..., first] - bends[..., last]) / (
             self._places[last] - self._places[first]
         )
-        return found
-
-    def _squares(self, pairs: Integers) -> Floats:
-        """Of each ramp with itself."""
-        bends, (first, last) = self._bends.T @ self._bends, pairs.T
-        both = bends[first, first] - 2 * bends[first, last] + bends[last, last]
-        found: Floats = both / (self._places[last] - self._places[first]) ** 2
         return found
 
     def _best(
@@ -276,7 +270,6 @@ class Point(NamedTuple):
 
     run: HistoryRecord
     value: float
-    interval: Interval | None
 
 
 @dataclass(frozen=True)
@@ -338,10 +331,8 @@ class FigureHistory:
     @property
     def summary(self) -> str:
         """What it is now, and what became of it."""
-        value, interval = self.points[-1][1:]
+        value = self.points[-1].value
         now = self.figure.format(value)
-        if interval is not None:
-            now += f" [{', '.join(self.figure.format(end) for end in interval)}]"
         if not self.figure.exact and self.model is None:
             runs = count(len(self.points), "run")
             return f"{now}, {runs}: too few to look for changes, which {FEWEST} allow"
@@ -442,13 +433,9 @@ def _tracks(
     # The yardstick first: its changes explain others.
     for name in sorted(FIGURES, key=lambda name: name != YARDSTICK):
         figure = FIGURES[name]
-        known = [(run, run.figures[name]) for run in runs if name in run.figures]
-        points = [
-            Point(run, value, None if low is None or high is None else (low, high))
-            for run, (value, low, high) in known
-            # No noisy figure can be 0: there is nothing to compare with.
-            if figure.exact or value > 0
-        ]
+        known = (Point(run, run.figures[name][0]) for run in runs if name in run.figures)
+        # No noisy figure can be 0: there is nothing to compare with.
+        points = [point for point in known if figure.exact or point.value > 0]
         if points:
             machine = found[YARDSTICK].changes if YARDSTICK in found else ()
             found[name] = _track(figure, points, places, machine)

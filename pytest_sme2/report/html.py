@@ -444,8 +444,8 @@ class _Plot:
 
     def __init__(self, track: FigureHistory) -> None:
         self.track, self.points = track, track.points
-        ends = [end for point in track.points for end in (point.value, *(point.interval or ()))]
-        self.least, self.most = min(ends), max(ends)
+        values = [point.value for point in track.points]
+        self.least, self.most = min(values), max(values)
         room = max(0.0, (abs(self.most) * _STRETCHED or 1) - (self.most - self.least)) / 2
         self.low, self.high = self.least - room, self.most + room
 
@@ -476,12 +476,8 @@ class _Plot:
                 yield f'<g class="version"><title>{escape("; ".join(told))}</title>{line}</g>'
 
     def course(self) -> Iterator[str]:
-        """All runs with their intervals, and what a noisy figure is without its noise."""
+        """All runs, and what a noisy figure is without its noise."""
         arm = "off" if self.track.figure.name.endswith("(off)") else "on"
-        known = [(at, point.interval) for at, point in enumerate(self.points) if point.interval]
-        upper, lower = ([(at, ends[side]) for at, ends in known] for side in (1, 0))
-        if len(known) > 1:
-            yield self.path(f"interval {arm}", upper + lower[::-1], "Z")
         yield self.path(f"line {arm}", ((at, each.value) for at, each in enumerate(self.points)))
         if self.track.model is not None:
             yield self.path("level", enumerate(self.track.model.levels()))

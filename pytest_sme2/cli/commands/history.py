@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import re
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -67,9 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _moment(records: Sequence[HistoryRecord], text: str) -> str:
     """When the commit was first measured, which git knows by other names as well."""
-    name = text[:COMMIT_DIGITS] if re.fullmatch("[0-9a-f]{40,64}", text) else text
     for record in records:
-        if (record.commit or "").startswith(name):
+        if (record.commit or "").startswith(text[:COMMIT_DIGITS]):
             return record.recorded
     raise UsageError(
         f"--since: no run is of the commit {text}. git knows what a tag or a branch is: "
