@@ -1,37 +1,29 @@
 """The history: the figures of each case and run, kept for years. What changed is found elsewhere.
 
-They are in an SQLite file: Python brings it, writers wait for each other, a run is there whole or
-not at all, and 120,000 records are read in seconds. To merge histories, all files go into one
-folder.
+Each run is a file: writers never meet, and a run is there whole or not at all. To merge histories,
+all files go into one folder.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import json
 import math
-import sqlite3
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
-from pytest_sme2.errors import Sme2Error, StorageError, UsageError
+from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.report.versus_baseline import value_text
 from pytest_sme2.results import Arm, CaseResult
 from pytest_sme2.session.run_directory import CaseRecord
-from pytest_sme2.system.files import decode
-from pytest_sme2.system.reading import json_value
+from pytest_sme2.system.files import decode, encode, safe_name, write_json
+from pytest_sme2.system.reading import read_json
 from pytest_sme2.timing.stats import centre_interval
 
-FILE = "history.sqlite"
-SCHEMA = 3
+SCHEMA = 4
 _LARGEST = 1e18
 _REMEDY = "Take the file out of the folder, or get it again from where it came."
-# For as long a writer may wait for others.
-_PATIENCE_SECONDS = 60.0
 
 Interval = tuple[float, float]
 Value = tuple[float, float | None, float | None]
@@ -101,9 +93,8 @@ class HistoryRecord:
     """By the names in FIGURES; what a device cannot give is missing."""
 
     def __post_init__(self) -> None:
-        ends: set[Any] = {end for value in self.figures.values() for end in value} - {None}
-        known = FIGURES.keys() >= self.figures.keys() and {*map(type, ends)} <= {int, float}
-        if not known or max(map(abs, ends), default=0) > _LARGEST:
+        ends = {abs(end) for value in self.figures.values() for end in value if end is not None}
+        if not self.figures.keys() <= FIGURES.keys() or max(ends, default=0) > _LARGEST:
             raise ValueError(f"{self.figures!r} are no figures of a case")
 
 
@@ -111,7 +102,8 @@ def history_record(record: CaseRecord, commit: str | None = None) -> HistoryReco
     measured = record.measured
     same = ("recorded", "session", "threads", "runner", "conditions", "versions", "pte_sha256")
     return HistoryRecord(
-        case=record.id,
+        # A file name may contain bytes that are not text.
+        case=record.id.encode("utf-8", "backslashreplace").decode(),
         device=measured.fingerprint.key,
         commit=commit,
         figures={name: value for name, value in _figures(measured) if value[0] is not None},
@@ -145,52 +137,19 @@ def _milliseconds(nanoseconds: float | None) -> float | None:
     return None if nanoseconds is None else round(nanoseconds / 1e6, 6)
 
 
-# The ends of a figure are looked at by the record itself, which is ten times faster.
-_KINDS = get_type_hints(HistoryRecord) | {"figures": dict[str, tuple[Any, Any, Any]]}
-_JSON = ("conditions", "versions", "figures")
-_TABLE = (
-    f"CREATE TABLE records ({', '.join(map(json.dumps, _KINDS))}, "
-    'PRIMARY KEY (session, "case", device)) WITHOUT ROWID'
-)
-
-
 def write_history(folder: Path, records: Sequence[CaseRecord], commit: str | None) -> Path | None:
-    """Add this run, or write it anew; it is there whole or not at all. None without any figures.
+    """Add this run, or write it anew; None without any figures.
 
     What could not be exported has none to compare with later ones. ``commit`` is what was measured.
     """
     made = [record for record in records if record.measured.structures]
-    if not made:
-        return None
-    path = folder / FILE
-    add_records(path, [history_record(record, commit) for record in made])
+    return add_records(folder, [history_record(each, commit) for each in made]) if made else None
+
+
+def add_records(folder: Path, records: Sequence[HistoryRecord]) -> Path:
+    path = folder / f"{safe_name(records[0].session)}.json"
+    write_json(path, {"schema": SCHEMA, "records": [encode(record) for record in records]})
     return path
-
-
-def add_records(path: Path, records: Sequence[HistoryRecord]) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            contextlib.closing(sqlite3.connect(path, timeout=_PATIENCE_SECONDS)) as database,
-            database,
-        ):
-            database.execute("BEGIN IMMEDIATE")
-            if not database.execute("SELECT 1 FROM sqlite_master").fetchall():
-                database.execute(_TABLE)
-                database.execute(f"PRAGMA user_version = {SCHEMA}")
-            rows = ([_stored(getattr(one, name)) for name in _KINDS] for one in records)
-            database.executemany(
-                "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
-            )
-    except (OSError, sqlite3.Error) as error:
-        raise StorageError(f"{path}: cannot be written: {error}. {_REMEDY}") from error
-
-
-def _stored(value: object) -> object:
-    if isinstance(value, str):
-        # A file name may contain bytes that are not text.
-        return value.encode("utf-8", "backslashreplace").decode()
-    return json.dumps(dict(value), sort_keys=True) if isinstance(value, Mapping) else value
 
 
 def read_history(folder: Path) -> list[HistoryRecord]:
@@ -198,38 +157,13 @@ def read_history(folder: Path) -> list[HistoryRecord]:
     if not folder.is_dir():
         raise UsageError(f"There is no folder {str(folder)!r}. Make one with --sme2-history.")
     found: dict[tuple[str, str, str], HistoryRecord] = {}
-    for path in sorted(folder.rglob("*.sqlite")):
+    # Earlier versions wrote databases: nobody shall believe that they were read.
+    for path in sorted((*folder.rglob("*.json"), *folder.rglob("*.sqlite"))):
+        document = read_json(path, remedy=_REMEDY, finite=True)
+        schema = document.get("schema") if isinstance(document, dict) else None
+        if schema != SCHEMA:
+            raise Sme2Error(f"{path} has schema {schema!r}, this version reads {SCHEMA}. {_REMEDY}")
         # Two files may hold the same run.
-        found |= {(each.session, each.case, each.device): each for each in _records_of(path)}
+        for each in decode(document.get("records"), list[HistoryRecord], path, remedy=_REMEDY):
+            found[each.session, each.case, each.device] = each
     return sorted(found.values(), key=lambda each: (each.recorded, each.session, each.case))
-
-
-def _records_of(path: Path) -> Iterator[HistoryRecord]:
-    if not path.is_file():
-        raise Sme2Error(f"{path} cannot be read: it is not a plain file. {_REMEDY}")
-    # Not read-only: what a killed writer left has to be rolled back.
-    address = f"{path.resolve().as_uri()}?mode=rw"
-
-    # Most is the same in many runs, and there are millions of figures: each is kept once.
-    @functools.cache
-    def value(name: str, stored: Any) -> Any:
-        if name in _JSON:
-            stored = json_value(str(stored), str(path), remedy=_REMEDY, finite=True)
-        return decode(stored, _KINDS[name], f"{path}: {name}", remedy=_REMEDY)
-
-    try:
-        with contextlib.closing(
-            sqlite3.connect(address, timeout=_PATIENCE_SECONDS, uri=True)
-        ) as database:
-            ((schema,),) = database.execute("PRAGMA user_version")
-            if schema != SCHEMA:
-                raise Sme2Error(f"{path} has schema {schema!r}, this version reads {SCHEMA}.")
-            # Nothing that a file of somebody else defines is run.
-            if [*database.execute("SELECT sql FROM sqlite_master WHERE sql NOT NULL")] != [
-                (_TABLE,)
-            ]:
-                raise Sme2Error(f"{path} is damaged: it is not of a history. {_REMEDY}")
-            for row in database.execute("SELECT * FROM records"):
-                yield HistoryRecord(*map(value, _KINDS, row))
-    except (sqlite3.Error, ValueError, OverflowError) as error:
-        raise Sme2Error(f"{path} cannot be read: {error}. {_REMEDY}") from error

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
+import json
 import shutil
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.report.history import (
-    FILE,
-    add_records,
-    read_history,
-    write_history,
-)
+from pytest_sme2.report.history import add_records, read_history, write_history
 from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.system.processes import project_commit
@@ -29,7 +23,8 @@ from tests.support.records import toy_run
 def test_a_run_is_written_and_read_again(tmp_path: Path) -> None:
     records = [read_record(path) for path in toy_run(tmp_path / "run")[:2]]
     folder, commit = tmp_path / "history", "0123456789ab"
-    assert write_history(folder, records, commit) == folder / FILE
+    written = write_history(folder, records, commit)
+    assert written == folder / f"{records[0].measured.session}.json"
     found = read_history(tmp_path / "history")
     assert {record.case for record in found} == {record.id for record in records}
     (first,) = [record for record in found if record.case == records[0].id]
@@ -50,13 +45,13 @@ def test_a_run_is_written_and_read_again(tmp_path: Path) -> None:
     assert first.figures["matrix operators"] == (structure.matrix, None, None)
     # The same run again replaces itself, here and in a copy, so nothing is counted twice.
     write_history(folder, records, commit)
-    shutil.copy(tmp_path / "history" / FILE, tmp_path / "history" / "copy.sqlite")
+    shutil.copy(written, folder / "copy.json")
     assert read_history(tmp_path / "history") == found
 
 
-def test_writers_wait_for_each_other(tmp_path: Path) -> None:
+def test_writers_do_not_meet(tmp_path: Path) -> None:
     def add(number: int) -> None:
-        add_records(tmp_path / FILE, [run(number, 1e6, case=f"case{n}") for n in range(20)])
+        add_records(tmp_path, [run(number, 1e6, case=f"case{n}") for n in range(20)])
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(add, range(16)))
@@ -66,35 +61,35 @@ def test_writers_wait_for_each_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        "PRAGMA user_version = 2",
-        "DROP TABLE records; CREATE VIEW records AS SELECT 1",
-        "CREATE TRIGGER other AFTER UPDATE ON records BEGIN SELECT 1; END",
-        """UPDATE records SET figures = '{"other": [1, null, null]}'""",
-        """UPDATE records SET figures = '{"speedup": [1e300, null, null]}'""",
-        """UPDATE records SET figures = '{"speedup": ["1", null, null]}'""",
-        """UPDATE records SET figures = '{"speedup": [NaN, null, null]}'""",
-        """UPDATE records SET figures = '{"speedup": [1]}'""",
-        "UPDATE records SET device = x'00'",
-        "UPDATE records SET threads = '1'",
-        "UPDATE records SET versions = '[]'",
-        "UPDATE records SET versions = '{'",
+        {"figures": {"other": [1, None, None]}},
+        {"figures": {"speedup": [1e300, None, None]}},
+        {"figures": {"speedup": ["1", None, None]}},
+        {"figures": {"speedup": [float("nan"), None, None]}},
+        {"figures": {"speedup": [True, None, None]}},
+        {"figures": {"speedup": [1]}},
+        {"device": None},
+        {"threads": "1"},
+        {"versions": []},
     ],
 )
-def test_a_damaged_database_is_named(tmp_path: Path, damage: str) -> None:
-    path = tmp_path / FILE
-    add_records(path, [run(0, 1)])
-    with contextlib.closing(sqlite3.connect(path)) as database, database:
-        database.executescript(damage)
-    with pytest.raises(Sme2Error, match=r"history\.sqlite"):
+def test_a_damaged_record_is_named(tmp_path: Path, damage: dict[str, object]) -> None:
+    path = add_records(tmp_path, [run(0, 1)])
+    document = json.loads(path.read_text())
+    document["records"][0] |= damage
+    path.write_text(json.dumps(document))
+    with pytest.raises(Sme2Error, match=r"s0\.json"):
         read_history(tmp_path)
 
 
-@pytest.mark.parametrize("kept", [0, 100, 5000])
-def test_half_a_database_is_named(tmp_path: Path, kept: int) -> None:
-    path = tmp_path / FILE
-    add_records(path, [run(number, 1) for number in range(300)])
-    path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(Sme2Error, match=r"history\.sqlite"):
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("s0.json", ""), ("s0.json", '{"schema": 4, "rec'), ("s0.json", "[]"),
+     ("s0.json", '{"schema": 3, "records": []}'), ("s0.json", '{"schema": 4}'),
+     ("history.sqlite", "SQLite format 3")],
+)  # fmt: skip
+def test_a_file_that_is_no_history_is_named(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(Sme2Error, match=name):
         read_history(tmp_path)
 
 

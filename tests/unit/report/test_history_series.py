@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from pytest_sme2.cli.commands.history import history_lines
-from pytest_sme2.report.history import FILE, HistoryRecord, add_records
+from pytest_sme2.report.history import HistoryRecord, add_records
 from pytest_sme2.report.history_series import (
     FEWEST,
     SHORTEST,
@@ -134,7 +134,7 @@ def test_a_machine_is_told_by_its_yardstick_and_hides_nothing_else(
     (change,) = track(records, "latency (on)").changes
     assert change.machine is machine
     assert ("the machine, as its yardstick says" in change.where()) is machine
-    add_records(tmp_path / FILE, records)
+    add_records(tmp_path, records)
     sme2("history", tmp_path, "--fail-on", "4%", code=code)
 
 
@@ -195,13 +195,13 @@ def test_it_fails_only_where_all_of_the_interval_is_beyond_the_limit(
     options: tuple[str, ...],
     code: int,
 ) -> None:
-    add_records(tmp_path / FILE, records)
+    add_records(tmp_path, records)
     told = sme2("history", tmp_path, *options, code=code).err
     assert (" worse over " in told) == (code == 1)
 
 
 def test_the_command_writes_a_page_and_json(tmp_path: Path, sme2: Command) -> None:
-    add_records(tmp_path / FILE, CREEP[:2])
+    add_records(tmp_path, CREEP[:2])
     page = tmp_path / "history.html"
     sme2("history", tmp_path, "--case", "toy*", "--html", page)
     assert "toy-fp32 on emulated" in page.read_text("utf-8")
