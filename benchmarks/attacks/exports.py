@@ -136,12 +136,23 @@ def _raise_runtime(found: dict[str, Any]) -> None:
         cost["runtime"] += cost["total"]["instructions"]
 
 
+def _raise_scale(found: dict[str, Any]) -> None:
+    for sample in found["samples"].values():
+        sample["scale"] *= 1e6
+
+
 ADDS_UP = "does not add up to its operators and runtime (edited by hand?)"
 
 COUNTS = of(
     "counts that were edited",
     Attack("only the total is raised", ADDS_UP, edit(_raise_total), stage=ONE),
     Attack("only what is outside of operators is raised", ADDS_UP, edit(_raise_runtime), stage=ONE),
+    Attack(
+        "only the scale of inputs and outputs is raised",
+        "its scale is not that of its numbers",
+        edit(_raise_scale),
+        stage=ONE,
+    ),
 )
 
 BUDGET = "models/toy/limits.toml"
