@@ -339,21 +339,17 @@ def _growth_lines(growth: Growth, width: int) -> list[str]:
     since = printable(growth.since)
     least = NEGLIGIBLE * max(growth.end_to_end.before_ns, growth.end_to_end.after_ns)
 
-    def grown(changes: Sequence[Change]) -> list[str]:
-        ranked = sorted(changes, key=lambda change: -change.delta_ns)
-        return [_growth_text(change) for change in ranked if change.delta_ns > least]
-
-    categories, operators = grown(growth.categories), grown(growth.operators)
+    ranked = sorted(growth.operators, key=lambda change: -change.delta_ns)
+    operators = [_growth_text(change) for change in ranked if change.delta_ns > least]
     blocks = {
         f"Operators added (+) or removed (-) since {since}:": growth.structure,
-        f"Categories that take longer since {since} (traced runs):": categories,
         f"Operators that take longer since {since} (traced runs):": operators,
     }
     lines = []
     for title, told in blocks.items():
         named = [bullet(each, "    ", width, hang=2) for each in told]
         lines += ["", f"  {title}", *few(named, MOST_LINES, "    ")] if named else []
-    if not categories and not operators:
+    if not operators:
         lines += ["", f"  No operator takes significantly longer since {since} (traced runs)."]
     return lines
 

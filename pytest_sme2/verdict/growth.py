@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_sme2.profile.cost import stored, stored_operator
@@ -47,9 +47,8 @@ class Growth:
     end_to_end: Change
     structure: tuple[str, ...] = ()
     """The operators that were added or removed, one line each."""
-    categories: tuple[Change, ...] = ()
-    """Those that took significantly longer; so are the operators."""
     operators: tuple[Change, ...] = ()
+    """Those that took significantly longer, and what is outside of them."""
 
 
 def growth_of(pairs: Sequence[tuple[Profile, Profile]], since: str) -> Growth:
@@ -60,33 +59,25 @@ def growth_of(pairs: Sequence[tuple[Profile, Profile]], since: str) -> Growth:
         since,
         Change("end to end", *medians),
         difference_lines(*(structure_of(side[0]) for side in sides)),
-        _grown(pairs, _category_times),
-        _grown(pairs, operator_times),
+        _grown(pairs),
     )
 
 
-def operator_times(profile: Profile) -> dict[str, float]:
-    """The time of each operator name, its occurrences added up."""
-    times: dict[str, float] = {}
+def _times(profile: Profile) -> dict[str, float]:
+    """The time of each operator name, its occurrences added up, and of what is outside of them."""
+    times = {OVERHEAD: profile.overhead_ns}
     for entry in profile.operators:
         times[entry.operator.name] = times.get(entry.operator.name, 0.0) + entry.time_ns
     return times
 
 
-def _category_times(profile: Profile) -> dict[str, float]:
-    times = {str(category): time for category, time in profile.category_ns.items()}
-    return {**times, OVERHEAD: profile.overhead_ns}
-
-
-def _grown(
-    pairs: Sequence[tuple[Profile, Profile]], times_of: Callable[[Profile], Mapping[str, float]]
-) -> tuple[Change, ...]:
+def _grown(pairs: Sequence[tuple[Profile, Profile]]) -> tuple[Change, ...]:
     """What took longer in each process of the new side than in each of the old, where there are
     enough processes to tell; without what is small beside the largest of it.
     """
     if len(pairs) < TRACED_PAIRS:
         return ()
-    befores, afters = ([times_of(pair[side]) for pair in pairs] for side in (0, 1))
+    befores, afters = ([_times(pair[side]) for pair in pairs] for side in (0, 1))
     found = []
     for name in dict.fromkeys(name for times in (*befores, *afters) for name in times):
         old, new = ([times.get(name, 0.0) for times in side] for side in (befores, afters))
