@@ -17,6 +17,7 @@ from pytest_sme2.errors import BusyError, ConnectionLostError, DeviceGoneError, 
 from pytest_sme2.system.locks import holder_of, machine_lock, shared_lock
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, make_ready
 from pytest_sme2.targets.phone.target import AndroidTarget
+from pytest_sme2.targets.settings import wireless_name
 
 _PAUSE_SECONDS = 0.1
 _ours: set[Path] = set()
@@ -24,7 +25,9 @@ _ours: set[Path] = set()
 
 
 def _lock_file(server: AdbServer, serial: str) -> Path:
-    digest = hashlib.sha256(f"{server}\n{serial}".encode()).hexdigest()[:24]
+    # Under both of its names a phone is one: by cable, and by wireless debugging.
+    name = wireless_name(serial) or serial
+    digest = hashlib.sha256(f"{server}\n{name}".encode()).hexdigest()[:24]
     return machine_lock(f"phone-{digest}")
 
 

@@ -51,7 +51,7 @@ def caps_text(cores: Sequence[Core]) -> str:
 
 def below_highest(cores: Sequence[Core]) -> dict[str, str]:
     """The fact for a fingerprint: a core with a cap below its highest clock is another core."""
-    lowered = any(0 < core.cap_khz < core.max_khz for core in cores)
+    lowered = any(0 < core.cap_khz < (1 - SAME_CAP) * core.max_khz for core in cores)
     return {"clock_caps": caps_text(cores)} if lowered else {}
 
 

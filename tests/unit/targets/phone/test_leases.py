@@ -63,6 +63,11 @@ def test_each_lease_is_another_device_and_ours_are_not_waited_for() -> None:
     assert elsewhere is not None
 
 
+def test_a_phone_by_cable_and_by_wifi_is_leased_once() -> None:
+    cable = lease("R5CX")
+    assert take_lease(cable.device.server, "adb-R5CX-gk3Vxw._adb-tls-connect._tcp") is None
+
+
 def test_one_that_does_not_work_is_passed_over() -> None:
     assert lease("dead", "a").serial == "a"
     with pytest.raises(ConnectionLostError, match="dead does not answer"):
