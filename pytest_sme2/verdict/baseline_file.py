@@ -24,7 +24,7 @@ from pytest_sme2.results import (
     StoredCost,
     Structure,
 )
-from pytest_sme2.system.files import structured
+from pytest_sme2.system.files import encode, structured
 from pytest_sme2.system.reading import json_value
 from pytest_sme2.system.wording import count
 
@@ -71,7 +71,10 @@ def parse(text: str, path: Path) -> Baseline:
         raise _damaged(path, f"its schema is {version!r}, not {SCHEMA}")
     try:
         baseline: Baseline = structured(document, Baseline)
-        _refuse_other(document, _to_document(baseline, whole=True))
+        for arm, structure in baseline.structures.items():
+            if document["structures"][arm].pop("summary", None) != _summary(structure):
+                raise ValueError("the summary does not add up to its operators (edited by hand?)")
+        _refuse_other(document, encode(baseline))
         _refuse_impossible(baseline)
     except ValueError as error:
         raise _damaged(path, str(error)) from error
@@ -102,14 +105,15 @@ def _refuse_other(said: Any, known: Any, place: str = "") -> None:
         if unknown := sorted(said.keys() - known.keys()):
             raise ValueError(f"unknown entries {', '.join(repr(place + each) for each in unknown)}")
         for name, value in said.items():
-            _refuse_other(value, known[name], f"{place}{name}.")
-        if said.get("summary", {}) != known.get("summary", {}):
-            raise ValueError("the summary does not add up to its operators (edited by hand?)")
-    elif isinstance(said, list):
+            if isinstance(value, dict | list):
+                _refuse_other(value, known[name], f"{place}{name}.")
+            elif type(known[name]) is int and known[name] < 0:
+                raise ValueError(f"{place}{name}: {value} is not a count")
+    elif said and isinstance(said[0], dict | list):
         for index, value in enumerate(said):
             _refuse_other(value, known[index], f"{place[:-1]}[{index}].")
-    elif isinstance(known, int) and not isinstance(known, bool) and known < 0:
-        raise ValueError(f"{place[:-1]}: {known} is not a count")
+    elif any(type(each) is int and each < 0 for each in known):
+        raise ValueError(f"{place[:-1]}: {min(known)} is not a count")
 
 
 def _refuse_impossible(found: Baseline) -> None:
@@ -198,19 +202,19 @@ def render(baseline: Baseline) -> str:
         ) from error
 
 
-def _to_document(value: Any, *, whole: bool = False) -> Any:
-    """JSON types. What is as usual is left out, unless the whole is asked for."""
+def _to_document(value: Any) -> Any:
+    """JSON types. What is as usual is left out."""
     if isinstance(value, Mapping):
-        return {str(name): _to_document(each, whole=whole) for name, each in value.items()}
+        return {str(name): _to_document(each) for name, each in value.items()}
     if isinstance(value, tuple):
-        return [_to_document(each, whole=whole) for each in value]
+        return [_to_document(each) for each in value]
     if not dataclasses.is_dataclass(value):
         return value
     found = {
-        entry.name: _to_document(each, whole=whole)
+        entry.name: _to_document(each)
         for entry in fields(value)
         # Another version may have other usual limits.
-        if (each := getattr(value, entry.name)) != _usual(entry) or isinstance(each, float) or whole
+        if (each := getattr(value, entry.name)) != _usual(entry) or isinstance(each, float)
     }
     return {**found, "summary": _summary(value)} if isinstance(value, Structure) else found
 

@@ -296,7 +296,6 @@ def test_shipped_baselines_load(path: Path) -> None:
          r"structures\.on\.operators\[1\]\.category: Invalid enum value 'X'"),
         (("structures", "on", "operators", 1, "name"), CONV_ON,
          r"structures\.on: its operators are not sorted, or one comes twice"),
-        (("structures", "on", "operators", 1, "count"), -2, r"\[1\]\.count: -2 is not a count"),
         (("structures", "on", "operators", 1, "colour"), 7, r"operators\[1\]\.colour'"),
         (("fingerprint",), {"target": ""}, "fingerprint: Object missing required field `facts`"),
         (("fingerprint", "facts", 0), ["cpu"], r"facts\[0\]: Expected `array` of length 2, got 1"),
