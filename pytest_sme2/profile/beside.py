@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pytest_sme2.errors import EtdumpError, ProgramError, Sme2Error
 from pytest_sme2.results import FORWARD, Attribution, MethodShapes, Origin
-from pytest_sme2.system.files import decode, file_state, write_text
+from pytest_sme2.system.files import file_state, structured, write_text
 from pytest_sme2.system.reading import json_value, read_bytes
 from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.program import read_program
@@ -79,17 +79,8 @@ def kept_shapes(etdump: Path) -> tuple[MethodShapes, ...]:
 
 
 def _methods(document: Any) -> tuple[MethodShapes, ...]:
-    methods = [{**each, "calls": _by_row(each["calls"])} for each in document["methods"]]
-    return _decoded(methods, tuple[MethodShapes, ...])
-
-
-def _by_row(entries: Mapping[str, Any]) -> dict[int, Any]:
-    return {int(row): entry for row, entry in entries.items()}
-
-
-def _decoded(document: Any, kind: type[_Value]) -> _Value:
-    found: _Value = decode(document, kind, "it", remedy="")
-    return found
+    methods: tuple[MethodShapes, ...] = structured(document["methods"], tuple[MethodShapes, ...])
+    return methods
 
 
 def keep_origins(
@@ -140,7 +131,5 @@ def kept_origins(etdump: Path) -> Attribution | None:
 
 
 def _attribution(document: Any) -> Attribution:
-    # Files of before have no nodes.
-    parts = ("aten", "modules", "origins", "nodes")
-    rows = {name: _by_row(document.get(name, {})) for name in parts}
-    return _decoded(rows, Attribution)
+    attribution: Attribution = structured(document, Attribution)
+    return attribution
