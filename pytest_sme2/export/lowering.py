@@ -39,11 +39,8 @@ from pytest_sme2.export.quicker import lower_quicker
 from pytest_sme2.export.registry import Model, ModelEntry, missing_extra
 from pytest_sme2.export.sequences import (
     Generation,
-    Steps,
-    check_alike,
+    answer_of,
     describe_generation,
-    earlier_inputs,
-    last_answer,
     last_step,
     method_of_prompt,
     read_generation,
@@ -189,7 +186,7 @@ def quantize_weights(network: Any, name: str, torch: Any) -> None:
     quantize_(network, configuration, filter_fn=fits)
 
 
-_Inputs = tuple[tuple[Any, ...], dict[str, Any], Steps, Generation | None]
+_Inputs = tuple[tuple[Any, ...], dict[str, Any], Generation | None]
 """Of the measured inference, by place and by keyword, of those before it, and of a generation."""
 
 
@@ -264,18 +261,14 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
     progress.own_files = request.entry.source_files()
     name = request.entry.name
     reads = Reads([request.folder])
-    model, network, (arguments, keywords, earlier, said), bfloat16, weights = _load(
-        request, torch, reads
-    )
+    model, network, (arguments, keywords, said), bfloat16, weights = _load(request, torch, reads)
     inputs = _leaves((arguments, keywords), torch, "input", name)
-    steps = [_leaves((step, keywords), torch, "input", name) for step in earlier]
-    check_alike([*steps, inputs], name)
     loaded = [sys.modules[name] for name in sorted(set(sys.modules) - before)]
 
     shapes, prefill = method_of_prompt(model, said, arguments)
     progress.enter("running the eager model")
     with torch.no_grad(), _blame_model(request.entry):
-        answer = last_answer(network, earlier, arguments, keywords)
+        answer = answer_of(network, arguments, keywords)
         last = None if said is None else last_step(network, said, name, arguments, prefill)
     outputs = _leaves(answer, torch, "output", name)
     files = reads.found()
@@ -337,7 +330,6 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
         executable.write_to_file(file)
     executable.get_etrecord().save(str(pte.with_name(f"{pte.name}.etrecord")))
     write_tensors(request.folder, "input", [inputs], torch)
-    write_tensors(request.folder, "earlier", steps, torch)
     write_tensors(request.folder, "reference", [outputs], torch)
     if said is not None:
         write_generation(request.folder, said, _leaves(last, torch, "output", name), torch)
@@ -418,9 +410,9 @@ def _load(
         keyword_inputs = getattr(model, "get_example_kwarg_inputs", None)
         keywords = dict((keyword_inputs() if keyword_inputs else None) or {})
         said = read_generation(model, entry.name, arguments, keywords)
-        inputs = (arguments, keywords, earlier_inputs(model), said)
+        inputs = (arguments, keywords, said)
         network, inputs = _in(torch.float32, network, inputs, torch)
-        arguments, keywords, *_ = inputs
+        arguments, keywords, _ = inputs
         # All variants get the same weights, so fp32 decides for all. What a model's own code has
         # set to zero stays: it may be what is wrong with it.
         if request.weights is None and _is_dead(network, inputs, torch):
@@ -446,8 +438,8 @@ def _in(dtype: Any, network: Any, inputs: _Inputs, torch: Any) -> tuple[Any, _In
     if said is not None:
         prompt, steps = tree_map(fit, (list(said.prompt), [list(step) for step in said.steps]))
         said = replace(said, prompt=prompt, steps=steps)
-    arguments, keywords, earlier = tree_map(fit, tuple(given))
-    return network.to(dtype), (arguments, keywords, earlier, said)
+    arguments, keywords = tree_map(fit, tuple(given))
+    return network.to(dtype), (arguments, keywords, said)
 
 
 def _is_dead(network: Any, inputs: _Inputs, torch: Any) -> bool:
@@ -457,9 +449,9 @@ def _is_dead(network: Any, inputs: _Inputs, torch: Any) -> bool:
     """
     from torch.utils._pytree import tree_leaves
 
-    arguments, keywords, earlier, _ = inputs
+    arguments, keywords, _ = inputs
     with torch.no_grad():
-        outputs = tree_leaves(last_answer(network, earlier, arguments, keywords))
+        outputs = tree_leaves(answer_of(network, arguments, keywords))
     return any(
         lifeless(float(output.min()), float(output.max()), output.numel())
         for output in outputs

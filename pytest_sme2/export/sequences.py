@@ -1,4 +1,4 @@
-"""Models with a state, such as a key/value cache: earlier inferences, and whole generations.
+"""Models with a state, such as a key/value cache, and whole generations.
 
 Part of the child process; torch is given to it.
 """
@@ -15,14 +15,6 @@ from pytest_sme2.errors import ModelError
 from pytest_sme2.export.registry import Model
 from pytest_sme2.results import FORWARD
 
-Steps = list[tuple[Any, ...]]
-
-
-def earlier_inputs(model: Model) -> Steps:
-    """What the model's earlier inferences take, in order; none for a model without a state."""
-    given = getattr(model, "get_earlier_inputs", None)
-    return [tuple(step) for step in given()] if given else []
-
 
 def token_count(model: Model, name: str) -> int | None:
     """How many tokens the measured inference takes, where the model says so."""
@@ -32,25 +24,9 @@ def token_count(model: Model, name: str) -> int | None:
     return tokens
 
 
-def check_alike(leaves: list[list[Any]], name: str) -> None:
-    """A program takes one shape, so all steps must have that of the last, the measured one."""
-    expected = [(tensor.dtype, tuple(tensor.shape)) for tensor in leaves[-1]]
-    for number, step in enumerate(leaves):
-        found = [(tensor.dtype, tuple(tensor.shape)) for tensor in step]
-        if found != expected:
-            raise ModelError(
-                f"Model {name!r}: step {number} of get_earlier_inputs() has the inputs {found}, "
-                f"get_example_inputs() has {expected}. They must be alike."
-            )
-
-
-def last_answer(
-    network: Any, steps: Steps, arguments: tuple[Any, ...], keywords: dict[str, Any]
-) -> Any:
-    """What the model answers after the earlier steps; its state stays as it was."""
+def answer_of(network: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """What the model answers; its state stays as it was."""
     with _same_state(network):
-        for step in steps:
-            network(*step, **keywords)
         return network(*arguments, **keywords)
 
 
@@ -116,12 +92,8 @@ def read_generation(
         return None
     said = make()
     head = f"Model {name!r}: get_generation()"
-    for other, is_there in (
-        ("get_example_kwarg_inputs", bool(keywords)),
-        ("get_earlier_inputs", hasattr(model, "get_earlier_inputs")),
-    ):
-        if is_there:
-            raise ModelError(f"{head} is only for models without {other}().")
+    if keywords:
+        raise ModelError(f"{head} is only for models without get_example_kwarg_inputs().")
     if not isinstance(said, Generation) or not said.prompt or not said.steps:
         raise ModelError(f"{head} must return a Generation with a prompt and at least one step.")
     if len(said.prompt) != len(example):

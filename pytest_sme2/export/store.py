@@ -172,7 +172,6 @@ def artifact_from(folder: Path, meta: Meta) -> Artifact:
         etrecord=folder / f"{meta.pte}.etrecord",
         weights=meta.weights,
         versions=meta.versions,
-        earlier_files=files("earlier", meta.inputs) if "earlier_0.bin" in meta.files else (),
         tokens=meta.tokens,
         generation=meta.generation,
         forms=meta.forms,

@@ -87,9 +87,6 @@ class Artifact:
     versions: Mapping[str, str] = field(default_factory=dict)
     method: str | None = None
     """Which of several methods is run; None where ``forward`` is the only one."""
-    earlier_files: tuple[Path, ...] = ()
-    """What inferences before the measured one take: one raw file per input, with the values of all
-    of them in order. They fill the state of the program, such as a key/value cache."""
     tokens: int | None = None
     """How many tokens the measured inference takes; None where the model does not say."""
     generation: GenerationPlan | None = None

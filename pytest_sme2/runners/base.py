@@ -29,8 +29,6 @@ class ProcessFiles:
     """Given where ``Runner.traces`` says so."""
     outputs: str | None
     """A folder; given where the request keeps outputs."""
-    earlier: tuple[str, ...] = ()
-    """The inputs of inferences that come before, where there are some."""
     turn_descriptor: int | None = None
     """Given where the request takes turns."""
     prompt: tuple[str, ...] = ()

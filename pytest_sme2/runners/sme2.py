@@ -223,7 +223,6 @@ class Sme2Runner(Runner):
             "--json": [files.result],
             "--method": [artifact.method] if artifact.method not in (None, FORWARD) else (),
             "--input": files.inputs,
-            "--earlier": files.earlier,
             "--etdump": filter(None, [files.etdump]),
             "--outputs": filter(None, [files.outputs]),
             # Such a program may take several shapes.
@@ -232,8 +231,6 @@ class Sme2Runner(Runner):
         if plan is not None and request.generate:
             options |= {
                 "--generate": [plan.new_tokens],
-                # It begins with its own prompt.
-                "--earlier": (),
                 "--prefill": [plan.prefill],
                 "--prompt-shape": map(_shape, plan.prompt),
                 "--prompt": files.prompt,

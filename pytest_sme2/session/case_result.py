@@ -316,12 +316,9 @@ def assemble(
 
 
 def inputs_sha256(request: RunRequest) -> str:
-    """Of everything that a program is given, earlier inferences included; what has no file, the
-    runner makes from the specification and the seed.
-    """
+    """Of all that a program is given; what has no file, the runner makes from spec and seed."""
     artifact = request.artifact
-    files = (*artifact.input_files, *artifact.earlier_files)
-    parts = [*map(file_sha256, files), *map(str, artifact.inputs), str(request.seed)]
+    parts = [*map(file_sha256, artifact.input_files), *map(str, artifact.inputs), str(request.seed)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

@@ -26,8 +26,6 @@ from pytest_sme2.trace.program import read_outline
 
 _BROKEN = "broken"
 XNNPACK = "XnnpackBackend"
-EARLIER = "earlier"
-"""The inputs of inferences before the measured one."""
 
 
 @dataclass(frozen=True)
@@ -285,7 +283,6 @@ def _artifact(pte: Path, method: MethodOutline, sha256: str, *, alone: bool) -> 
         input_files=input_files,
         # What is expected is known only for inputs that are known.
         reference_files=_beside(pte, method.name, "reference", outputs) if input_files else (),
-        earlier_files=_beside(pte, method.name, EARLIER, inputs) if input_files else (),
         etrecord=_etrecord(pte),
         weights="as exported",
         method=None if alone and method.name == FORWARD else method.name,
@@ -310,7 +307,7 @@ def _tensors(specs: Iterable[TensorSpec | None]) -> tuple[TensorSpec, ...]:
 def _beside(pte: Path, method: str, what: str, specs: Sequence[TensorSpec]) -> tuple[Path, ...]:
     """The raw values beside the program, if there are any: ``NAME.input_0.bin``, or
     ``input_0.bin`` where the folder has no other program; ``NAME.METHOD.input_0.bin`` for a method
-    that is not ``forward``. Those of ``earlier`` hold the values of several inferences.
+    that is not ``forward``.
     """
     names = [f"{pte.stem}.{what}" if method == FORWARD else f"{pte.stem}.{method}.{what}"]
     if method == FORWARD and sum(1 for _ in pte.parent.glob(f"*{PROGRAM_SUFFIX}")) == 1:
@@ -323,10 +320,8 @@ def _beside(pte: Path, method: str, what: str, specs: Sequence[TensorSpec]) -> t
         for file, spec in zip(files, specs, strict=True):
             needed = math.prod(spec.shape) * np.dtype(spec.dtype).itemsize
             size = file.stat().st_size if file in there else None
-            several = what == EARLIER and size and needed and size % needed == 0
-            if size != needed and not several:
+            if size != needed:
                 has = "is missing" if size is None else f"has {size} bytes"
-                each = " for each inference" if what == EARLIER else ""
-                raise ProgramError(f"{pte}: {file.name} {has}. It must have {needed} bytes{each}.")
+                raise ProgramError(f"{pte}: {file.name} {has}. It must have {needed} bytes.")
         return tuple(files)
     return ()

@@ -289,7 +289,6 @@ class Job:
             result=written(RESULT_NAME),
             etdump=written(ETDUMP_NAME) if self.runner.traces(request) else None,
             outputs=written(OUTPUTS_NAME) if request.keep_outputs else None,
-            earlier=tuple(map(read, artifact.earlier_files)),
             turn_descriptor=turn,
             prompt=tuple(map(read, prompt)),
             steps=tuple(step if isinstance(step, int) else read(step) for step in steps),

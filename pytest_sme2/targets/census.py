@@ -303,7 +303,7 @@ def run_key(target: EmulatedTarget, runner: Runner, request: RunRequest) -> str:
         "program": [artifact.sha256, artifact.method],
         "files": [
             [step if isinstance(step, int) else file_sha256(step) for step in files]
-            for files in (artifact.input_files, artifact.earlier_files, *artifact.generation_files)
+            for files in (artifact.input_files, *artifact.generation_files)
         ],
         "request": asked,
     }

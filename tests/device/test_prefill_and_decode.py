@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from pytest_sme2.cli.main import main
-from pytest_sme2.export.artifacts import export_model
-from pytest_sme2.export.registry import discover
-from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.report.cost import instructions_per_token
-from pytest_sme2.results import Arm, Artifact, RunRequest
-from pytest_sme2.runners.sme2 import wheel_runner
+from pytest_sme2.results import Arm
 from pytest_sme2.session.run_directory import find_records, read_record
-from pytest_sme2.targets.base import Target
 from tests.device import provision
 from tests.docs.pages import ROOT, blocks
 
@@ -32,32 +25,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir()
     (folder / "model.py").write_text(page.text)
     return folder.parent
-
-
-def exported(models: Path, name: str, variant: str) -> Artifact:
-    return export_model(discover([models]).get(name), parse_variant(variant))
-
-
-def logits(
-    artifact: Artifact, folder: Path, runs: int = 1, target: Target | None = None
-) -> np.ndarray:
-    request = RunRequest(artifact, Arm.ON, warmup=0, runs=runs, keep_outputs=True)
-    where = target or provision.emulator()
-    (output,) = where.run(wheel_runner("linux-aarch64"), request, folder).outputs
-    return np.fromfile(output.file, "float32")
-
-
-def test_decode_sees_the_cache_that_earlier_tokens_filled(models: Path, tmp_path: Path) -> None:
-    artifact = exported(models, "my_decode", "fp32@8")
-    assert artifact.tokens == 1
-    assert [path.stat().st_size for path in artifact.earlier_files] == [8 * 8, 8 * 8]
-    (reference,) = (np.fromfile(path, "float32") for path in artifact.reference_files)
-
-    found = logits(artifact, tmp_path / "a", runs=2)
-    np.testing.assert_allclose(found, reference, atol=1e-4)
-    # Without them the cache is empty, and the answer another one.
-    empty = logits(replace(artifact, earlier_files=()), tmp_path / "b")
-    assert np.abs(empty - reference).max() > 1e-2
 
 
 def test_both_phases_say_what_a_token_costs(

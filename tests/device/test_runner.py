@@ -375,21 +375,6 @@ def test_inputs_of_the_wrong_size(run_off, programs, make_artifact, tmp_path, si
     assert exit_code(tmp_path / "run") == 14
 
 
-def test_each_inference_finds_the_state_that_the_earlier_ones_leave(
-    run_off, programs, make_artifact, tmp_path
-):
-    given, before = tmp_path / "given.bin", tmp_path / "before.bin"
-    np.array([1, 2, 3, 4], "float32").tofile(given)
-    np.array([[10, 0, 0, 0], [0, 20, 0, 0]], "float32").tofile(before)
-    artifact = replace(make_artifact(programs["state"], (given,)), earlier_files=(before,))
-    for traced in (False, True):
-        run = run_off(artifact, warmup=2, runs=3, keep_outputs=True, traced=traced)
-        found = np.fromfile(run.outputs[0].file, "float32")
-        assert found.tolist() == [11, 22, 3, 4]
-    # The earlier ones are not in it.
-    assert run.etdump.read_bytes().count(b"Method::execute") == 3
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -409,7 +394,6 @@ def test_each_inference_finds_the_state_that_the_earlier_ones_leave(
             2,
             "--turn does not go with --etdump",
         ),
-        (["--earlier", "/nowhere/x"], 10, "cannot read input '/nowhere/x': No such file"),
         (["--method", "backward"], 17, "has no method 'backward'; it has: forward"),
         (["--json", "/dev/full"], 16, "cannot write '/dev/full': No space left on device"),
         (["--etdump", "/dev/full"], 16, "cannot write '/dev/full': No space left on device"),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-NAMES = ("toy_fp32", "toy_fp16", "kinds", "channels_last", "large", "state")
+NAMES = ("toy_fp32", "toy_fp16", "kinds", "channels_last", "large")
 
 
 def program_files(cache: Path) -> dict[str, Path]:
@@ -68,17 +68,6 @@ def export_all(folder: Path) -> None:
         def forward(self, values: torch.Tensor) -> torch.Tensor:
             return torch.sigmoid(values + values) * values
 
-    class State(torch.nn.Module):
-        """Answers with the sum of all that it was ever given."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("total", torch.zeros(4))
-
-        def forward(self, values: torch.Tensor) -> torch.Tensor:
-            self.total.add_(values)
-            return self.total * 1.0
-
     def write(
         name: str, model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], xnnpack: bool
     ) -> None:
@@ -103,7 +92,6 @@ def export_all(folder: Path) -> None:
     write("kinds", Kinds(), kinds, xnnpack=False)
     channels_last = torch.rand(1, 3, 4, 5).to(memory_format=torch.channels_last)
     write("channels_last", Doubled(), (channels_last,), xnnpack=False)
-    write("state", State(), (torch.rand(4),), xnnpack=False)
     write("large", Chain(), (torch.rand(1, 2_000_000),), xnnpack=True)
 
 

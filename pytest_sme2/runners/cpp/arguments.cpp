@@ -12,7 +12,7 @@ namespace sme2 {
 const char* const kUsage =
     "usage: sme2_runner --model FILE --sme2 on|off|sme1 --json FILE|-\n"
     "                   [--threads N] [--warmup N] [--runs N] [--etdump FILE]\n"
-    "                   [--input FILE]... [--earlier FILE]... [--outputs FOLDER] [--seed N]\n"
+    "                   [--input FILE]... [--outputs FOLDER] [--seed N]\n"
     "                   [--method NAME] [--shape SHAPE]...\n"
     "                   [--generate N --prompt FILE... --next FILE|@OUTPUT...\n"
     "                    [--prefill NAME] [--prompt-shape SHAPE]...]\n"
@@ -30,9 +30,6 @@ const char* const kUsage =
     "  --etdump FILE     trace the timed inferences into FILE; untraced unless given\n"
     "  --input FILE      one input as raw little-endian values, in order, once an input;\n"
     "                    without any the inputs are random\n"
-    "  --earlier FILE    the same input of inferences that come first, one after the other in the\n"
-    "                    file, once an input. Before each inference the program's state is as\n"
-    "                    loaded, and these run untimed and untraced\n"
     "  --outputs FOLDER  write each output of the last inference as output_N.bin\n"
     "  --seed N          seed of the random inputs, 0 unless given\n"
     "  --method NAME     forward unless given\n"
@@ -94,7 +91,7 @@ Arguments parse_arguments(int count, char** values) {
     }
     const std::string value = values[index + 1];
     static const std::set<std::string> kRepeated = {
-        "--input", "--earlier", "--shape", "--prompt", "--prompt-shape", "--next"};
+        "--input", "--shape", "--prompt", "--prompt-shape", "--next"};
     if (!seen.insert(option).second && kRepeated.count(option) == 0) {
       throw Failure(Exit::kUsage, option + " was given twice");
     }
@@ -113,8 +110,6 @@ Arguments parse_arguments(int count, char** values) {
       arguments.etdump = value;
     } else if (option == "--input") {
       arguments.inputs.push_back(value);
-    } else if (option == "--earlier") {
-      arguments.earlier.push_back(value);
     } else if (option == "--outputs") {
       arguments.outputs = value;
     } else if (option == "--seed") {
@@ -162,8 +157,8 @@ Arguments parse_arguments(int count, char** values) {
   if ((arguments.generate > 0) != described) {
     throw Failure(Exit::kUsage, "--generate, --prompt and --next go together");
   }
-  if (arguments.generate > 0 && !(arguments.etdump.empty() && arguments.earlier.empty())) {
-    throw Failure(Exit::kUsage, "--generate goes neither with --etdump nor with --earlier");
+  if (arguments.generate > 0 && !arguments.etdump.empty()) {
+    throw Failure(Exit::kUsage, "--generate does not go with --etdump");
   }
   return arguments;
 }

@@ -15,7 +15,6 @@ struct Arguments {
   int runs = 1;
   std::string etdump;
   std::vector<std::string> inputs;
-  std::vector<std::string> earlier;
   std::string outputs;
   uint64_t seed = 0;
   std::string method = "forward";

@@ -46,42 +46,6 @@ struct Measured {
 
 using Inputs = std::vector<std::unique_ptr<Input>>;
 
-// Makes a program ready for one inference: with its inputs, and in the state that the earlier
-// inferences of the sequence leave. Those are neither timed nor traced.
-class Preparation {
- public:
-  Preparation(
-      Program& program, const Inputs& inputs, const std::vector<Inputs>& earlier, Tracer* tracer)
-      : program_(program), inputs_(inputs), earlier_(earlier), tracer_(tracer) {
-    if (!earlier_.empty()) {
-      program_.keep_state();
-    }
-  }
-
-  void operator()(bool traced) const {
-    if (!earlier_.empty()) {
-      if (tracer_ != nullptr) {
-        tracer_->pause();
-      }
-      program_.restore_state();
-      for (const Inputs& step : earlier_) {
-        program_.set_inputs(step);
-        program_.execute();
-      }
-      if (tracer_ != nullptr && traced) {
-        tracer_->resume();
-      }
-    }
-    program_.set_inputs(inputs_);
-  }
-
- private:
-  Program& program_;
-  const Inputs& inputs_;
-  const std::vector<Inputs>& earlier_;
-  Tracer* tracer_;
-};
-
 // Whoever takes turns may have no thread left at work in the other's.
 void take_turn(const Arguments& arguments) {
   if (arguments.threads > 1) {
@@ -93,14 +57,14 @@ void take_turn(const Arguments& arguments) {
 void run_all(
     const Arguments& arguments,
     Program& program,
-    const Preparation& prepare,
+    const Inputs& inputs,
     Tracer* tracer,
     Measured& measured) {
   if (tracer != nullptr) {
     tracer->pause();
   }
   for (int i = 0; i < arguments.warmup; ++i) {
-    prepare(false);
+    program.set_inputs(inputs);
     const int64_t start = wall_ns();
     program.execute();
     measured.warmup_wall_ns.push_back(wall_ns() - start);
@@ -115,7 +79,7 @@ void run_all(
     if (arguments.turn > 0 && i % turn == 0) {
       take_turn(arguments);
       for (int lead = 0; lead < arguments.lead; ++lead) {
-        prepare(false);
+        program.set_inputs(inputs);
         program.execute();
       }
     }
@@ -123,7 +87,7 @@ void run_all(
       measured.cores.start();
       measured.cycles.start();
     }
-    prepare(true);
+    program.set_inputs(inputs);
     pause_at_mark();
     // With one thread, its CPU time tells the same for less.
     const int64_t waited = arguments.threads > 1 && !arguments.marks ? waited_ns() : -1;
@@ -361,15 +325,13 @@ void run(const Arguments& arguments) {
   measured.peak_rss_load_bytes = peak_rss_bytes();
   const auto inputs = make_inputs(
       program.meta(), arguments.inputs, arguments.seed, arguments.shapes);
-  const auto earlier = make_input_sequence(program.meta(), arguments.earlier, arguments.shapes);
   if (arguments.generate > 0) {
     Generation generation(arguments, program, prefill.get());
     forget_errors();
     generate_all(arguments, generation, measured);
   } else {
     forget_errors();
-    const Preparation prepare(program, inputs, earlier, tracer.get());
-    run_all(arguments, program, prepare, tracer.get(), measured);
+    run_all(arguments, program, inputs, tracer.get(), measured);
   }
   measured.peak_rss_bytes = peak_rss_bytes();
   const std::vector<Output> outputs = program.copy_outputs();

@@ -4,10 +4,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <optional>
 #include <sstream>
 
-#include <sys/stat.h>
 
 #include <executorch/runtime/core/exec_aten/util/scalar_type_util.h>
 
@@ -151,10 +149,8 @@ void each_element(
   }
 }
 
-// A file with the values of one inference, or of several: then of which.
 struct Source {
   const std::string* file = nullptr;
-  std::optional<size_t> step;
   // 1x16, where it is not the largest that the program takes.
   const std::string* shape = nullptr;
 };
@@ -190,11 +186,8 @@ std::vector<uint8_t> read_input(
     throw Failure(
         Exit::kNoSuchFile, "cannot read input " + quoted(path) + ": " + std::strerror(errno));
   }
-  if (source.step) {
-    std::fseek(file, static_cast<long>(*source.step * expected), SEEK_SET);
-  }
   // One byte more than expected shows a file that is too long without reading all of it.
-  std::vector<uint8_t> bytes(expected + (source.step ? 0 : 1));
+  std::vector<uint8_t> bytes(expected + 1);
   const size_t size = std::fread(bytes.data(), 1, bytes.size(), file);
   const bool failed = std::ferror(file) != 0;
   const int error = errno;
@@ -331,13 +324,10 @@ const char* dtype_name(ScalarType type) {
   }
 }
 
-namespace {
-
-std::vector<std::unique_ptr<Input>> make_step(
+std::vector<std::unique_ptr<Input>> make_inputs(
     const executorch::runtime::MethodMeta& meta,
     const std::vector<std::string>& files,
     uint64_t seed,
-    std::optional<size_t> step,
     const std::vector<std::string>& shapes) {
   const size_t count = meta.num_inputs();
   if (!files.empty() && files.size() != count) {
@@ -356,7 +346,7 @@ std::vector<std::unique_ptr<Input>> make_step(
   for (size_t index = 0; index < count; ++index) {
     auto input = std::make_unique<Input>();
     const Source source{
-        files.empty() ? nullptr : &files[index], step, shapes.empty() ? nullptr : &shapes[index]};
+        files.empty() ? nullptr : &files[index], shapes.empty() ? nullptr : &shapes[index]};
     const auto tag = meta.input_tag(index);
     if (!tag.ok()) {
       throw Failure(Exit::kNotAProgram, "input " + std::to_string(index) + " is not described");
@@ -373,62 +363,6 @@ std::vector<std::unique_ptr<Input>> make_step(
     inputs.push_back(std::move(input));
   }
   return inputs;
-}
-
-// How often the values of an inference stand in a file; it must be a whole number.
-size_t steps_in(const std::string& path, const Input& input, size_t index) {
-  struct stat status {};
-  if (stat(path.c_str(), &status) != 0) {
-    throw Failure(
-        Exit::kNoSuchFile, "cannot read input " + quoted(path) + ": " + std::strerror(errno));
-  }
-  const size_t size = static_cast<size_t>(status.st_size);
-  // A number that is no tensor keeps no bytes of its own.
-  const size_t each = input.tensor ? input.data.size() : input.spec.dtype == "bool" ? 1 : 8;
-  if (each == 0 || size == 0 || size % each != 0) {
-    throw Failure(
-        Exit::kWrongInput,
-        "input " + std::to_string(index) + " is " + describe(input.spec) + ", " +
-            std::to_string(each) + " bytes, and " + quoted(path) + " has " +
-            std::to_string(size) + ", which is not several of them");
-  }
-  return size / each;
-}
-
-}  // namespace
-
-std::vector<std::unique_ptr<Input>> make_inputs(
-    const executorch::runtime::MethodMeta& meta,
-    const std::vector<std::string>& files,
-    uint64_t seed,
-    const std::vector<std::string>& shapes) {
-  return make_step(meta, files, seed, std::nullopt, shapes);
-}
-
-std::vector<std::vector<std::unique_ptr<Input>>> make_input_sequence(
-    const executorch::runtime::MethodMeta& meta,
-    const std::vector<std::string>& files,
-    const std::vector<std::string>& shapes) {
-  std::vector<std::vector<std::unique_ptr<Input>>> sequence;
-  if (files.empty()) {
-    return sequence;
-  }
-  sequence.push_back(make_step(meta, files, 0, 0, shapes));
-  size_t steps = 0;
-  for (size_t index = 0; index < files.size(); ++index) {
-    const size_t found = steps_in(files[index], *sequence[0][index], index);
-    if (index > 0 && found != steps) {
-      throw Failure(
-          Exit::kWrongInput,
-          quoted(files[index]) + " has " + std::to_string(found) + " inferences, and " +
-              quoted(files[0]) + " has " + std::to_string(steps));
-    }
-    steps = found;
-  }
-  for (size_t step = 1; step < steps; ++step) {
-    sequence.push_back(make_step(meta, files, 0, step, shapes));
-  }
-  return sequence;
 }
 
 Output copy_output(const EValue& value, size_t index) {

@@ -38,12 +38,6 @@ std::vector<std::unique_ptr<Input>> make_inputs(
     uint64_t seed,
     const std::vector<std::string>& shapes = {});
 
-// Those of several inferences, which stand one after the other in the files. Throws the same.
-std::vector<std::vector<std::unique_ptr<Input>>> make_input_sequence(
-    const executorch::runtime::MethodMeta& meta,
-    const std::vector<std::string>& files,
-    const std::vector<std::string>& shapes = {});
-
 // float32[1x8], for messages.
 std::string describe(const Spec& spec);
 

@@ -9,9 +9,7 @@ import pytest
 from pytest_sme2.errors import ModelError
 from pytest_sme2.export.sequences import (
     Generation,
-    check_alike,
-    earlier_inputs,
-    last_answer,
+    answer_of,
     last_step,
     prompt_tokens,
     read_generation,
@@ -38,39 +36,28 @@ class Stateless:
     def get_example_inputs(self) -> Any: ...
 
 
-class Stateful(Stateless):
-    tokens = 3
-
-    def get_earlier_inputs(self) -> Any:
-        return [[torch.ones(2)], (torch.ones(2),)]
-
-
-def test_the_answer_is_that_after_the_earlier_steps_and_leaves_no_trace() -> None:
+def test_the_answer_leaves_no_trace() -> None:
     network = Sum()
-    steps = earlier_inputs(Stateful())
     for _ in range(2):
-        assert last_answer(network, steps, (torch.ones(2),), {}).tolist() == [3, 3]
+        assert answer_of(network, (torch.ones(2),), {}).tolist() == [1, 1]
     assert network.total.tolist() == [0, 0]
 
 
-def test_a_model_without_a_state_has_no_earlier_steps_and_no_tokens() -> None:
-    assert earlier_inputs(Stateless()) == []
+class Counted(Stateless):
+    tokens = 3
+
+
+def test_a_model_may_say_how_many_tokens_it_takes() -> None:
     assert token_count(Stateless(), "net") is None
-    assert token_count(Stateful(), "net") == 3
+    assert token_count(Counted(), "net") == 3
 
 
 @pytest.mark.parametrize("tokens", [0, -1, 1.5, "8", True])
 def test_a_number_of_tokens_that_is_none_is_refused(tokens: object) -> None:
-    model = Stateful()
+    model = Counted()
     model.tokens = tokens  # type: ignore[assignment]
     with pytest.raises(ModelError, match=r"'net': tokens is .* a number from 1 on"):
         token_count(model, "net")
-
-
-def test_steps_must_be_alike() -> None:
-    check_alike([[torch.ones(2)], [torch.zeros(2)]], "net")
-    with pytest.raises(ModelError, match=r"step 1 of get_earlier_inputs\(\).*They must be alike"):
-        check_alike([[torch.ones(2)], [torch.ones(3)], [torch.ones(2)]], "net")
 
 
 class Window(torch.nn.Module):
@@ -95,7 +82,7 @@ def read(model: Any) -> Any:
     return read_generation(model, "net", model.example, {})
 
 
-def test_a_generation_feeds_back_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_generation_feeds_back_what_it_says() -> None:
     model = Decoder(steps=[(torch.ones(1, 1), None), (torch.ones(1, 1), None)])
     said = read(model)
     assert prompt_tokens(said) == 3
@@ -105,9 +92,6 @@ def test_a_generation_feeds_back_what_it_says(monkeypatch: pytest.MonkeyPatch) -
     assert read_generation(Stateless(), "net", (), {}) is None
     with pytest.raises(ModelError, match="only for models without get_example_kwarg_inputs"):
         read_generation(model, "net", model.example, {"mask": None})
-    monkeypatch.setattr(type(model), "get_earlier_inputs", lambda self: [], raising=False)
-    with pytest.raises(ModelError, match=r"only for models without get_earlier_inputs\(\)"):
-        read_generation(model, "net", model.example, {})
 
 
 @pytest.mark.parametrize(

@@ -53,20 +53,18 @@ def test_a_method_is_named_unless_it_is_the_usual_one(runner):
 
 
 def test_the_command_of_a_traced_run_after_others(runner):
-    files = replace(FILES, etdump="/d.etdump", outputs="/out", earlier=("/e", "/f"))
+    files = replace(FILES, etdump="/d.etdump", outputs="/out")
     (runner.folder / "ld-linux-aarch64.so.1").touch()
     command = runner.command(request(arm=Arm.OFF), files)
     loader = ("./ld-linux-aarch64.so.1", "--library-path", ".", "./sme2_runner", "--model")
     assert command[:5] == loader
     assert command[6:8] == ("--sme2", "off")
-    earlier = ("--earlier", "/e", "--earlier", "/f")
-    assert command[-8:] == (*earlier, "--etdump", "/d.etdump", "--outputs", "/out")
+    assert command[-4:] == ("--etdump", "/d.etdump", "--outputs", "/out")
     plan = GenerationPlan(prompt_tokens=2, new_tokens=3, prompt=(), fed_back=(), prefill="forward")
     asked = request()
     asked = replace(asked, artifact=replace(asked.artifact, generation=plan), generate=True)
     command = runner.command(asked, files)
     assert "--generate" in command
-    assert "--earlier" not in command
     assert runner.traces(request(traced=True))
     assert not runner.traces(request(traced=False))
 

@@ -125,7 +125,6 @@ def test_the_method_is_named_where_there_are_several(pair: PairRunner) -> None:
     ("given", "message"),
     [
         (files(("/a,b/0.bin",)), "separates its inputs by commas"),
-        (replace(files(), earlier=("/b.bin",)), "cannot fill a cache first"),
     ],
 )
 def test_what_it_cannot_be_given_is_refused(
