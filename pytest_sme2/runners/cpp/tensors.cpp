@@ -6,7 +6,6 @@
 #include <cstring>
 #include <sstream>
 
-
 #include <executorch/runtime/core/exec_aten/util/scalar_type_util.h>
 
 #include "failure.h"
