@@ -33,7 +33,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "look": {
         "run": "run a model with SME2 on and off, and show the evidence or the kernels",
         "threads": "say how many threads to ship: the best with SME2 against the best without",
-        "advise": "say which variant uses SME2 best, and why the others do not",
+        "advise": "say what to change in a model, and what each change saves",
         "inspect": "say whether a library, an app or a wheel has SME2 inside",
     },
     "read": {

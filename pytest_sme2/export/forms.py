@@ -31,6 +31,9 @@ _IMAGES = "conv1d"
 _LEFT = ("linear", "conv", "matmul", "bmm", "addmm", "mul", "div", "to", "_to_copy", "reshape",
          "view", "flatten", "contiguous", "clone", "dropout")  # fmt: skip
 _OF_SHAPES = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
+_RECURRENT = ("lstm", "gru")
+# They answer with parts of what goes in.
+_PARTS = ("split", "split_with_sizes", "chunk", "unbind")
 _DIMENSIONS = ("dim", "dims", "dim0", "dim1", "start_dim", "end_dim")
 _Form = Callable[..., Any]
 
@@ -39,11 +42,20 @@ def with_forms(
     program: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], names: Iterable[str]
 ) -> tuple[Any, list[str]]:
     """The program with other forms of what these rewrites are for, and what was written how."""
-    graph = _Graph(program, names)
+    graph = _Graph(_steps_written_out(program) if GENERAL in names else program, names)
     if not graph.forms and not graph.images:
         return program, []
     with torch.fx.traceback.preserve_node_meta():
         return torch.export.export(_Network(graph), arguments, keywords), graph.told
+
+
+def _steps_written_out(program: Any) -> Any:
+    """The program with each step of an LSTM or GRU as operators of its own."""
+    found = {node.target for node in program.graph.nodes if _name(node) in _RECURRENT}
+    if not found:
+        return program
+    known = torch.export.default_decompositions()
+    return program.run_decompositions({target: known[target] for target in found})
 
 
 def unused(program: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[str]:
@@ -135,6 +147,8 @@ class _Graph(torch.fx.Interpreter):  # type: ignore[misc]
                 image = self._lifted(node, self._image)
                 self._known[node] = image
                 return tree_map(_sequence, image)
+            if _name(node) in _PARTS and self.forms.keys() >= node.users.keys():
+                return None
             if node in self.forms:
                 return self.forms[node](*(self.env[one] for one in self.computed(node)))
             return super().run_node(node)
@@ -165,7 +179,9 @@ class _Graph(torch.fx.Interpreter):  # type: ignore[misc]
         if _IMAGES in self.names and self._carries(node):
             self.images.add(node)
             return
-        general = _rewrite_of(node) or GENERAL
+        general = _rewrite_of(_whole(node)) or GENERAL
+        if "torch.nn.modules.rnn" in str(node.meta.get("nn_module_stack")):
+            general = GENERAL
         for name, look in _RULES:
             found = look(self, node) if (name or general) in self.names else None
             if found is not None:
@@ -174,7 +190,7 @@ class _Graph(torch.fx.Interpreter):  # type: ignore[misc]
                 return
 
     def computed(self, node: Any) -> list[Any]:
-        return [one for one in node.all_input_nodes if one not in self.constants]
+        return [one for one in _whole(node).all_input_nodes if one not in self.constants]
 
     def kept(self, value: Any) -> Callable[[], Any]:
         """A constant of the new program."""
@@ -184,10 +200,13 @@ class _Graph(torch.fx.Interpreter):  # type: ignore[misc]
 
     def tried(self, node: Any, *values: Any) -> Any:
         """What an operator makes of these, in place of what is computed; None if it fails."""
-        given = {one: tree_map(_double, self.constants.get(one)) for one in node.all_input_nodes}
+        given = {
+            one: tree_map(_double, self.constants.get(one)) for one in _whole(node).all_input_nodes
+        }
         given |= dict(zip(self.computed(node), values, strict=True))
         with contextlib.suppress(Exception):
-            return self._called(node, given.__getitem__)
+            answer = self._called(_whole(node), given.__getitem__)
+            return answer if _whole(node) is node else answer[node.args[1]]
 
     def taken(self, node: Any) -> bool:
         """Whether XNNPACK takes it as it is."""
@@ -215,8 +234,10 @@ class _Graph(torch.fx.Interpreter):  # type: ignore[misc]
         begins = _name(node) == "conv1d"
         if not begins and not (self.images.intersection(node.all_input_nodes) and _leads(node)):
             return False
-        given = {one: _numbers(one) for one in self.computed(node)}
-        given |= {one: self.constants[one] for one in node.all_input_nodes if one in self.constants}
+        given = {
+            one: self.constants[one] if one in self.constants else _numbers(one)
+            for one in node.all_input_nodes
+        }
         with contextlib.suppress(Exception):
             before = self._called(node, given.__getitem__)
             after = self._lifted(node, lambda one: tree_map(_as_image, given[one]))
@@ -286,6 +307,12 @@ def _name(node: Any) -> str:
     return getattr(target, "_opname", getattr(target, "__name__", str(target)))
 
 
+def _whole(node: Any) -> Any:
+    """What answers with several parts stands for each of them."""
+    part = _name(node) == "getitem" and _name(node.args[0]) in _PARTS
+    return node.args[0] if part else node
+
+
 def _rewrite_of(node: Any) -> str:
     row = rewrite_for(f"aten.{_name(node)}", constant=False)
     return row.name if row else ""
@@ -343,7 +370,7 @@ def _moved(graph: _Graph, node: Any, before: Any) -> _Found:
         return None
     size = tuple(found.shape)
     if torch.equal(places.flatten(), torch.arange(before.numel())):
-        same = f"`{_name(node)}` of {_shape(shape)} as `x.reshape({', '.join(map(str, size))})`"
+        same = f"{_title(node, shape)} as `x{_reshaped(size)}`"
         return None if size == tuple(shape) else (same, lambda value: value.reshape(size))
     runs = next((runs for wide in _widened(places, len(shape)) if (runs := _runs(wide, shape))), [])
     cuts = {d: cut for d, cut in enumerate(runs) if cut != [(0, shape[d])]}
@@ -357,7 +384,13 @@ def _moved(graph: _Graph, node: Any, before: Any) -> _Found:
             value = torch.cat(parts, dimension) if len(parts) > 1 else parts[0]
         return value if value.shape == size else value.reshape(size)
 
-    return f"`{_name(node)}` of {_shape(shape)} as slices and `torch.cat`", form
+    steps = []
+    for d, cut in cuts.items():
+        parts = [f"x[{':, ' * d}{start}:{start + length}]" for start, length in cut]
+        steps.append(parts[0] if len(parts) == 1 else f"torch.cat([{', '.join(parts)}], {d})")
+    moved = [sum(part for _, part in cuts.get(d, [(0, n)])) for d, n in enumerate(shape)]
+    steps[-1] += _reshaped(size) * (moved != list(size))
+    return f"{_title(node, shape)} as `{'; '.join(f'x = {step}' for step in steps)}`", form
 
 
 def _widened(places: Any, rank: int) -> Iterator[Any]:
@@ -410,7 +443,8 @@ def _multiplied(graph: _Graph, node: Any, before: Any) -> _Found:
         def form(value: Any, d: int = dimension, kept: Callable[[], Any] = kept) -> Any:
             return _product(value, kept(), d).reshape(size)
 
-        return _product_text(node, shape, dimension, image=image), form
+        after = _reshaped(size) * (wide != list(size))
+        return _product_text(node, shape, dimension, after, image=image), form
     return None
 
 
@@ -452,7 +486,9 @@ def _product(value: Any, matrix: Any, dimension: int) -> Any:
     return functional.linear(value.transpose(dimension, -1), matrix).transpose(dimension, -1)
 
 
-def _product_text(node: Any, shape: tuple[int, ...], dimension: int, *, image: bool) -> str:
+def _product_text(
+    node: Any, shape: tuple[int, ...], dimension: int, after: str, *, image: bool
+) -> str:
     length = shape[dimension]
     last = dimension == len(shape) - 1
     value = "x" if last else f"x.transpose({dimension}, -1)"
@@ -460,7 +496,7 @@ def _product_text(node: Any, shape: tuple[int, ...], dimension: int, *, image: b
     if image:
         product = "functional.conv2d(x, m)"
     return (
-        f"`{_name(node)}` of {_shape(shape)} as `{product}`, where the columns of `m`, kept with "
+        f"{_title(node, shape)} as `{product}{after}`, where the columns of `m`, kept with "
         f"`register_buffer`, are what it makes of the {length} unit vectors"
     )
 
@@ -481,7 +517,8 @@ def _turned(graph: _Graph, node: Any, before: Any) -> _Found:
     values = _numbers(graph.computed(node)[0])
     if not _alike(form(values), graph.tried(node, values)):
         return None
-    return f"`{name}` of {_shape(before.shape)} as `{name}(x.transpose({place}, -1), -1)`", form
+    turned = f"x.transpose({place}, -1).{name}(-1).transpose({place}, -1)"
+    return f"{_title(node, before.shape)} as `{turned}`", form
 
 
 def _averaged(graph: _Graph, node: Any, before: Any) -> _Found:
@@ -504,8 +541,8 @@ def _averaged(graph: _Graph, node: Any, before: Any) -> _Found:
     if not _alike(graph.tried(node, values), form(values)):
         return None
     text = "x" + f".permute{tuple(order)}" * turned + ".mean((2, 3), keepdim=True)"
-    text += f" * {factor:g}" * (factor != 1)
-    return f"`{_name(node)}` of {_shape(before.shape)} as `{text}`", form
+    text = f"({text} * {factor:g})" if factor != 1 else text
+    return f"{_title(node, before.shape)} as `{text}{_reshaped(size)}`", form
 
 
 def _batched(graph: _Graph, node: Any) -> _Found:
@@ -523,8 +560,9 @@ def _batched(graph: _Graph, node: Any) -> _Found:
         rows = one.reshape(1, -1, one.shape[-1])
         return torch.bmm(rows, other.reshape(1, *other.shape)).reshape(size)
 
-    text = "`a.reshape(1, *a.shape)` and `b` likewise, with `torch.bmm`"
-    return f"`a @ b` of {_shape(left.shape)} and {_shape(right.shape)} as {text}", form
+    one = f"a{_reshaped((1, left.numel() // left.shape[-1], left.shape[-1]))}"
+    text = f"torch.bmm({one}, b{_reshaped((1, *right.shape))}){_reshaped(size)}"
+    return f"`a @ b` of {_shape(left.shape)} and {_shape(right.shape)} as `{text}`", form
 
 
 def _convolution(graph: _Graph, node: Any) -> Any:
@@ -573,7 +611,12 @@ def _narrowed(graph: _Graph, node: Any) -> _Found:
         return total
 
     sizes = " and ".join(f"{min(rows, height - n)}x{width}" for n in range(0, height, rows))
-    return f"the depthwise convolution of {height}x{width} as the sum of {sizes}", form
+    return (
+        f"the depthwise convolution of {height}x{width} as the sum of {sizes}: each takes its rows "
+        f"of the weights, and of `functional.pad(x, (0, 0, {above}, {above}))` from its first row "
+        "on as many as it needs",
+        form,
+    )
 
 
 def _paired(graph: _Graph, node: Any) -> _Found:
@@ -589,7 +632,19 @@ def _paired(graph: _Graph, node: Any) -> _Found:
         steps = (given[name] for name in ("stride", "padding", "dilation"))
         return functional.conv2d(second, weight, bias, *steps)
 
-    return "one channel as two: `functional.pad(x, (0, 0, 0, 0, 0, 1))`, and weights of zero", form
+    return (
+        "one channel as two: `functional.pad(x, (0, 0, 0, 0, 0, 1))`, and for the weights `w` of "
+        "the convolution `torch.cat([w, torch.zeros_like(w)], 1)`",
+        form,
+    )
+
+
+def _title(node: Any, shape: Any) -> str:
+    return f"`{_name(_whole(node))}` of {_shape(shape)}"
+
+
+def _reshaped(size: Any) -> str:
+    return f".reshape({', '.join(map(str, size))})"
 
 
 def _shape(shape: Any) -> str:

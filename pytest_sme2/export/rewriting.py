@@ -87,26 +87,10 @@ def _repeated(heads: Any, times: int) -> Any:
     return torch.cat([part for part in parts for _ in range(times)], dim=1)
 
 
-def _chunk(value: Any, chunks: int, dim: int = 0) -> Any:
-    return _split(value, -(-value.shape[dim] // chunks), dim)
-
-
 def _glu(value: Any, dim: int = -1) -> Any:
-    left, right = _chunk(value, 2, dim)
+    """Its halves become slices as those of any other chunk: ``forms.py``."""
+    left, right = torch.chunk(value, 2, dim)
     return left * torch.sigmoid(right)
-
-
-def _split(value: Any, size: Any, dim: int = 0) -> Any:
-    length = value.shape[dim]
-    sizes = size
-    if isinstance(size, int):
-        sizes = [min(size, length - start) for start in range(0, length, size)]
-    starts = [sum(sizes[:number]) for number in range(len(sizes))]
-    before = (slice(None),) * (dim % value.dim())
-    places = [
-        (*before, slice(start, start + part)) for start, part in zip(starts, sizes, strict=True)
-    ]
-    return tuple(value[place] for place in places)
 
 
 def _last_mean(value: Any) -> Any:
@@ -236,14 +220,7 @@ _REPLACED: dict[str, dict[Any, Callable[..., Any]]] = {
     "silu": {functional.silu: _silu, torch._C._nn.silu: _silu},
     "gelu": {functional.gelu: _gelu},
     "sdpa": {functional.scaled_dot_product_attention: _attention},
-    "chunk": {
-        torch.chunk: _chunk,
-        torch.Tensor.chunk: _chunk,
-        torch.split: _split,
-        torch.Tensor.split: _split,
-        functional.glu: _glu,
-        torch._C._nn.glu: _glu,
-    },
+    "chunk": {functional.glu: _glu, torch._C._nn.glu: _glu},
     "layer_norm": {functional.layer_norm: _layer_norm, torch.layer_norm: _layer_norm},
     "group_norm": {
         functional.group_norm: _group_norm,

@@ -113,8 +113,9 @@ REWRITES: tuple[Rewrite, ...] = (
         frozenset({"aten.scaled_dot_product_attention"}),
         "scaled_dot_product_attention",
         "it becomes a dozen operators that look for masked rows",
-        "write it as two `torch.bmm` on three dimensions with a softmax between them "
-        '(`attn_implementation="eager"` of Hugging Face removes a part of it)',
+        "write `torch.bmm(torch.softmax(torch.bmm(q * d**-0.5, k.transpose(1, 2)), -1), v)` on "
+        "`q.flatten(0, 1)` and so on, a mask of zeros and -1e4, kept with `register_buffer`, added "
+        'before the softmax (`attn_implementation="eager"` of Hugging Face removes a part of it)',
     ),
     Rewrite(
         "chunk",
@@ -128,8 +129,9 @@ REWRITES: tuple[Rewrite, ...] = (
         frozenset({"aten.layer_norm", "aten.native_layer_norm"}),
         "LayerNorm",
         "XNNPACK has none",
-        "write it with subtraction, multiplication and `torch.rsqrt`, each mean as a linear layer "
-        "whose weights are all 1/n: XNNPACK takes a mean of images alone",
+        "write `c = x - functional.linear(x, m)` and `c * torch.rsqrt(functional.linear(c * c, m) "
+        "+ eps) * weight + bias`, where `m`, kept with `register_buffer`, is `torch.full((1, n), "
+        "1 / n)`: XNNPACK takes a mean of images alone",
     ),
     Rewrite(
         "group_norm",
@@ -242,17 +244,17 @@ NAMES = tuple(rewrite.name for rewrite in REWRITES)
 FOLDING, GENERAL, DEPTHWISE, CHANNEL = "constant", "form", "depthwise", "channel"
 FOLDED = frozenset(
     {
-        FOLDING, "channel", "conv1d", "depthwise", "expand", "group_norm", "layer_norm", "mean",
-        "sdpa", "transposed",
+        FOLDING, GENERAL, "channel", "conv1d", "depthwise", "expand", "group_norm", "layer_norm",
+        "mean", "sdpa", "transposed",
     }
 )  # fmt: skip
 """The rewrites after which constants are folded: they make some."""
-ASKED = frozenset({CHANNEL, DEPTHWISE, GENERAL, "mean", "select", "unsqueeze"})
+ASKED = frozenset({CHANNEL, DEPTHWISE, GENERAL, "chunk", "mean", "select", "unsqueeze"})
 """Those that may find nothing: they try what operators do."""
 
 # What nothing here rewrites, but a person can.
 RECURRENT = Rewrite(
-    "",
+    GENERAL,
     frozenset({"aten.lstm", "aten.gru"}),
     "an LSTM or GRU",
     "each of its steps splits the gates, and XNNPACK does not take that",

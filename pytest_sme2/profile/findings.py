@@ -25,7 +25,13 @@ from pytest_sme2.profile.cost import multiply_accumulates
 from pytest_sme2.profile.coverage import could_run
 from pytest_sme2.profile.kernel_matrix import evidence
 from pytest_sme2.profile.matching import kernel_size, rows, shapes_text
-from pytest_sme2.profile.splits import CostOf, is_layout_change, place_text, split_findings
+from pytest_sme2.profile.splits import (
+    NO_BETTER,
+    CostOf,
+    is_layout_change,
+    place_text,
+    split_findings,
+)
 from pytest_sme2.results import (
     CaseResult,
     Category,
@@ -74,10 +80,9 @@ _UNPROVEN = (
     "SME2 and NEON kernels share this name, or none ran on the emulator yet: run it once with "
     "--device emulated",
 )
-NO_BETTER = "no better form is known"
-ONLY_DEPTHWISE = "no SME2 kernel exists for them in any data type"
+ONLY_DEPTHWISE = f"{NO_BETTER}: no SME2 kernel exists for them in any data type"
 _BATCH_NORM = (
-    f"{ONLY_DEPTHWISE}; with a kernel of 1x1 they are batch norms that follow an activation, and "
+    "no SME2 kernel exists for them; of 1x1 they are batch norms that follow an activation, and "
     "before the activation they would cost nothing"
 )
 

@@ -86,17 +86,15 @@ def _border(operators: Sequence[OperatorProfile], start: int, end: int) -> str:
     return "input" if enters else "output" if leaves else ""
 
 
+NO_BETTER = "no better form is known"
 CostOf = Callable[[Sequence[OperatorProfile]], Cost]
 
 _PORTABLE = (
     "they split the delegate, so data moves in and out; express them with operators that XNNPACK "
     "takes, or do them outside of the model"
 )
-_INSIDE = "inside the delegate"
-_OWN_PERMUTES = (
-    "the model's own permute and transpose are among them: another order of dimensions may do "
-    "without"
-)
+_INSIDE = f"{NO_BETTER}: inside the delegate"
+_OWN_PERMUTES = "the model's own permute and transpose are among them"
 _LAYOUTS = (
     "the model has no permute here: ExecuTorch changes between channels first and channels last "
     "where convolutions meet operators that are not made for images"
@@ -106,11 +104,11 @@ _UNKNOWN_INSIDE = (
     "last; an ETRecord tells"
 )
 _INPUT = (
-    "at the input of the program: export the model with its images in channels_last "
-    "(`x.to(memory_format=torch.channels_last)`), and give it such images"
+    f"{NO_BETTER}: images go into the program with channels first, and an input in channels_last "
+    "is laid out anew all the same"
 )
-_OUTPUT = "at the output of the program: let its consumer take images in channels_last"
-_SPLIT = "between two delegate calls: an operator that XNNPACK does not take splits them"
+_OUTPUT = f"{NO_BETTER}: images leave the program with channels first"
+_SPLIT = f"{NO_BETTER}: an operator that XNNPACK does not take stands between two delegate calls"
 _PERMUTES = ("aten.permute", "aten.transpose", "aten.t_copy", "aten.t.", "aten.movedim")
 _MOST_MODULES = 2
 _SEQUENCES = "aten.conv1d"
@@ -263,9 +261,9 @@ def _remedy(chain: Chain, last: int) -> str:
         return _SPLIT
     aten = chain.operators[0].aten
     if not aten:
-        return f"{_INSIDE}: {_UNKNOWN_INSIDE}"
+        return f"{_INSIDE}, {_UNKNOWN_INSIDE}"
     own = any(name.startswith(_PERMUTES) for name in aten)
-    return f"{_INSIDE}: {_OWN_PERMUTES if own else _LAYOUTS}"
+    return f"{_INSIDE}, {_OWN_PERMUTES if own else _LAYOUTS}"
 
 
 def _converts(member: OperatorProfile) -> bool:

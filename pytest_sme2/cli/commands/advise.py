@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import math
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,10 @@ from pytest_sme2.cli.options import (
     show,
 )
 from pytest_sme2.errors import Sme2Error, UsageError
-from pytest_sme2.export.variant import GENERAL, NAMES, parse_variant
+from pytest_sme2.export.variant import GENERAL, NAMES, parse_variant, rewrite_named
 from pytest_sme2.profile.cost import split
-from pytest_sme2.profile.findings import NO_BETTER, ONLY_DEPTHWISE, by_data_type
+from pytest_sme2.profile.findings import by_data_type
+from pytest_sme2.profile.splits import NO_BETTER
 from pytest_sme2.report.findings import (
     Advice,
     advice,
@@ -33,7 +34,7 @@ from pytest_sme2.report.findings import (
     trial_text,
 )
 from pytest_sme2.report.text import bullet, clipped, printable
-from pytest_sme2.results import Arm, Topic
+from pytest_sme2.results import Arm, Cost, Topic
 from pytest_sme2.session.options import DEVICE
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.session.trials import (
@@ -233,43 +234,77 @@ def _lines(
         yield bullet(f"{first} is fastest{covered}.")
     else:
         yield from map(bullet, _executed(variants, model))
-    saved: dict[str, dict[str, Trial]] = {}
-    for name, trial in ((name, trial) for name, tried in trials.items() for trial in tried):
-        saved.setdefault(" and ".join(trial.rewrites), {})[name] = trial
-
-    found = advice({name: ran.findings for name, ran in variants.items()})
-    found.sort(key=lambda entry: _worth(entry, saved.get(entry.rewrite, {}), trials), reverse=True)
+    found = ranked(variants, trials)
     if found:
-        yield "\nWhat costs, the most expensive first:"
-    for entry in found:
+        first = "first what saves most when it is changed" if trials else "the most expensive first"
+        yield f"\nWhat costs, {first}:"
+    for place, (entry, tried) in enumerate(found):
         yield bullet(advice_text(entry))
-        for name, trial in saved.pop(entry.rewrite, {}).items():
-            share = shares_of(variants[name].findings).get(entry.rewrite, 0.0)
-            yield bullet(f"{entry.rewrite} in {name}: {trial_text(trial, share)}", "  = ")
-    for rewrites, by_variant in saved.items():
-        for name, trial in by_variant.items():
-            yield bullet(f"{rewrites} in {name}: {trial_text(trial)}", "= ")
+        # What costs for the same reason is rewritten in one go.
+        if tried and [following for _, following in found[place + 1 : place + 2]] != [tried]:
+            for name, trial in tried.items():
+                share = shares_of(variants[name].findings).get(entry.rewrite, 0.0)
+                yield bullet(f"{entry.rewrite} in {name}: {trial_text(trial, share)}", "  = ")
+    for name, tried_in in trials.items():
+        for trial in (trial for trial in tried_in if len(trial.rewrites) > 1):
+            yield bullet(f"{' and '.join(trial.rewrites)} in {name}: {trial_text(trial)}", "= ")
     told = (trial.after.unused for tried in trials.values() for trial in tried if trial.after)
     for text in next(filter(None, told), ()):
         yield bullet(f"work in vain: {text}")
-    named = [entry.rewrite for entry in found if entry.rewrite]
+    named = [entry.rewrite for entry, _ in found if entry.rewrite]
     if named and command:
         yield f"\nTo see what a rewrite brings: {printable(command)} --try {named[0]}"
     yield from _notes(variants)
     yield from failed
 
 
-def _worth(
-    entry: Advice, tried: Mapping[str, Trial], variants: Collection[str]
-) -> tuple[bool, float]:
-    """Whether anything can be done, and what a trial saved; what an operator takes is not all to be
-    gained. Where nothing was tried, its share in the variant that the others were tried in.
+def ranked(variants: _Variants, trials: _Trials) -> list[tuple[Advice, dict[str, Trial]]]:
+    """What to change, and what its rewrite saved: first what was seen to save, most of all in the
+    variant that was tried; then what nobody tried; last what nothing better is known for.
     """
-    savings = [0.0 if one.problem else one.saving for one in tried.values()]
-    nothing = entry.remedy in (NO_BETTER, ONLY_DEPTHWISE) or (entry.rewrite == GENERAL and savings)
-    shares = [entry.costs[name].share for name in variants if name in entry.costs]
-    share = max(shares, default=0.0 if variants else entry.cost.share)
-    return not nothing or max(savings, default=0.0) > 0, max(savings, default=share)
+    first = next(iter(trials), next(iter(variants)))
+    tried: dict[str, dict[str, Trial]] = {}
+    for name, trial in ((name, trial) for name, every in trials.items() for trial in every):
+        if len(trial.rewrites) == 1:
+            tried.setdefault(trial.rewrites[0], {})[name] = trial
+    found = advice({name: ran.findings for name, ran in variants.items()})
+    for name in tried.keys() - {entry.rewrite for entry in found}:
+        rewrite, costs = rewrite_named(name), {
+            variant: Cost(0, trial.saving, "time" if trial.before.timed else "instructions")
+            for variant, trial in tried[name].items()
+            if trial.helps
+        }  # fmt: skip
+        if costs:
+            said = (Topic.PORTABLE, rewrite.what, next(iter(costs.values())))
+            remedy = f"{rewrite.why}; {rewrite.remedy}"
+            found.append(Advice(*said, remedy, rewrite=name, costs=costs))
+    entries = []
+    for entry in found:
+        own = tried.get(entry.rewrite, {})
+        own = {} if own and _stays(entry, own) else own
+        saving = max((trial.saving for trial in own.values() if trial.helps), default=0.0)
+        if entry.rewrite in tried and not saving:
+            entry = dataclasses.replace(entry, remedy=NO_BETTER)
+        share = entry.costs[first].share if first in entry.costs else 0.0
+        # What one rewrite is for stands together.
+        worth = (2, saving, entry.rewrite, share) if saving else (is_open(entry), share, "", 0.0)
+        entries.append((worth, entry, own))
+    entries.sort(key=lambda one: one[0], reverse=True)
+    return [(entry, own) for _, entry, own in entries]
+
+
+def is_open(entry: Advice) -> bool:
+    """Whether there is something to do."""
+    return not entry.remedy.startswith(NO_BETTER)
+
+
+def _stays(entry: Advice, tried: Mapping[str, Trial]) -> bool:
+    """Whether the rewrite of many operators found no form of this one."""
+    return entry.rewrite == GENERAL and all(
+        trial.after is not None
+        and entry.what in {one.what for one in advice({"": trial.after.findings})}
+        for trial in tried.values()
+    )
 
 
 def _executed(variants: _Variants, model: str) -> Iterator[str]:

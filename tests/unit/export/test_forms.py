@@ -20,24 +20,26 @@ TURNED = "functional.linear(x.transpose({0}, -1), m).transpose({0}, -1)"
 PAD, WIDE = (2, 1, 1, 1), torch.ones(4, 1, 7, 7)
 # By what is written: what takes its place.
 FORMS = {
-    "x.sum((1, 2))": "`x.permute(0, 3, 1, 2).mean((2, 3), keepdim=True) * 24`",
+    "x.sum((1, 2))": "(x.permute(0, 3, 1, 2).mean((2, 3), keepdim=True) * 24).reshape(2, 8)",
     "torch.cumsum(x, 2)": TURNED.format(2),
     "x.cumsum(-1)": "functional.linear(x, m)",
     "x.sum(2, keepdim=True)": TURNED.format(2),
     "x.mean(1)": TURNED.format(1),
-    "x.mean((2, 3))": "`mean` of 2x4x6x8 as `x.mean((2, 3), keepdim=True)`",
+    "x.mean((2, 3))": "`mean` of 2x4x6x8 as `x.mean((2, 3), keepdim=True).reshape(2, 4)`",
     "F.max_pool2d(x, 2).mean(1)": "functional.conv2d(x, m)",
     "torch.zeros_like(x).index_add(1, PLACES, x * x)": TURNED.format(1),
-    "F.pad(x, PAD, mode='reflect')": "as slices and `torch.cat`",
-    "torch.roll(x, 3, 3)": "as slices and `torch.cat`",
-    "x.flip(1)": "as slices and `torch.cat`",
-    "x[:, :, PLACES[:3]]": "as slices and `torch.cat`",
+    "F.pad(x, PAD, mode='reflect')": "torch.cat([x[:, :, :, 2:3], x[:, :, :, 1:2], ",
+    "torch.roll(x, 3, 3)": "`x = torch.cat([x[:, :, :, 5:8], x[:, :, :, 0:5]], 3)`",
+    "x.flip(1)": "torch.cat([x[:, 3:4], x[:, 2:3], x[:, 1:2], x[:, 0:1]], 1)",
+    "x[:, :, PLACES[:3]]": "torch.cat([x[:, :, 0:1], x[:, :, 2:3], x[:, :, 1:2]], 2)",
     "x[:, :, PLACES]": TURNED.format(2),
-    "x[:, 1]": "`select` of 2x4x6x8 as slices",
+    "x[:, 1]": "`select` of 2x4x6x8 as `x = x[:, 1:2].reshape(2, 6, 8)`",
     "x[:, None]": "`unsqueeze` of 2x4x6x8 as `x.reshape(2, 1, 4, 6, 8)`",
-    "torch.softmax(x, 1)": "`softmax(x.transpose(1, -1), -1)`",
-    "x[0, 0] @ x[0, 1].T": "with `torch.bmm`",
-    "x[0] @ x[0, 1].T": "with `torch.bmm`",
+    "torch.softmax(x, 1)": "`x.transpose(1, -1).softmax(-1).transpose(1, -1)`",
+    "x[0, 0] @ x[0, 1].T": "torch.bmm(a.reshape(1, 6, 8), b.reshape(1, 8, 6)).reshape(6, 6)",
+    "x[0] @ x[0, 1].T": "torch.bmm(a.reshape(1, 24, 8), b.reshape(1, 8, 6)).reshape(4, 6, 6)",
+    "x.unbind(1)[2]": "`unbind` of 2x4x6x8 as `x = x[:, 2:3].reshape(2, 6, 8)`",
+    "torch.split(x, 3, 3)[1]": "`split` of 2x4x6x8 as `x = x[:, :, :, 3:6]`",
     "F.conv2d(x, WIDE, padding=3, groups=4)": "the sum of 3x7 and 3x7 and 1x7",
     "F.conv2d(x, WIDE[:, :, :6], stride=2, padding=4, dilation=2, groups=4)": "3x7 and 3x7",
     "F.conv2d(x[:, :1], WIDE[:, :, :3, :3], padding=1)": "one channel as two",
@@ -55,13 +57,17 @@ LEFT = (
 )
 
 
-def rewritten(code, *shape, names=NAMES):
+def rewritten(code, *shape, names=NAMES, layer=None):
     """What was written how, and the worst error of the answers."""
     from pytest_sme2.export.forms import with_forms
 
     class Net(torch.nn.Module):  # type: ignore[name-defined]
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
         def forward(self, x):
-            return eval(code, {**globals(), "x": x})
+            return eval(code, {**globals(), "x": x, "layer": self.layer})
 
     torch.manual_seed(0)
     given = (torch.randn(shape),)
@@ -76,6 +82,25 @@ def rewritten(code, *shape, names=NAMES):
 def test_an_operator_becomes_what_does_the_same(code: str) -> None:
     told, _ = rewritten(code, *IMAGE)
     assert (FORMS[code] in " ".join(told)) if code in FORMS else not told
+
+
+@pytest.mark.parametrize("code", [code for code, text in FORMS.items() if text.endswith("`")])
+def test_what_is_told_does_the_same_when_it_is_typed_in(code: str) -> None:
+    told, _ = rewritten(code, *IMAGE)
+    text = next(text for text in told if FORMS[code] in text)
+    typed, given = text.split("`")[3], {**globals(), "x": torch.randn(IMAGE)}
+    expected, written = eval(code, given), dict(given)
+    exec(typed if " = " in typed else f"x = {typed}", written)
+    torch.testing.assert_close(written["x"].reshape(expected.shape), expected)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_the_steps_of_a_recurrent_layer_are_written_out(kind: str) -> None:
+    layer = getattr(torch.nn, kind)(8, 4, batch_first=True, bidirectional=True).eval()
+    told, operators = rewritten("layer(x)[0]", 1, 5, 8, names=("form",), layer=layer)
+    assert "0:4]`" in " ".join(told)
+    # What is left is of the zeros that it begins with, and goes as constants are folded.
+    assert sum("split" in name for name in operators) == (2 if kind == "GRU" else 0)
 
 
 SEQUENCE = """(lambda conv, pad: F.adaptive_avg_pool1d(conv(F.max_pool1d(
