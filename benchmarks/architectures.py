@@ -199,7 +199,7 @@ def summary() -> list[str]:
     near = [1 for first, hand in both if abs(first - hand) <= max(0.1 * hand, LEAST)]
     closed = [row for row, *_ in told if not all(one["open"] for one in row["advice"])]
     return [
-        f"{len(good)} of {len(firsts)}: the first advice saves at least 80 % of the best that was found",
+        f"{len(good)} of {len(firsts)}: the first advice saves at least 80 % of the best",
         f"{len(near)} of {len(both)}: the saving by hand is within a tenth of the printed one",
         f"{len(closed)} of {len(told)}: one of the first three has no action",
     ]

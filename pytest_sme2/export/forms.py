@@ -35,6 +35,19 @@ _RECURRENT = ("lstm", "gru")
 # They answer with parts of what goes in.
 _PARTS = ("split", "split_with_sizes", "chunk", "unbind")
 _DIMENSIONS = ("dim", "dims", "dim0", "dim1", "start_dim", "end_dim")
+# What is told is what is tried.
+_SOFTPLUS = "torch.relu(x) + torch.log(torch.exp(-torch.abs(x)) + 1)"
+_WRITTEN = {
+    "softplus": _SOFTPLUS,
+    "mish": f"x * torch.tanh({_SOFTPLUS})",
+    "log_sigmoid": "torch.log(torch.sigmoid(x))",
+    "silu": "x * torch.sigmoid(x)",
+    "gelu": "0.5 * x * (1 + torch.tanh(0.7978846 * (x + 0.044715 * x * x * x)))",
+    "hardsigmoid": "torch.clamp(x + 3, 0, 6) * (1 / 6)",
+    "log1p": "torch.log(x + 1)",
+    "expm1": "torch.exp(x) - 1",
+}
+_POWERS = {0.5: "torch.sqrt(x)", 2: "x * x", 3: "x * x * x", 4: "x * x * (x * x)"}
 _Form = Callable[..., Any]
 
 
@@ -314,7 +327,7 @@ def _whole(node: Any) -> Any:
 
 
 def _rewrite_of(node: Any) -> str:
-    row = rewrite_for(f"aten.{_name(node)}", constant=False)
+    row = rewrite_for(f"aten.{_name(node).removesuffix('_')}", constant=False)
     return row.name if row else ""
 
 
@@ -353,8 +366,17 @@ def _of_one(graph: _Graph, node: Any) -> _Found:
     floating = isinstance(before, torch.Tensor) and before.is_floating_point()
     if not floating or _name(node).startswith(_LEFT) or graph.taken(node) or not before.dim():
         return None
-    looks = (_moved, _turned, _averaged, _multiplied)
+    looks = (_written, _moved, _turned, _averaged, _multiplied)
     return next(filter(None, (look(graph, node, before) for look in looks)), None)
+
+
+def _written(graph: _Graph, node: Any, before: Any) -> _Found:
+    """A function of each number, from functions that XNNPACK has."""
+    name, given = _name(node).removesuffix("_"), node.args[1:]
+    code = _POWERS.get(given[0]) if name == "pow" else None if given else _WRITTEN.get(name)
+    if code is None:
+        return None
+    return f"{_title(node, before.shape)} as `{code}`", eval(f"lambda x: {code}")  # noqa: S307
 
 
 def _moved(graph: _Graph, node: Any, before: Any) -> _Found:

@@ -5,7 +5,6 @@ Runs in the child process that exports; see ``variant.py`` for what is replaced 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -35,15 +34,6 @@ class Rewriting(TorchFunctionMode):  # type: ignore[misc]  # torch has no types 
             if answer is not None:
                 return answer
         return function(*arguments, **keywords)
-
-
-def _silu(value: Any, inplace: bool = False) -> Any:
-    return value * torch.sigmoid(value)
-
-
-def _gelu(value: Any, *, approximate: str = "none") -> Any:
-    inner = value + value * value * value * 0.044715
-    return value * (torch.tanh(inner * math.sqrt(2 / math.pi)) + 1) * 0.5
 
 
 def _attention(
@@ -147,10 +137,6 @@ def _instance_norm(
     return _normalized(value, value.shape[1], weight, bias, eps)
 
 
-def _hardsigmoid(value: Any, inplace: bool = False) -> Any:
-    return torch.clamp(value + 3, 0, 6) * (1 / 6)
-
-
 def _transposed(
     value: Any,
     weight: Any,
@@ -190,17 +176,6 @@ def _transposed(
     return answer[:, :, padding[0] : ends[0], padding[1] : ends[1]]
 
 
-def _pow(value: Any, exponent: Any) -> Any:
-    if exponent == 0.5:
-        return torch.sqrt(value)
-    if not isinstance(exponent, int | float) or exponent not in (2, 3, 4):
-        return None
-    square = value * value
-    if exponent == 2:
-        return square
-    return square * (value if exponent == 3 else square)
-
-
 def _expand(value: Any, *sizes: Any) -> Any:
     wanted = list(sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes)
     if len(wanted) != value.dim() or not value.is_floating_point():
@@ -217,8 +192,6 @@ def _conversion(value: Any, *arguments: Any, **keywords: Any) -> Any:
 
 
 _REPLACED: dict[str, dict[Any, Callable[..., Any]]] = {
-    "silu": {functional.silu: _silu, torch._C._nn.silu: _silu},
-    "gelu": {functional.gelu: _gelu},
     "sdpa": {functional.scaled_dot_product_attention: _attention},
     "chunk": {functional.glu: _glu, torch._C._nn.glu: _glu},
     "layer_norm": {functional.layer_norm: _layer_norm, torch.layer_norm: _layer_norm},
@@ -227,9 +200,7 @@ _REPLACED: dict[str, dict[Any, Callable[..., Any]]] = {
         torch.group_norm: _group_norm,
         functional.instance_norm: _instance_norm,
     },
-    "hardsigmoid": {functional.hardsigmoid: _hardsigmoid, torch._C._nn.hardsigmoid: _hardsigmoid},
     "transposed": dict.fromkeys((functional.conv_transpose2d, torch.conv_transpose2d), _transposed),
-    "pow": dict.fromkeys((torch.pow, torch.Tensor.pow, torch.Tensor.__pow__), _pow),
     "expand": {
         torch.Tensor.expand: _expand,
         torch.Tensor.expand_as: lambda value, other: _expand(value, *other.shape),

@@ -249,7 +249,16 @@ FOLDED = frozenset(
     }
 )  # fmt: skip
 """The rewrites after which constants are folded: they make some."""
-ASKED = frozenset({CHANNEL, DEPTHWISE, GENERAL, "chunk", "mean", "select", "unsqueeze"})
+ASKED = frozenset(NAMES) - {
+    FOLDING,
+    "conv1d",
+    "conversion",
+    "expand",
+    "group_norm",
+    "layer_norm",
+    "sdpa",
+    "transposed",
+}
 """Those that may find nothing: they try what operators do."""
 
 # What nothing here rewrites, but a person can.

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from pytest_sme2.cli.commands.advise import is_open, ranked
 from pytest_sme2.profile.beside import keep_shapes
-from pytest_sme2.results import Arm
+from pytest_sme2.results import Arm, Cost, Counts, Finding, InferenceCost, Topic
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, write_record
+from pytest_sme2.session.trials import Ran, Trial
 from tests.support import ETDUMPS, Command, recorded_runs
 from tests.support.gate_examples import emulated
+from tests.support.profiles import profile_of
 
 
 def advice(sme2: Command, model: str, folder: Path, *more: str) -> str:
@@ -57,6 +60,38 @@ def test_advice_quotes_the_kernel_matrix(sme2: Command) -> None:
     assert "convolution 1x1, fp16, 256 rows" in advice(sme2, "toy_cnn", sample)
     document = json.loads(advice(sme2, "toy_cnn", sample, "--json"))
     assert any("NEON" in entry["evidence"] for entry in document["advice"])
+
+
+def test_what_saves_stands_first_and_what_does_not_has_no_remedy() -> None:
+    profile, portable = profile_of(("native_call_silu.out", 10)), Topic.PORTABLE
+    found = (
+        Finding(portable, "arange", Cost(2, 0.5, "instructions"), "write it", rewrite="form"),
+        Finding(portable, "SiLU", Cost(1, 0.3, "instructions"), "write it", rewrite="silu"),
+        Finding(portable, "GELU", Cost(1, 0.2, "instructions"), "write it", rewrite="gelu"),
+        Finding(portable, "cumsum", Cost(1, 0.1, "instructions"), "write it", rewrite="form"),
+        Finding(Topic.MISSED, "Conv", Cost(1, 0.05, "instructions"), "try int8"),
+    )
+
+    def ran(amount: int, *left: Finding) -> Ran:
+        counts = Counts(instructions=amount)
+        return Ran(profile, InferenceCost("max", 512, (), (), counts, Counts()), left)
+
+    before = ran(1000, *found)
+    saved = {"silu": ran(750), "gelu": ran(1100), "constant": ran(940), "form": ran(900, found[0])}
+    trials = [Trial((name,), before, after) for name, after in saved.items()]
+    items = ranked({"fp32": before}, {"fp32": trials})
+    assert [
+        (entry.what.rpartition(": ")[2], is_open(entry), list(tried)) for entry, tried in items
+    ] == [
+        ("SiLU", True, ["fp32"]),
+        ("cumsum", True, ["fp32"]),
+        ("work that does not depend on the input", True, ["fp32"]),
+        ("Conv", True, []),
+        ("arange", False, []),
+        ("GELU", False, ["fp32"]),
+    ]
+    (first, *_) = ranked({"fp32": before}, {})
+    assert first[0].what.endswith("arange")
 
 
 def test_a_single_row_on_sme2_is_to_be_measured(tmp_path: Path, sme2: Command) -> None:

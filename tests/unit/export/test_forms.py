@@ -38,6 +38,15 @@ FORMS = {
     "torch.softmax(x, 1)": "`x.transpose(1, -1).softmax(-1).transpose(1, -1)`",
     "x[0, 0] @ x[0, 1].T": "torch.bmm(a.reshape(1, 6, 8), b.reshape(1, 8, 6)).reshape(6, 6)",
     "x[0] @ x[0, 1].T": "torch.bmm(a.reshape(1, 24, 8), b.reshape(1, 8, 6)).reshape(4, 6, 6)",
+    "F.softplus(x)": "as `torch.relu(x) + torch.log(torch.exp(-torch.abs(x)) + 1)`",
+    "F.mish(x)": "as `x * torch.tanh(torch.relu(x) + torch.log(torch.exp(-torch.abs(x)) + 1))`",
+    "F.logsigmoid(x)": "as `torch.log(torch.sigmoid(x))`",
+    "(x * x).log1p()": "`log1p` of 2x4x6x8 as `torch.log(x + 1)`",
+    "F.silu(x)": "as `x * torch.sigmoid(x)`",
+    "F.silu(x + 1, inplace=True)": "as `x * torch.sigmoid(x)`",
+    "F.hardsigmoid(x)": "as `torch.clamp(x + 3, 0, 6) * (1 / 6)`",
+    "torch.pow(x, 3)": "as `x * x * x`",
+    "x.expm1()": "as `torch.exp(x) - 1`",
     "x.unbind(1)[2]": "`unbind` of 2x4x6x8 as `x = x[:, 2:3].reshape(2, 6, 8)`",
     "torch.split(x, 3, 3)[1]": "`split` of 2x4x6x8 as `x = x[:, :, :, 3:6]`",
     "F.conv2d(x, WIDE, padding=3, groups=4)": "the sum of 3x7 and 3x7 and 1x7",
@@ -50,6 +59,9 @@ LEFT = (
     "torch.softmax(x, 3)",
     "x.reshape(2, -1)",
     "x.amax(1)",
+    "F.gelu(x)",
+    "torch.pow(x, 2)",
+    "torch.pow(x * x, 1.5)",
     "F.batch_norm(x, torch.zeros(4), torch.ones(4))",
     "x * x",
     "x @ torch.ones(8, 3)",
@@ -57,7 +69,7 @@ LEFT = (
 )
 
 
-def rewritten(code, *shape, names=NAMES, layer=None):
+def rewritten(code, *shape, names=NAMES, layer=None, near=1e-4):
     """What was written how, and the worst error of the answers."""
     from pytest_sme2.export.forms import with_forms
 
@@ -74,7 +86,7 @@ def rewritten(code, *shape, names=NAMES, layer=None):
     program = torch.export.export(Net(), given)
     after, told = with_forms(program, given, {}, names)
     other = (torch.randn(shape),)
-    torch.testing.assert_close(after.module()(*other), Net()(*other), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(after.module()(*other), Net()(*other), rtol=near, atol=near)
     return told, [str(node.target) for node in after.graph.nodes]
 
 
@@ -84,7 +96,14 @@ def test_an_operator_becomes_what_does_the_same(code: str) -> None:
     assert (FORMS[code] in " ".join(told)) if code in FORMS else not told
 
 
-@pytest.mark.parametrize("code", [code for code, text in FORMS.items() if text.endswith("`")])
+@pytest.mark.parametrize(
+    "code",
+    [
+        code
+        for code, text in FORMS.items()
+        if text.endswith("`") and "+ 1" not in code and "log1p" not in code
+    ],
+)
 def test_what_is_told_does_the_same_when_it_is_typed_in(code: str) -> None:
     told, _ = rewritten(code, *IMAGE)
     text = next(text for text in told if FORMS[code] in text)
@@ -92,6 +111,11 @@ def test_what_is_told_does_the_same_when_it_is_typed_in(code: str) -> None:
     expected, written = eval(code, given), dict(given)
     exec(typed if " = " in typed else f"x = {typed}", written)
     torch.testing.assert_close(written["x"].reshape(expected.shape), expected)
+
+
+def test_what_is_taken_in_fp32_alone_is_written_in_fp16() -> None:
+    (told,), _ = rewritten("F.gelu(x.half()).float()", *IMAGE, near=1e-2)
+    assert told.startswith("`gelu` of 2x4x6x8 as `0.5 * x * (1 + torch.tanh(")
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
