@@ -147,7 +147,9 @@ def rows(folder: Path, names: list[str], measure: Callable[[Session, Case], Any]
                 # Without the paths of this machine.
                 problem = re.sub(r"'?/[\w./-]+'?", "…", str(error).splitlines()[0])
                 found = {"problem": problem}
-            write_json(KEPT, {**kept(), case.model: {**kept().get(case.model, {}), **found}})
+            row = {**kept().get(case.model, {}), **found}
+            row |= {"earlier": False} if "advice" in found else {}
+            write_json(KEPT, {**kept(), case.model: row})
         session.close()
 
 
@@ -165,7 +167,7 @@ def savings(row: dict[str, Any]) -> tuple[float, float | None]:
 
 def table() -> list[str]:
     """One row per architecture."""
-    found = [("model", "on SME2", "matrix operators in PyTorch", "first advice", "it saves",
+    found = [("model", "on SME2", "in PyTorch", "first advice", "it saves",
               "by hand", "all that was tried")]  # fmt: skip
     for model, row in kept().items():
         if "problem" in row:
@@ -173,10 +175,12 @@ def table() -> list[str]:
             continue
         first, (_, hand) = next(iter(row["advice"]), None), savings(row)
         most = max((s for s in row["tried"].values() if s), default=0.0)
-        what = "" if first is None else f"{first['what']} ({percent(first['share'])})"
+        what = "" if first is None else first["what"]
+        what += f" ({percent(first['share'])})" if first and first["share"] is not None else ""
         saving = first["saving"] if first else None
         found.append((
-            f"`{model}`", f"{row['sme2_operators']} of {row['matrix_operators']}",
+            f"`{model}`" + " (earlier)" * row.get("earlier", False),
+            f"{row['sme2_operators']} of {row['matrix_operators']}",
             str(row.get("matrix_in_torch", "")), what,
             f"`{first['rewrite']}` {percent(saving)}" if first and saving else "",
             "" if hand is None else percent(hand), percent(most) if most >= LEAST else "",
@@ -197,6 +201,7 @@ def summary() -> list[str]:
     good = [1 for first, most, hand in firsts if first >= 0.8 * max(most, hand or 0.0) - LEAST]
     both = [(first, hand) for first, _, hand in firsts if hand is not None]
     near = [1 for first, hand in both if abs(first - hand) <= max(0.1 * hand, LEAST)]
+    told = [one for one in told if not one[0].get("earlier")]
     closed = [row for row, *_ in told if not all(one["open"] for one in row["advice"])]
     return [
         f"{len(good)} of {len(firsts)}: the first advice saves at least 80 % of the best",

@@ -131,6 +131,59 @@ class MemoryAttention(Attending, zoo.MemoryAttention): ...
 class Denoiser(Attending, zoo.Denoiser): ...
 
 
+@register_model("t5", variants=("fp32",))
+class T5(Attending, zoo.T5Model): ...
+
+
+def pow(value: torch.Tensor, exponent: float) -> torch.Tensor:  # noqa: A001
+    return value * value * value if exponent == 3 else value**exponent
+
+
+@register_model("gpt2", variants=("fp32",))
+class Gpt2(ByHand, zoo.Gpt2):
+    CALLED: ClassVar[tuple[Any, ...]] = (torch, pow)
+
+
+def expand_as(value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """What it is multiplied by repeats it."""
+    return value
+
+
+@register_model("mobilevit_v2", variants=("fp32",))
+class MobilevitV2(ByHand, zoo.MobilevitV2Model):
+    CALLED: ClassVar[tuple[Any, ...]] = (torch.Tensor, expand_as)
+
+
+@register_model("wav2vec2", variants=("fp32",))
+class Wav2vec2(ByHand, zoo.Wav2vec2Model):
+    """The weights that are scaled in each inference are kept."""
+
+    def get_eager_model(self) -> nn.Module:
+        network = super().get_eager_model()
+        for module in network.modules():
+            if hasattr(module, "parametrizations"):
+                nn.utils.parametrize.remove_parametrizations(module, "weight")
+        return network
+
+
+class Shuffled(nn.Module):
+    """A transposed convolution of 2x2 with a stride of 2 as one of 1x1."""
+
+    def __init__(self, layer: nn.ConvTranspose2d) -> None:
+        super().__init__()
+        weight = layer.weight.detach().permute(1, 2, 3, 0).flatten(0, 2)
+        self.weight = nn.Parameter(weight[:, :, None, None])
+        self.bias = nn.Parameter(layer.bias.detach().repeat_interleave(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.pixel_shuffle(functional.conv2d(x, self.weight, self.bias), 2)
+
+
+@register_model("unet", variants=("fp32",))
+class UNet(ByHand, zoo.UnetModel):
+    MODULES: ClassVar[dict[Any, Any]] = {nn.ConvTranspose2d: Shuffled}
+
+
 class Norm(nn.Module):
     """LayerNorm whose means are products."""
 

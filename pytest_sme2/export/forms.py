@@ -376,7 +376,19 @@ def _written(graph: _Graph, node: Any, before: Any) -> _Found:
     code = _POWERS.get(given[0]) if name == "pow" else None if given else _WRITTEN.get(name)
     if code is None:
         return None
-    return f"{_title(node, before.shape)} as `{code}`", eval(f"lambda x: {code}")  # noqa: S307
+    return f"{_title(node, before.shape)} as `{code}`", _typed(code)
+
+
+def _typed(code: str, **constants: Callable[[], Any]) -> _Form:
+    """What is told is what is tried."""
+
+    def form(x: Any, y: Any = None) -> Any:
+        given = {name: value() for name, value in constants.items()}
+        known = {"torch": torch, "functional": functional, "x": x, "y": y, **given}
+        exec(code if code.startswith("x = ") else f"x = {code}", known)  # noqa: S102
+        return known["x"]
+
+    return form
 
 
 def _moved(graph: _Graph, node: Any, before: Any) -> _Found:
@@ -392,19 +404,14 @@ def _moved(graph: _Graph, node: Any, before: Any) -> _Found:
         return None
     size = tuple(found.shape)
     if torch.equal(places.flatten(), torch.arange(before.numel())):
-        same = f"{_title(node, shape)} as `x{_reshaped(size)}`"
-        return None if size == tuple(shape) else (same, lambda value: value.reshape(size))
+        same = f"x{_reshaped(size)}"
+        told = f"{_title(node, shape)} as `{same}`"
+        return None if size == tuple(shape) else (told, _typed(same))
     runs = next((runs for wide in _widened(places, len(shape)) if (runs := _runs(wide, shape))), [])
     cuts = {d: cut for d, cut in enumerate(runs) if cut != [(0, shape[d])]}
     repeats = any(len(set(cut)) < len(cut) for cut in cuts.values())
     if not cuts or repeats or sum(map(len, cuts.values())) > _MOST_SLICES:
         return None
-
-    def form(value: Any) -> Any:
-        for dimension, cut in cuts.items():
-            parts = [value.narrow(dimension, start, length) for start, length in cut]
-            value = torch.cat(parts, dimension) if len(parts) > 1 else parts[0]
-        return value if value.shape == size else value.reshape(size)
 
     steps = []
     for d, cut in cuts.items():
@@ -412,7 +419,8 @@ def _moved(graph: _Graph, node: Any, before: Any) -> _Found:
         steps.append(parts[0] if len(parts) == 1 else f"torch.cat([{', '.join(parts)}], {d})")
     moved = [sum(part for _, part in cuts.get(d, [(0, n)])) for d, n in enumerate(shape)]
     steps[-1] += _reshaped(size) * (moved != list(size))
-    return f"{_title(node, shape)} as `{'; '.join(f'x = {step}' for step in steps)}`", form
+    code = "; ".join(f"x = {step}" for step in steps)
+    return f"{_title(node, shape)} as `{code}`", _typed(code)
 
 
 def _widened(places: Any, rank: int) -> Iterator[Any]:
@@ -462,11 +470,14 @@ def _multiplied(graph: _Graph, node: Any, before: Any) -> _Found:
         image = dimension == 1 and len(shape) == 4 and _is_beside_images(node)
         kept = graph.kept((matrix[:, :, None, None] if image else matrix).to(before.dtype))
 
-        def form(value: Any, d: int = dimension, kept: Callable[[], Any] = kept) -> Any:
-            return _product(value, kept(), d).reshape(size)
-
-        after = _reshaped(size) * (wide != list(size))
-        return _product_text(node, shape, dimension, after, image=image), form
+        turn = f".transpose({dimension}, -1)" * (dimension != len(shape) - 1)
+        code = "functional.conv2d(x, m)" if image else f"functional.linear(x{turn}, m){turn}"
+        code += _reshaped(size) * (wide != list(size))
+        told = (
+            f"{_title(node, shape)} as `{code}`, where the columns of `m`, kept with "
+            f"`register_buffer`, are what it makes of the {shape[dimension]} unit vectors"
+        )
+        return told, _typed(code, m=kept)
     return None
 
 
@@ -500,29 +511,6 @@ def _is_diagonal(matrix: Any) -> bool:
     return bool(rows == columns and torch.equal(matrix, torch.diag(matrix.diagonal())))
 
 
-def _product(value: Any, matrix: Any, dimension: int) -> Any:
-    if matrix.dim() == 4:
-        return functional.conv2d(value, matrix)
-    if dimension == value.dim() - 1:
-        return functional.linear(value, matrix)
-    return functional.linear(value.transpose(dimension, -1), matrix).transpose(dimension, -1)
-
-
-def _product_text(
-    node: Any, shape: tuple[int, ...], dimension: int, after: str, *, image: bool
-) -> str:
-    length = shape[dimension]
-    last = dimension == len(shape) - 1
-    value = "x" if last else f"x.transpose({dimension}, -1)"
-    product = f"functional.linear({value}, m)" + f".transpose({dimension}, -1)" * (not last)
-    if image:
-        product = "functional.conv2d(x, m)"
-    return (
-        f"{_title(node, shape)} as `{product}{after}`, where the columns of `m`, kept with "
-        f"`register_buffer`, are what it makes of the {length} unit vectors"
-    )
-
-
 def _turned(graph: _Graph, node: Any, before: Any) -> _Found:
     """What XNNPACK takes along the last dimension alone, along that one."""
     name = _name(node)
@@ -530,17 +518,11 @@ def _turned(graph: _Graph, node: Any, before: Any) -> _Found:
     known = f"_{name}.default" in _TAKEN or f"{name}.dim" in _TAKEN
     if not known or not isinstance(place, int) or place % before.dim() == before.dim() - 1:
         return None
-    given = (-1, *node.args[2:]), {key: value for key, value in node.kwargs.items() if key != "dim"}
-
-    def form(value: Any) -> Any:
-        turned = node.target(value.transpose(place, -1), *given[0], **given[1])
-        return turned.transpose(place, -1)
-
+    code = f"x.transpose({place}, -1).{name}(-1).transpose({place}, -1)"
     values = _numbers(graph.computed(node)[0])
-    if not _alike(form(values), graph.tried(node, values)):
+    if not _alike(_typed(code)(values), graph.tried(node, values)):
         return None
-    turned = f"x.transpose({place}, -1).{name}(-1).transpose({place}, -1)"
-    return f"{_title(node, before.shape)} as `{turned}`", form
+    return f"{_title(node, before.shape)} as `{code}`", _typed(code)
 
 
 def _averaged(graph: _Graph, node: Any, before: Any) -> _Found:
@@ -551,40 +533,29 @@ def _averaged(graph: _Graph, node: Any, before: Any) -> _Found:
     size = node.meta["val"].shape
     inner = [place % 4 for place in places]
     order = [*(place for place in range(4) if place not in inner), *inner]
-    turned = order != sorted(order)
     ones = graph.tried(node, torch.ones(before.shape).double())
     factor = 1.0 if ones is None else float(ones.flatten()[0])
-
-    def form(value: Any) -> Any:
-        mean = (value.permute(order) if turned else value).mean((2, 3), keepdim=True)
-        return (mean if factor == 1 else mean * factor).reshape(size)
-
+    code = (
+        "x" + f".permute{tuple(order)}" * (order != sorted(order)) + ".mean((2, 3), keepdim=True)"
+    )
+    code = (f"({code} * {factor!r})" if factor != 1 else code) + _reshaped(size)
     values = torch.randn(before.shape).double()
-    if not _alike(graph.tried(node, values), form(values)):
+    if not _alike(graph.tried(node, values), _typed(code)(values)):
         return None
-    text = "x" + f".permute{tuple(order)}" * turned + ".mean((2, 3), keepdim=True)"
-    text = f"({text} * {factor:g})" if factor != 1 else text
-    return f"{_title(node, before.shape)} as `{text}{_reshaped(size)}`", form
+    return f"{_title(node, before.shape)} as `{code}`", _typed(code)
 
 
 def _batched(graph: _Graph, node: Any) -> _Found:
     """A product of two computed matrices: XNNPACK takes it with a batch alone."""
     computed = graph.computed(node)
-    if _name(node) not in ("matmul", "mm", "__matmul__") or len(computed) != 2:
+    if _name(node) not in ("matmul", "mm", "__matmul__") or computed != list(node.args):
         return None
-    left, right = (one.meta["val"] for one in node.args)
-    if right.dim() != 2 or left.dim() < 2:
+    left, right = (one.meta["val"].shape for one in computed)
+    if len(right) != 2 or len(left) < 2:
         return None
-    size, first = node.meta["val"].shape, list(node.args) == computed
-
-    def form(*values: Any) -> Any:
-        one, other = values if first else values[::-1]
-        rows = one.reshape(1, -1, one.shape[-1])
-        return torch.bmm(rows, other.reshape(1, *other.shape)).reshape(size)
-
-    one = f"a{_reshaped((1, left.numel() // left.shape[-1], left.shape[-1]))}"
-    text = f"torch.bmm({one}, b{_reshaped((1, *right.shape))}){_reshaped(size)}"
-    return f"`a @ b` of {_shape(left.shape)} and {_shape(right.shape)} as `{text}`", form
+    first = f"x{_reshaped((1, left[:-1].numel(), left[-1]))}"
+    code = f"torch.bmm({first}, y{_reshaped((1, *right))}){_reshaped(node.meta['val'].shape)}"
+    return f"`x @ y` of {_shape(left)} and {_shape(right)} as `{code}`", _typed(code)
 
 
 def _convolution(graph: _Graph, node: Any) -> Any:

@@ -103,13 +103,9 @@ def _layer_norm(
 def _group_norm(
     value: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Any:
-    if value.dim() == 4:
-        return _normalized(value, num_groups, weight, bias, eps)
-    grouped = value.reshape(value.shape[0], num_groups, -1)
-    answer = _layer_norm(grouped, grouped.shape[2:], None, None, eps).reshape(value.shape)
-    shape = (1, -1, *[1] * (value.dim() - 2))
-    answer = answer if weight is None else answer * weight.reshape(shape)
-    return answer if bias is None else answer + bias.reshape(shape)
+    image = value if value.dim() == 4 else value.reshape(*value.shape[:2], 1, -1)
+    answer = _normalized(image, num_groups, weight, bias, eps)
+    return answer if answer.dim() == value.dim() else answer.reshape(value.shape)
 
 
 def _normalized(image: Any, groups: int, weight: Any, bias: Any, eps: float) -> Any:

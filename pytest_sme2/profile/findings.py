@@ -50,16 +50,6 @@ LARGE_SPREAD = 0.10
 LARGE_OVERHEAD = 0.10
 LARGE_PART = 0.10
 
-_SMALLER = "look for operators that are not on SME2 kernels, and for a smaller data type"
-# What can be done about a category once it is the largest.
-_CATEGORY_REMEDY = {
-    Category.CONV: _SMALLER,
-    Category.GEMM: _SMALLER,
-    Category.DATA_MOVEMENT: "keep one layout through the model, and fold transposes and reshapes "
-    "into their neighbours",
-    Category.ELEMENTWISE: "fuse activations and arithmetic into the operators before them",
-    Category.OTHER: "look at the operators of this category one by one",
-}
 _OTHERS = "Hugging Face's Conv1D and products of two activations"
 _ONLY_LINEAR = f"only nn.Linear is quantized; {_OTHERS} are not"
 _NOT_QUANTIZED = {
@@ -134,7 +124,6 @@ def find(
         *split_findings(profile, cost_of),
         *_data_types(profile, precision, cost_of),
         *_costly(profile, cost_of),
-        *(_packing(counted) if counted is not None and not timed else ()),
         *_unknown(profile, cost_of),
         *(_bottleneck(profile) if timed else ()),
         *(_overhead(profile) if timed else ()),
@@ -145,26 +134,6 @@ def find(
 
 def _note(what: str, remedy: str = "") -> Finding:
     return Finding(Topic.NOTE, what, remedy=remedy)
-
-
-def _packing(counted: InferenceCost) -> Iterator[Finding]:
-    """What matrix operators spend on rearranging their inputs."""
-    kernels: Counter[str] = Counter()
-    operators = 0
-    for entry in counted.operators:
-        packed = {name: number for name, number in entry.kernels if "_pack" in name}
-        if entry.matrix and packed:
-            kernels.update(packed)
-            operators += 1
-    share = sum(kernels.values()) / max(1, counted.total.instructions)
-    if share >= LARGE_PART:
-        yield Finding(
-            Topic.COSTLY,
-            "packing the inputs of matrix operators",
-            Cost(operators, share, "instructions"),
-            NO_BETTER,
-            f"most of it in {kernels.most_common(1)[0][0]}",
-        )
 
 
 def _costly(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
@@ -370,8 +339,7 @@ def _bottleneck(profile: Profile) -> Iterator[Finding]:
         Topic.BOTTLENECK,
         str(category),
         Cost(0, share, "time"),
-        _CATEGORY_REMEDY[category],
-        f"{costliest.share * 100:.1f} % in {costliest.label!r}",
+        detail=f"{costliest.share * 100:.1f} % in {costliest.label!r}",
     )
 
 

@@ -20,7 +20,7 @@ TURNED = "functional.linear(x.transpose({0}, -1), m).transpose({0}, -1)"
 PAD, WIDE = (2, 1, 1, 1), torch.ones(4, 1, 7, 7)
 # By what is written: what takes its place.
 FORMS = {
-    "x.sum((1, 2))": "(x.permute(0, 3, 1, 2).mean((2, 3), keepdim=True) * 24).reshape(2, 8)",
+    "x.sum((1, 2))": "(x.permute(0, 3, 1, 2).mean((2, 3), keepdim=True) * 24.0).reshape(2, 8)",
     "torch.cumsum(x, 2)": TURNED.format(2),
     "x.cumsum(-1)": "functional.linear(x, m)",
     "x.sum(2, keepdim=True)": TURNED.format(2),
@@ -36,8 +36,8 @@ FORMS = {
     "x[:, 1]": "`select` of 2x4x6x8 as `x = x[:, 1:2].reshape(2, 6, 8)`",
     "x[:, None]": "`unsqueeze` of 2x4x6x8 as `x.reshape(2, 1, 4, 6, 8)`",
     "torch.softmax(x, 1)": "`x.transpose(1, -1).softmax(-1).transpose(1, -1)`",
-    "x[0, 0] @ x[0, 1].T": "torch.bmm(a.reshape(1, 6, 8), b.reshape(1, 8, 6)).reshape(6, 6)",
-    "x[0] @ x[0, 1].T": "torch.bmm(a.reshape(1, 24, 8), b.reshape(1, 8, 6)).reshape(4, 6, 6)",
+    "x[0, 0] @ x[0, 1].T": "torch.bmm(x.reshape(1, 6, 8), y.reshape(1, 8, 6)).reshape(6, 6)",
+    "x[0] @ x[0, 1].T": "torch.bmm(x.reshape(1, 24, 8), y.reshape(1, 8, 6)).reshape(4, 6, 6)",
     "F.softplus(x)": "as `torch.relu(x) + torch.log(torch.exp(-torch.abs(x)) + 1)`",
     "F.mish(x)": "as `x * torch.tanh(torch.relu(x) + torch.log(torch.exp(-torch.abs(x)) + 1))`",
     "F.logsigmoid(x)": "as `torch.log(torch.sigmoid(x))`",

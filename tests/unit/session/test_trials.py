@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from pytest_sme2.session.cases import Case
 from tests.support.profiles import profile_of
 
 CASE = Case("net", Variant("fp16"))
-SESSION: Any = None  # what it would run is planted
+FORMS = SimpleNamespace(forms=("x",))
+SESSION: Any = SimpleNamespace(artifact=lambda case: FORMS)  # what it would run is planted
 GOOD = Agreement("reference", Arm.ON, 0, "float16", False, 0.1, 0.01, 46.9, False)
 COSTS = {
     (): 1000,
