@@ -145,7 +145,8 @@ def _run(words: list[str], *, own_process: bool) -> int:
     arguments = parser.parse_args(words, argparse.Namespace(typed=words))
     if arguments.command is None:
         parser.error("the following arguments are required: COMMAND")
-    if own_process and arguments.command in READING:
+    # A viewer that is opened serves this machine for as long as somebody looks.
+    if own_process and arguments.command in READING and not vars(arguments).get("open"):
         return exit_code(_run_confined, arguments)
     return exit_code(arguments.run, arguments)
 

@@ -216,8 +216,9 @@ def validate_run(root: Path) -> list[FileCheck]:
     findings = [check for folder in cases for check in _check_case(folder)]
     if not cases:
         findings.append(FileCheck(root / METRICS, "is missing: no case was recorded here"))
-    dumps = sorted(root.rglob(f"*{SUFFIX}"))
-    return [*findings, *(FileCheck(dump, _dump_problem(dump)) for dump in dumps)]
+    # What made good files was read for them.
+    others = sorted({*root.rglob(f"*{SUFFIX}")} - {check.path for check in findings})
+    return [*findings, *(FileCheck(dump, _dump_problem(dump)) for dump in others)]
 
 
 def _check_case(folder: Path) -> Iterator[FileCheck]:
@@ -235,6 +236,7 @@ def _check_case(folder: Path) -> Iterator[FileCheck]:
             there = folder / file.relative_to(made)
             yield FileCheck(there, _unlike(there, file))
     for dump in record.etdumps.values():
+        yield FileCheck(folder / dump)
         logs = sorted((folder / dump).parent.glob("*.log"))
         yield from map(FileCheck, logs)
         if not logs:

@@ -52,10 +52,14 @@ def test_a_user_without_rights_loses_the_network_too() -> None:
     assert said(code) == "True True"
 
 
-def test_a_reading_command_confines_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("more", "limits"), [((), "(78, 88)"), (("--format=model-explorer", "--open"), "(-1, -1)")]
+)
+def test_a_reading_command_confines_itself_unless_it_serves(
+    tmp_path: Path, more: tuple[str, ...], limits: str
+) -> None:
     """The limit is the one of the variable, so the command obeys it."""
-    words = ["report", "analyze", PROGRAM.parents[1] / "etdumps" / "none.etdump"]
-    code = "import sys; sys.argv[1:] = {}\nfrom pytest_sme2.cli import main\n"
+    words = ["report", str(tmp_path / "none"), *more]
+    code = f"import sys; sys.argv[1:] = {words}\nfrom pytest_sme2.cli import main\n"
     code += "code = main.main(); import resource; print(resource.getrlimit(resource.RLIMIT_CPU))"
-    script = code.format([str(word) for word in words])
-    assert said(script, SME2_READ_SECONDS="77") == "(78, 88)"
+    assert said(code, SME2_READ_SECONDS="77") == limits
