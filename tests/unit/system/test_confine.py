@@ -11,7 +11,6 @@ import pytest
 
 from pytest_sme2.system.processes import SECONDS_VARIABLE
 
-PROGRAM = Path(__file__).parents[2] / "data" / "programs" / "toy_fp16.pte"
 CONFINED = "from pytest_sme2.system.processes import confine; import os; "
 
 
