@@ -25,33 +25,15 @@ from pytest_sme2.results import (
     shape_text,
 )
 from pytest_sme2.system.wording import count
+from pytest_sme2.trace.program import XNNPACK_NODES
 
 MOST_NAMED = 3
 
-_LINEAR = frozenset({"Fully Connected", "Dynamic Fully Connected", "Convolution"})
-_PRODUCT = frozenset({"Batch Matrix Multiply"})
-# What XNNPACK may run a node of its graph as.
-_RUNS_AS: Mapping[str, frozenset[str]] = {
-    "linear": _LINEAR,
-    # A 1x1 convolution is rewritten.
-    "convolution": frozenset({"Convolution", "Fully Connected"}),
-    "depthwise convolution": frozenset({"Convolution"}),
-    "transposed convolution": frozenset({"Deconvolution"}),
-    "matrix product": _PRODUCT,
-}
-# The same of the graph that the model was lowered to.
-_NODES: Mapping[str, frozenset[str]] = {
-    "aten.convolution": frozenset({"Convolution", "Deconvolution", "Fully Connected"}),
-    **dict.fromkeys(("aten.linear", "aten.addmm", "aten.mm"), _LINEAR),
-    "aten.bmm": _PRODUCT,
-}
-_NORM = "aten._native_batch_norm_legit_no_training"
-_MATRIX = frozenset().union(*_RUNS_AS.values())
-
-# The same of all nodes, by their place in the schema's union, from 1 on.
+# What XNNPACK may run a node of its graph as, by its place in the schema's union, from 1 on.
 _NODE_RUNS_AS = tuple(frozenset(names.split("/")) for names in (
-    "Add", "Fully Connected/Dynamic Fully Connected", "Softmax", "Sigmoid", "Transpose", "Clamp",
-    "Convolution/Fully Connected", "Divide", "Resize Bilinear", "Constant Pad", "Average Pooling",
+    "Add", "Fully Connected/Dynamic Fully Connected/Convolution", "Softmax", "Sigmoid", "Transpose",
+    "Clamp", "Convolution/Fully Connected", "Divide", "Resize Bilinear", "Constant Pad",
+    "Average Pooling",
     "Minimum", "Convolution", "Max Pooling", "Multiply/Square", "Subtract", "Floor", "Convert",
     "Mean", "Static Reshape", "ArgMax Pooling", "Square Root", "Ceiling",
     "HardSwish/Invalid Unary Op", "LeakyReLU", "Maximum", "Negate", "Square", "ELU", "Abs",
@@ -59,6 +41,20 @@ _NODE_RUNS_AS = tuple(frozenset(names.split("/")) for names in (
     "Deconvolution", "Reciprocal Square Root", "Log", "GELU", "TanH", "Exp", "Sine", "Copy",
     "Cosine",
 ))  # fmt: skip
+_RUNS_AS: Mapping[str, frozenset[str]] = {
+    name: _NODE_RUNS_AS[kind - 1]
+    for kind, (name, *_) in XNNPACK_NODES.items()
+    if name != "attention"
+}
+# The same of the graph that the model was lowered to.
+_NODES: Mapping[str, frozenset[str]] = {
+    "aten.convolution": frozenset({"Convolution", "Deconvolution", "Fully Connected"}),
+    **dict.fromkeys(("aten.linear", "aten.addmm", "aten.mm"), _RUNS_AS["linear"]),
+    "aten.bmm": _RUNS_AS["matrix product"],
+}
+_NORM = "aten._native_batch_norm_legit_no_training"
+_MATRIX = frozenset().union(*_RUNS_AS.values())
+
 # It leaves these out where it can: the operator before a Clamp, or the next one, does it as well.
 _CLAMP, _LEFT_OUT = 6, frozenset({6, 10, 18, 20})
 

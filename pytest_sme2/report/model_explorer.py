@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -116,11 +117,10 @@ def _changes(before: CaseRecord, after: CaseRecord, values: Sequence[float]) -> 
     return [value - earlier.get(id(each), 0) for each, value in zip(new, values, strict=True)]
 
 
-def _sums(places: Sequence[Sequence[Node]], values: Sequence[float]) -> dict[Node, float]:
-    found: dict[Node, float] = {}
+def _sums(places: Sequence[Sequence[Node]], values: Sequence[float]) -> Mapping[Node, float]:
+    found: Counter[Node] = Counter()
     for nodes, value in zip(places, values, strict=True):
-        for node in nodes:
-            found[node] = found.get(node, 0) + value
+        found.update(dict.fromkeys(nodes, value))
     return found
 
 
