@@ -165,10 +165,11 @@ VECTOR_LENGTH = Path("/proc/sys/abi/sme_default_vector_length")
 def local_conditions(system: Path = SYSTEM) -> dict[str, str]:
     """Kernel, governor, clock and temperature; what the system does not show is left out."""
     frequency = system / "devices" / "system" / "cpu" / "cpu0" / "cpufreq"
+    clock = _read(frequency / "scaling_cur_freq")
     found = {
         "kernel": f"{platform.system()} {platform.release()}",
         "governor": _read(frequency / "scaling_governor"),
-        "clock": _scaled(_read(frequency / "scaling_cur_freq"), 1e3, "MHz"),
+        "clock": f"{int(clock) / 1e3:.0f} MHz" if clock.isdigit() else "",
         "temperature": "" if (celsius := _celsius(system)) is None else f"{celsius:.0f} C",
     }
     return {name: value for name, value in found.items() if value}
@@ -186,10 +187,6 @@ def _celsius(system: Path) -> float | None:
     values = [_read(zone / "temp") for zone in zones if "cpu" in _read(zone / "type").lower()]
     known = [int(value) for value in values if value.isdigit()]
     return max(known) / 1e3 if known else None
-
-
-def _scaled(text: str, unit: float, name: str) -> str:
-    return f"{int(text) / unit:.0f} {name}" if text.isdigit() else ""
 
 
 def _read(path: Path) -> str:

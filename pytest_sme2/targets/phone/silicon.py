@@ -105,18 +105,29 @@ def check_threads(threads: int, cores: Sequence[Core]) -> None:
 
 
 def pick_cores(
-    choice: str | Sequence[int], cores: Sequence[Core], threads: int = 1
+    choice: str | Sequence[int], cores: Sequence[Core], threads: int = 1, *, mixed: bool = True
 ) -> tuple[int, ...]:
     """The cores for a process with so many threads; none means that it may run anywhere.
 
+    Of one kind where they are enough. Unless kinds may be ``mixed`` or cores are named, they must
+    be: threads wait for the slowest core, and nobody who asks for several means the slowest kind.
     Refuses cores that the phone does not have, and a kind of core that it does not tell.
     """
     by_kind = kinds(cores)
     if not choice:
-        # All of the fastest kind if they are enough.
-        if by_kind and len(by_kind[0]) >= threads:
-            return by_kind[0]
         every = [core for kind in by_kind for core in kind]
+        alike = mixed or len(by_kind) < 2
+        quick = by_kind[:1] if alike else by_kind if threads == 1 else by_kind[:-1]
+        for kind in quick:
+            if len(kind) >= threads:
+                return kind
+        if not alike:
+            raise UsageError(
+                f"--threads {threads}: the device has {cores_text(cores, every)}. Threads wait for "
+                "the slowest core, so kinds are mixed only where you name them: --sme2-phone "
+                f"cpus={','.join(map(str, sorted(every[:threads])))}. Or use --threads "
+                f"{max(map(len, quick))}."
+            )
         return tuple(every[:threads]) if len(every) >= threads else ()
     if not isinstance(choice, str):
         absent = ", ".join(str(core) for core in sorted({*choice} - {c.number for c in cores}))
@@ -141,27 +152,6 @@ def pick_cores(
             f"threads. Use --threads {len(picked)}, name {threads} cores, or leave cpus out."
         )
     return picked
-
-
-def alike_cores(
-    choice: str | Sequence[int], cores: Sequence[Core], threads: int = 1
-) -> tuple[int, ...]:
-    """The same, of one kind unless they are named: threads wait for the slowest of them."""
-    by_kind = kinds(cores)
-    if choice or len(by_kind) < 2:
-        return pick_cores(choice, cores, threads)
-    # Nobody means the slowest kind who asks for more threads.
-    quick = by_kind if threads == 1 else by_kind[:-1]
-    for kind in quick:
-        if len(kind) >= threads:
-            return kind
-    every = [core.number for core in cores]
-    fastest = sorted(pick_cores((), cores, threads))
-    raise UsageError(
-        f"--threads {threads}: the device has {cores_text(cores, every)}. Threads wait for the "
-        f"slowest core, so kinds are mixed only where you name them: --sme2-phone "
-        f"cpus={','.join(map(str, fastest))}. Or use --threads {max(map(len, quick))}."
-    )
 
 
 # One command; the parts are split at the marks. Some phones do not let a shell read the config.

@@ -36,7 +36,6 @@ from pytest_sme2.targets.phone.silicon import (
     READ_SILICON,
     Core,
     Silicon,
-    alike_cores,
     caps_text,
     cores_text,
     pick_cores,
@@ -192,7 +191,7 @@ class AndroidTarget(Target):
             warnings.warn(Sme2Warning(f"{self.serial} {said}."), stacklevel=2)
 
     def pinned(self, threads: int, *, mixed: bool = False) -> tuple[int, ...]:
-        return (pick_cores if mixed else alike_cores)(self.cpus, self.cores, threads)
+        return pick_cores(self.cpus, self.cores, threads, mixed=mixed)
 
     def fingerprint(self) -> Fingerprint:
         """The phone and its settings; the settings are known once it is prepared."""
