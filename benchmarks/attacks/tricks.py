@@ -155,6 +155,8 @@ MERGED = of(
     Attack("baselines that are gone", "holds no baseline",
            then=merged("sme2-out", remove("baselines"))),
     Attack("a run directory of nothing", "", then=merged("empty", write("empty/x", "")), code=2),
+    Attack("a run that stored baselines", "nothing was compared: it is a run that stored",
+           words="--update-baselines", then=merged("sme2-out")),
     Attack("a whole run", "2 cases, 4 tests: 4 passed", code=0, then=merged("sme2-out")),
 )  # fmt: skip
 

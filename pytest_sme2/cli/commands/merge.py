@@ -163,6 +163,8 @@ def _unexplained(root: Path, shard: Shard, folders: Sequence[Path]) -> Iterator[
             f"{root}: {count(len(gone), 'case')} that it measured, and whose folder is gone: "
             f"{some_of(gone, MOST_NAMED)}. Copy the whole run directory."
         )
+    if shard.cases and shard.asked is None:
+        yield f"{root}: nothing was compared: it is a run that stored baselines."
     yield from (f"{root}: {problem}" for problem in shard.problems)
     checks = [check for folder in folders for check in read_record(folder).checks]
     bad = {*_BAD} & {*shard.tests.values()} or any(each.verdict in FAILING for each in checks)
