@@ -59,11 +59,7 @@ TIMEOUT_SECONDS = 3600.0
 _HEARTBEAT_SECONDS = 10.0
 _MOST_NAMED = 3
 
-# Our own files that decide the content of an artifact.
-_CODE = (
-    *("artifacts.py", "explain.py", "imports.py", "lowering.py", "quicker.py", "registry.py"),
-    *("sequences.py", "server.py", "store.py", "weights.py"),
-)
+# Of our own files beside this one, those that decide the content of rewritten artifacts alone.
 _REWRITING = ("forms.py", "rewriting.py", "variant.py")
 # Of torch, which is some ten times larger, the version has to do.
 _LOWERING = ("executorch", "torchao")
@@ -124,11 +120,11 @@ def is_utf8(path: Path) -> bool:
 
 def cache_key(entry: ModelEntry, variant: Variant, *, weights: Path | None, seed: int) -> str:
     """A short hash of everything that decides the artifact and is known without torch."""
-    here = Path(__file__).parent
-    code = (*_CODE, *_REWRITING * bool(variant.rewrites))
+    beside = sorted(Path(__file__).parent.glob("*.py"))
+    code = (file for file in beside if variant.rewrites or file.name not in _REWRITING)
     parts = {
         "schema": SCHEMA,
-        "code": [file_sha256(here / name) for name in code],
+        "code": [*map(file_sha256, code)],
         "model": [entry.name, entry.class_name],
         "source": source_hashes(entry),
         "variant": str(variant),

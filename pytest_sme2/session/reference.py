@@ -61,7 +61,7 @@ def parse_against(text: str) -> Reference:
         return Reference("executorch", f"executorch {pin.version}", version=pin.version)
     path = Path(text).expanduser()
     if path.resolve().name in (CANDIDATE, BASELINE_PROGRAM):
-        raise UsageError(f"--against: {text!r} has a name that reports use themselves. Rename it.")
+        raise UsageError(f"{text!r} has a name that reports use themselves. Rename it.")
     if text.strip() and path.is_file() and path.name.endswith(SUFFIXES):
         return Reference("bundle", path.name, path=path.resolve())
     if text.strip() and path.is_dir():
@@ -69,7 +69,7 @@ def parse_against(text: str) -> Reference:
     problem = "is neither of these" if path.exists() and text.strip() else "does not exist"
     if text.strip().startswith("executorch"):
         problem = "is not a version"
-    raise UsageError(f"--against: {text!r} {problem}. {CHOICES}")
+    raise UsageError(f"{text!r} {problem}. {CHOICES}")
 
 
 def kept_reference(

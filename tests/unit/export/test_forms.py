@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
-
 import pytest
 
-from pytest_sme2.export import artifacts
 from pytest_sme2.export.variant import NAMES
 from tests.support.needs import needs_export
 
@@ -144,22 +140,6 @@ def test_a_sequence_stays_an_image_from_the_first_convolution_to_the_last() -> N
 def test_nothing_is_written_for_what_nobody_asked() -> None:
     assert rewritten("x.cumsum(1)", *IMAGE, names=("silu", "mean"))[0] == []
     assert rewritten("x.mean(1)", *IMAGE, names=("mean",))[0] != []
-
-
-def test_the_key_of_an_export_holds_every_module_that_it_imports() -> None:
-    folder = Path(artifacts.__file__).parent
-    found, left = set[str](), ["lowering"]
-    while left:
-        name = left.pop()
-        found.add(name)
-        for node in ast.walk(ast.parse((folder / f"{name}.py").read_text("utf-8"))):
-            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
-            package, _, inner = module.rpartition(".")
-            if package == "pytest_sme2.export" and inner not in found:
-                left.append(inner)
-    # These two start it, and name what it wrote.
-    known = {*artifacts._CODE, *artifacts._REWRITING} - {"artifacts.py", "server.py"}
-    assert {f"{name}.py" for name in found} == known
 
 
 IN_VAIN = {
