@@ -216,10 +216,10 @@ def _beside(measured: CaseResult) -> tuple[str, str]:
     answer = f"{name} {percent(parts[name])}"
     found = rest(cost) if measured.emulated and cost is not None else None
     if found is not None:
-        answer = f"{percent(found[0])} of the instructions, most of it {answer}"
+        answer = f"{percent(found[0])} of the instructions, {percent(found[2])} of these {name}"
     if name not in groups:
         return answer, ""
     share, costliest = max(groups[name], key=lambda each: each[0])
     place = "" if costliest.origin is None else source_text(costliest.origin)
-    most = f"{percent(share)} in {costliest.operator.name}"
+    most = f"{percent(share)} of all in {costliest.operator.name}"
     return answer, ": ".join(filter(None, (most, place)))
