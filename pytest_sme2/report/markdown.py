@@ -20,7 +20,7 @@ from pytest_sme2.report.findings import (
     remedy_text,
     run_findings,
 )
-from pytest_sme2.report.terminal import frontier_notes, frontier_rows
+from pytest_sme2.report.terminal import frontier_notes, frontier_rows, spent
 from pytest_sme2.report.text import (
     NOTHING,
     PROOFS,
@@ -42,7 +42,6 @@ from pytest_sme2.results import (
     CaseResult,
     Executor,
     KernelFamily,
-    Profile,
 )
 from pytest_sme2.session.run_directory import CaseRecord, reproduce_command
 from pytest_sme2.system.wording import count
@@ -226,8 +225,8 @@ def _categories(measured: CaseResult, timed: bool) -> Iterator[str]:
         for name, kind, number, ns in breakdown(profile):
             if not kind and name != "total" and (timed or name != "overhead"):
                 # Without operators there is nothing to say, but for the overhead.
-                spent = _time_and_share(profile, ns, timed and (number > 0 or name == "overhead"))
-                cells = [str(number or ""), *spent]
+                told = timed and (number > 0 or name == "overhead")
+                cells = [str(number or ""), *spent(profile, ns) * told]
                 rows.setdefault(name, []).extend([*cells, *[""] * (len(words) - len(cells))])
     rows = {name: cells for name, cells in rows.items() if name == "overhead" or any(cells)}
     comparison = compared(measured) if timed else None
@@ -242,10 +241,6 @@ def _categories(measured: CaseResult, timed: bool) -> Iterator[str]:
         yield "These times are of traced runs, and tracing costs time. The latency is above."
 
 
-def _time_and_share(profile: Profile, ns: float, timed: bool) -> list[str]:
-    return [duration(ns), percent(profile.share(ns))] if timed else []
-
-
 def _accelerated(measured: CaseResult, timed: bool) -> Iterator[str]:
     comparison = compared(measured)
     if comparison is None:
@@ -256,13 +251,13 @@ def _accelerated(measured: CaseResult, timed: bool) -> Iterator[str]:
             names = (change.before.operator.name, change.after.operator.name)
             groups.setdefault(names, []).append((change.before.time_ns, change.after.time_ns))
     ranked = []
-    for names, spent in groups.items():
-        before, after = map(sum, zip(*spent, strict=True))
-        row = [*map(code, names), str(len(spent))]
+    for names, members in groups.items():
+        before, after = map(sum, zip(*members, strict=True))
+        row = [*map(code, names), str(len(members))]
         if timed:
             faster = times(before / after if after else None)
             row += [duration(before), duration(after), faster]
-        ranked.append((-before if timed else -len(spent), names, row))
+        ranked.append((-before if timed else -len(members), names, row))
     headings = ["SME2 off", "SME2 on", "operators", *(["time off", "time on", "faster"] * timed)]
     yield from table(headings, [row for *_, row in sorted(ranked)])
     if not groups:
@@ -279,7 +274,7 @@ def _operators(measured: CaseResult) -> Iterator[str]:
         [
             *(code(entry.label), str(entry.operator.category), str(entry.operator.executor)),
             PROOFS[entry.operator.proof] if entry.operator.matrix else "",
-            *_time_and_share(profile, entry.time_ns, timed=True),
+            *spent(profile, entry.time_ns),
         ]
         for entry in costliest
     ]

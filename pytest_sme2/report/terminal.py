@@ -73,7 +73,7 @@ def profile_text(name: str, profile: Profile, *, timed: bool = True) -> str:
     return "\n".join([*lines, *map(bullet, profile_findings(profile, timed=timed))])
 
 
-def _spent(profile: Profile, ns: float) -> list[str]:
+def spent(profile: Profile, ns: float) -> list[str]:
     return [duration(ns), percent(profile.share(ns))]
 
 
@@ -84,7 +84,7 @@ def _breakdown(profile: Profile, timed: bool) -> list[str]:
         [
             f"  {clipped(kind, 30)}" if kind else name,
             str(number) if number else "",
-            *_spent(profile, ns) * timed,
+            *spent(profile, ns) * timed,
         ]
         for name, kind, number, ns in breakdown(profile)
         if number or name == "total" or (timed and name == "overhead")
@@ -97,7 +97,7 @@ def _costliest(profile: Profile) -> list[str]:
     rows = [
         [
             clipped(member.label, 45),
-            *_spent(profile, member.time_ns),
+            *spent(profile, member.time_ns),
             PROOFS[member.operator.proof] if member.operator.matrix else "",
         ]
         for member in ranked
