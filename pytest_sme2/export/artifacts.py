@@ -52,7 +52,7 @@ from pytest_sme2.system.cache import (
     trusted,
     working_folder,
 )
-from pytest_sme2.system.files import file_sha256, make_folders, sealed
+from pytest_sme2.system.files import encode, file_sha256, make_folders, sealed
 from pytest_sme2.system.locks import locked
 
 TIMEOUT_SECONDS = 3600.0
@@ -248,7 +248,7 @@ class _Export:
         # Where the model runs: whatever it leaves there is no part of the artifact.
         request_file = self.folder / "work" / "request.json"
         request_file.parent.mkdir()
-        request_file.write_text(LoweringRequest(*chosen).to_json(), "utf-8")
+        request_file.write_text(json.dumps(encode(LoweringRequest(*chosen))), "utf-8")
         with self.log.open("wb") as log, SERVERS.borrowed(self.circumstances, log) as server:
             server.ask(request_file, self.log)
             answer = self._listen(server)

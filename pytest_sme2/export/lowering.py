@@ -50,7 +50,7 @@ from pytest_sme2.export.sequences import (
     write_tensors,
 )
 from pytest_sme2.export.store import artifact_stem
-from pytest_sme2.export.variant import FOLDED, Variant, parse_variant
+from pytest_sme2.export.variant import FOLDED, Variant
 from pytest_sme2.export.weights import FILE_NAME as UPSTREAM_FILE
 from pytest_sme2.export.weights import (
     lifeless,
@@ -59,6 +59,7 @@ from pytest_sme2.export.weights import (
     upstream_of,
 )
 from pytest_sme2.results import FORWARD
+from pytest_sme2.system.files import structured
 from pytest_sme2.system.processes import adopt_orphans, end_descendants
 
 # Weights per scale in int4, as in most published 4-bit models for XNNPACK.
@@ -200,19 +201,10 @@ class LoweringRequest:
     weights: Path | None
     folder: Path
 
-    def to_json(self) -> str:
-        return json.dumps({**vars(self), "entry": vars(self.entry)}, default=str)
-
     @classmethod
-    def from_json(cls, text: str) -> LoweringRequest:
-        data = json.loads(text)
-        file, weights = data["entry"]["file"], data["weights"]
-        entry = {**data["entry"], "file": Path(file) if file else None, "variants": ()}
-        data["entry"] = ModelEntry(**{**entry, "emulated": None})
-        data["variant"] = parse_variant(data["variant"])
-        data["weights"] = Path(weights) if weights else None
-        data["folder"] = Path(data["folder"])
-        return cls(**data)
+    def read(cls, file: Path) -> LoweringRequest:
+        request: LoweringRequest = structured(json.loads(file.read_text("utf-8")), cls)
+        return request
 
 
 def main(request_file: str) -> None:
@@ -224,7 +216,7 @@ def main(request_file: str) -> None:
         channel.write(json.dumps(message) + "\n")
         channel.flush()
 
-    request = LoweringRequest.from_json(Path(request_file).read_text("utf-8"))
+    request = LoweringRequest.read(Path(request_file))
     progress = Reporter(lambda line: send(progress=line), "importing torch")
     adopt_orphans()
     answer: dict[str, Any]

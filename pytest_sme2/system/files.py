@@ -243,7 +243,10 @@ def encode(value: object) -> Any:
     import msgspec
 
     # A number that numpy computed has a type of its own.
-    return msgspec.to_builtins(value, str_keys=True, enc_hook=float)
+    def other(value: Any) -> str | float:
+        return os.fspath(value) if isinstance(value, Path) else float(value)
+
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=other)
 
 
 def decode(
@@ -263,13 +266,18 @@ def decode(
 
 def structured(document: Any, kind: Any) -> Any:
     """A value from JSON types, none of which becomes another; ValueError that names the place."""
+    try:
+        return _convert(document, kind)
+    except Exception as error:  # a text that is not Unicode, or nested too deeply, has its own
+        raise ValueError(_place_first(document, kind, str(error))) from error
+
+
+def _convert(document: Any, kind: Any) -> Any:
     # What reads no values starts without it.
     import msgspec
 
-    try:
-        return msgspec.convert(document, kind, str_keys=True)
-    except Exception as error:  # a text that is not Unicode, or nested too deeply, has its own
-        raise ValueError(_place_first(document, kind, str(error))) from error
+    # Paths are the only ones of a kind that it does not know.
+    return msgspec.convert(document, kind, str_keys=True, dec_hook=lambda kind, each: kind(each))
 
 
 def _place_first(document: Any, kind: Any, said: str) -> str:
@@ -286,15 +294,13 @@ def _place_first(document: Any, kind: Any, said: str) -> str:
 
 def _first_wrong(table: dict[str, Any], document: Any, kind: Any, said: str) -> str:
     """The name of the first entry of a table, inside of a document, for which this was said."""
-    import msgspec
-
     entries = [*table.items()]
 
     def with_first(count: int) -> bool:
         table.clear()
         table.update(entries[:count])
         try:
-            msgspec.convert(document, kind, str_keys=True)
+            _convert(document, kind)
         except Exception as error:
             return str(error) == said
         return False

@@ -10,6 +10,7 @@ import pytest
 from pytest_sme2.export.lowering import LoweringRequest
 from pytest_sme2.export.registry import ModelEntry
 from pytest_sme2.export.variant import Variant
+from pytest_sme2.system.files import encode
 
 # As if a model's own code met the full disk.
 FAILS = """
@@ -29,12 +30,13 @@ lowering.main(sys.argv[1])
 def test_the_answer_arrives_when_the_log_cannot_be_written(tmp_path: Path) -> None:
     entry, variant = ModelEntry("net", (), file=tmp_path / "model.py"), Variant("fp32", 8)
     asked = LoweringRequest(entry, variant, 0, None, tmp_path)
-    assert LoweringRequest.from_json(asked.to_json()) == asked
-    (tmp_path / "request.json").write_text(asked.to_json())
+    file = tmp_path / "request.json"
+    file.write_text(json.dumps(encode(asked)))
+    assert LoweringRequest.read(file) == asked
     with (
         Path("/dev/full").open("wb") as full,
         subprocess.Popen(
-            [sys.executable, "-c", FAILS, str(tmp_path / "request.json")],
+            [sys.executable, "-c", FAILS, str(file)],
             # It stays open: the child ends when it is closed.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
