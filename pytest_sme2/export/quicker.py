@@ -30,7 +30,6 @@ def lower_quicker() -> None:
         share_node_sources,
         compile_graphs_when_called,
         list_operators_once,
-        remember_signatures,
         replay_changed_graphs,
         check_types_once,
         remember_results,
@@ -118,41 +117,6 @@ def list_operators_once() -> None:
 
     for module in (utils, decomp_utils, exported_program):
         module._collect_all_valid_cia_ops = collect_after_one_look
-
-
-def remember_signatures() -> None:
-    """Make the maps from inputs to weights once, not at every question about one input.
-
-    Torch makes them at each call, from all inputs: quadratic in the number of weights.
-    """
-    from torch.export import graph_signature
-
-    changes = 0
-
-    def count_change(self: Any, name: str, value: Any) -> None:
-        nonlocal changes
-        changes += 1
-        object.__setattr__(self, name, value)
-
-    def remembered(make: Callable[[Any], Any]) -> property:
-        known: dict[int, tuple[Any, ...]] = {}
-
-        def read(self: Any) -> Any:
-            inputs, state = self.input_specs, (changes, len(self.input_specs))
-            # The list is held, so that another signature at the same address has another one.
-            held, before, made = known.get(id(self), (None, None, None))
-            if held is not inputs or before != state:
-                made = make(self)
-                known[id(self)] = (inputs, state, made)
-            return made
-
-        return property(read)
-
-    signature: Any = graph_signature.ExportGraphSignature
-    for part in (graph_signature.InputSpec, graph_signature.TensorArgument):
-        part.__setattr__ = count_change
-    for name in ("inputs_to_parameters", "inputs_to_buffers"):
-        setattr(signature, name, remembered(getattr(signature, name).fget))
 
 
 def replay_changed_graphs() -> None:

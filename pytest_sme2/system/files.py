@@ -289,7 +289,8 @@ def _place_first(document: Any, kind: Any, said: str) -> str:
         if step == "[...]":
             step = f".{_first_wrong(part, document, kind, said)}"
         place, part = place + step, part[int(step[1:-1]) if step[0] == "[" else step[1:]]
-    return f"{place.lstrip('.')}: {problem}" if place else problem
+    # A word of a damaged file may be as long as the file.
+    return (f"{place.lstrip('.')}: {problem}" if place else problem)[:300]
 
 
 def _first_wrong(table: dict[str, Any], document: Any, kind: Any, said: str) -> str:

@@ -59,6 +59,13 @@ def test_an_error_names_the_place(changes: dict[str, Any], message: str) -> None
     assert repr(document) == before
 
 
+def test_a_word_of_any_length_makes_a_short_message() -> None:
+    for document in ({"threads": 1, "by_arm": {"x" * 10_000: []}}, {"by_arm": {}}):
+        with pytest.raises(Sme2Error, match=r"^run\.json is damaged: ") as caught:
+            decode(document, Run, "run.json")
+        assert len(str(caught.value)) < 400
+
+
 @pytest.mark.parametrize("document", [["x"] * 100_000, "x" * 100_000, None, 7, []])
 def test_what_is_no_table_is_told_once(document: Any) -> None:
     with pytest.raises(Sme2Error, match=r"^run\.json is damaged: Expected `object`, got `"):
