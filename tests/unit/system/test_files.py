@@ -60,7 +60,8 @@ def test_an_error_names_the_place(changes: dict[str, Any], message: str) -> None
 
 
 def test_a_word_of_any_length_makes_a_short_message() -> None:
-    for document in ({"threads": 1, "by_arm": {"x" * 10_000: []}}, {"by_arm": {}}):
+    documents: tuple[Any, ...] = ({"threads": 1, "by_arm": {"x" * 10_000: []}}, {"by_arm": {}})
+    for document in documents:
         with pytest.raises(Sme2Error, match=r"^run\.json is damaged: ") as caught:
             decode(document, Run, "run.json")
         assert len(str(caught.value)) < 400
