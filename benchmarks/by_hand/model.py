@@ -284,21 +284,22 @@ class Steps(nn.Module):
         weight, own = (getattr(self.layer, f"weight_{one}h{end}") for one in "ih")
         bias, shift = (getattr(self.layer, f"bias_{one}h{end}") for one in "ih")
         n, given = self.layer.hidden_size, functional.linear(x, weight, bias)
-        state = memory = torch.zeros(1, n)
+        state = memory = None
         found: dict[int, torch.Tensor] = {}
         steps = range(x.shape[1])
         for step in reversed(steps) if "reverse" in end else steps:
-            b = functional.linear(state, own, shift)
+            # Before the first step the state is zero, and its product is the bias.
+            b = shift if state is None else functional.linear(state, own, shift)
             a = given[:, step : step + 1].flatten(0, 1)
             if isinstance(self.layer, nn.LSTM):
                 gates = torch.sigmoid(a + b)
                 new = gates[:, :n] * torch.tanh((a + b)[:, 2 * n : 3 * n])
-                memory = gates[:, n : 2 * n] * memory + new
+                memory = new if memory is None else gates[:, n : 2 * n] * memory + new
                 state = gates[:, 3 * n :] * torch.tanh(memory)
             else:
-                gates = torch.sigmoid(a[:, : 2 * n] + b[:, : 2 * n])
-                new = torch.tanh(a[:, 2 * n :] + gates[:, :n] * b[:, 2 * n :])
-                state = new + gates[:, n:] * (state - new)
+                gates = torch.sigmoid(a[:, : 2 * n] + b[..., : 2 * n])
+                new = torch.tanh(a[:, 2 * n :] + gates[:, :n] * b[..., 2 * n :])
+                state = new + gates[:, n:] * (-new if state is None else state - new)
             found[step] = state
         return torch.cat([found[step] for step in steps]).reshape(1, len(steps), n)
 

@@ -259,9 +259,7 @@ def _lines(
 
 
 def ranked(variants: _Variants, trials: _Trials) -> list[tuple[Advice, dict[str, Trial]]]:
-    """What to change, and what its rewrite saved: first what was seen to save, most of all in the
-    variant that was tried; then what nobody tried; last what nothing better is known for.
-    """
+    """First what saved most when it was tried, then what nobody tried, last what has no remedy."""
     first = next(iter(trials), next(iter(variants)))
     tried: dict[str, dict[str, Trial]] = {}
     for name, trial in ((name, trial) for name, every in trials.items() for trial in every):
@@ -281,7 +279,8 @@ def ranked(variants: _Variants, trials: _Trials) -> list[tuple[Advice, dict[str,
     entries = []
     for entry in found:
         own = tried.get(entry.rewrite, {})
-        own = {} if own and _stays(entry, own) else own
+        if entry.rewrite == GENERAL and all(_stays(entry.what, one) for one in own.values()):
+            own = {}
         saving = max((trial.saving for trial in own.values() if trial.helps), default=0.0)
         if entry.rewrite in tried and not saving:
             entry = dataclasses.replace(entry, remedy=NO_BETTER)
@@ -298,13 +297,14 @@ def is_open(entry: Advice) -> bool:
     return not entry.remedy.startswith(NO_BETTER)
 
 
-def _stays(entry: Advice, tried: Mapping[str, Trial]) -> bool:
-    """Whether the rewrite of many operators found no form of this one."""
-    return entry.rewrite == GENERAL and all(
-        trial.after is not None
-        and entry.what in {one.what for one in advice({"": trial.after.findings})}
-        for trial in tried.values()
-    )
+def _stays(what: str, trial: Trial) -> bool:
+    """Whether the rewrite of many operators left most of this one as it is."""
+
+    def spent(ran: Ran) -> float:
+        found = advice({"": ran.findings})
+        return sum(one.cost.share for one in found if one.what == what) * (ran.amount or 0.0)
+
+    return trial.after is not None and spent(trial.after) > spent(trial.before) / 2
 
 
 def _executed(variants: _Variants, model: str) -> Iterator[str]:
