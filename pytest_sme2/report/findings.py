@@ -200,7 +200,7 @@ def trial_text(trial: Trial, share: float = 0.0) -> str:
         effect = f"costs {gone} {unit} on top of {whole} ({percent(-trial.saving)})"
     before, after = trial.before.portable, trial.after.portable
     outside = f"{before} to {count(after, 'operator')} outside of the delegate"
-    beyond = " beyond what folding constants saves" if trial.folded and trial.helps else ""
+    beyond = " beyond what folding constants saves" * (trial.helps and trial.total > trial.saving)
     forms = "; ".join(trial.after.forms[:MOST_NAMED]) if trial.helps else ""
     how = f". Tried: {forms}" if forms else ""
     return f"{effect}{beyond}, outputs {outputs_text(trial.after)}; {outside}{how}"
