@@ -1,6 +1,6 @@
 """Models of the zoo with what advice says done by hand, in the words that it prints.
 
-Each answers what the zoo's model of that name answers (``benchmarks.architectures`` compares them).
+Each answers what the zoo's model of that name answers (``benchmarks/tests/test_architectures.py``).
 Nothing here uses the rewrites of the package.
 """
 
@@ -292,10 +292,12 @@ class Steps(nn.Module):
             b = shift if state is None else functional.linear(state, own, shift)
             a = given[:, step : step + 1].flatten(0, 1)
             if isinstance(self.layer, nn.LSTM):
-                gates = torch.sigmoid(a + b)
-                new = gates[:, :n] * torch.tanh((a + b)[:, 2 * n : 3 * n])
-                memory = new if memory is None else gates[:, n : 2 * n] * memory + new
-                state = gates[:, 3 * n :] * torch.tanh(memory)
+                c = a + b
+                new = torch.sigmoid(c[:, :n]) * torch.tanh(c[:, 2 * n : 3 * n])
+                if memory is not None:
+                    new = new + torch.sigmoid(c[:, n : 2 * n]) * memory
+                memory = new
+                state = torch.sigmoid(c[:, 3 * n :]) * torch.tanh(memory)
             else:
                 gates = torch.sigmoid(a[:, : 2 * n] + b[..., : 2 * n])
                 new = torch.tanh(a[:, 2 * n :] + gates[:, :n] * b[..., 2 * n :])
@@ -396,20 +398,24 @@ class BoxHead(zoo.BoxHead):
         return torch.cat([centre, self.classes(image).flatten(2).sigmoid()], dim=1)
 
 
-LOWER = torch.tril(torch.ones(32, 32))
-
-
-def cumsum(value: torch.Tensor, dim: int) -> torch.Tensor:
-    """Over 32 steps."""
-    return functional.linear(value.transpose(dim, -1), LOWER).transpose(dim, -1)
-
-
 class Summing(ByHand):
-    CALLED: ClassVar[tuple[Any, ...]] = (torch, cumsum)
+    def get_eager_model(self) -> nn.Module:
+        network = super().get_eager_model()
+        network.register_buffer("lower", torch.tril(torch.ones(32, 32)))
+
+        def cumsum(value: torch.Tensor, dim: int) -> torch.Tensor:
+            return functional.linear(value.transpose(dim, -1), network.lower).transpose(dim, -1)
+
+        return Calling(network, torch, cumsum)
 
 
 @register_model("mamba", variants=("fp32",))
-class Mamba(Summing, zoo.Mamba): ...
+class Mamba(Summing, zoo.Mamba):
+    def get_eager_model(self) -> nn.Module:
+        def softplus(x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(x) + torch.log(torch.exp(-torch.abs(x)) + 1)
+
+        return Calling(super().get_eager_model(), functional, softplus)
 
 
 @register_model("rwkv", variants=("fp32",))
