@@ -219,7 +219,8 @@ def main() -> int:
             for name, (calls, macs) in in_torch([entries[name] for name in names]).items():
                 seen = {"matrix_in_torch": calls, "macs_in_torch": macs}
                 write_json(KEPT, {**kept(), name: {**kept()[name], **seen}})
-        rows(BY_HAND, [name for name in names if name in hand], changed)
+        if both := [name for name in names if name in hand]:
+            rows(BY_HAND, both, changed)
     print(*summary(), sep="\n")
     TABLE.write()
     return 0
