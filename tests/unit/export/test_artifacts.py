@@ -639,10 +639,11 @@ def test_wrong_words_are_usage_errors(sme2: Command) -> None:
 
 def test_without_torch_the_export_extra_is_named(tmp_path: Path) -> None:
     import filelock
+    import msgspec
     import platformdirs
 
     # A Python without site-packages, given the base dependencies alone.
-    for package in (filelock, platformdirs):
+    for package in (filelock, msgspec, platformdirs):
         source = Path(str(package.__file__)).parent
         (tmp_path / source.name).symlink_to(source)
     done = subprocess.run(
