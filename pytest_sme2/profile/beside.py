@@ -50,7 +50,7 @@ def _read(path: Path, error: type[Sme2Error], made: Callable[[Any], _Value]) -> 
 @functools.lru_cache(maxsize=4)
 def _value(data: bytes, made: Callable[[Any], _Value]) -> _Value:
     """Both arms of a case have the same, which is asked for several times."""
-    document = json_value(data, "its text", remedy="", finite=True)
+    document = json_value(data, "its text", remedy="", strict=True)
     if document["schema"] != SCHEMA:
         raise ValueError(f"its schema is {document['schema']!r}, this version reads {SCHEMA}")
     return made(document)

@@ -39,7 +39,7 @@ def shipped_matrix(version: str) -> KernelMatrix:
 
 
 def read_matrix(path: Path) -> KernelMatrix:
-    stored = read_json(path, remedy=_REMEDY, error=UsageError, finite=True)["matrix"]
+    stored = read_json(path, remedy=_REMEDY, error=UsageError, strict=True)["matrix"]
     matrix: KernelMatrix = decode(stored, KernelMatrix, path, remedy=_REMEDY, error=UsageError)
     return matrix
 

@@ -159,7 +159,7 @@ def read_history(folder: Path) -> list[HistoryRecord]:
     found: dict[tuple[str, str, str], HistoryRecord] = {}
     # Earlier versions wrote databases: nobody shall believe that they were read.
     for path in sorted((*folder.rglob("*.json"), *folder.rglob("*.sqlite"))):
-        document = read_json(path, remedy=_REMEDY, finite=True)
+        document = read_json(path, remedy=_REMEDY, strict=True)
         schema = document.get("schema") if isinstance(document, dict) else None
         if schema != SCHEMA:
             raise Sme2Error(f"{path} has schema {schema!r}, this version reads {SCHEMA}. {_REMEDY}")

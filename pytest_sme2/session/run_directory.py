@@ -259,7 +259,7 @@ def read_shard(folder: Path) -> Shard:
             f"{str(folder)!r} is not the run directory of a pytest run: it has no {TESTS}. Give "
             "the folder that --sme2-out named."
         )
-    shard: Shard = decode(read_json(path, remedy=_REMEDY, finite=True), Shard, path, remedy=_REMEDY)
+    shard: Shard = decode(read_json(path, remedy=_REMEDY, strict=True), Shard, path, remedy=_REMEDY)
     if shard.schema != SHARD_SCHEMA:
         raise UsageError(
             f"{path} is of schema {shard.schema}, this version reads {SHARD_SCHEMA}. {_REMEDY}"

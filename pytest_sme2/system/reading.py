@@ -11,6 +11,7 @@ import json
 import os
 import stat
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -70,10 +71,10 @@ def read_text_if_there(
 
 
 def read_json(
-    path: Path, *, remedy: str, error: type[Sme2Error] = Sme2Error, finite: bool = False
+    path: Path, *, remedy: str, error: type[Sme2Error] = Sme2Error, strict: bool = False
 ) -> Any:
     data = read_bytes(path, remedy=remedy, error=error)
-    return json_value(data, str(path), remedy=remedy, error=error, finite=finite)
+    return json_value(data, str(path), remedy=remedy, error=error, strict=strict)
 
 
 def read_members(path: Path) -> Mapping[str, Any]:
@@ -91,12 +92,16 @@ def json_value(
     *,
     remedy: str,
     error: type[Sme2Error] = Sme2Error,
-    finite: bool = False,
+    strict: bool = False,
 ) -> Any:
-    """The value of a JSON text; ``finite`` refuses infinities and NaN, which JSON does not have."""
+    """The value of a JSON text; ``strict`` refuses infinities and NaN, which JSON does not have,
+    and a name that a table has twice, of which a reader may see the other one.
+    """
     with _readable(where, "it is not valid JSON: ", remedy, error):
         text = data if isinstance(data, str) else data.decode("utf-8-sig")
-        return json.loads(text, parse_constant=_refuse_constant if finite else None)
+        if not strict:
+            return json.loads(text)
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_table)
 
 
 def read_toml(path: Path, *, remedy: str, error: type[Sme2Error] = Sme2Error) -> Mapping[str, Any]:
@@ -111,6 +116,14 @@ def toml_value(
         text = data if isinstance(data, str) else data.decode("utf-8-sig")
         table: Mapping[str, Any] = tomllib.loads(text)
         return table
+
+
+def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"{twice!r} stands twice in one table")
+    return table
 
 
 def _refuse_constant(name: str) -> None:

@@ -53,7 +53,7 @@ def parse(text: str, path: Path) -> Baseline:
             "--update-baselines on the merged code."
         )
     document = json_value(
-        text, f"{path}: the baseline", remedy=REMEDY, error=BaselineError, finite=True
+        text, f"{path}: the baseline", remedy=REMEDY, error=BaselineError, strict=True
     )
     if not isinstance(document, dict):
         raise _damaged(path, "it is not a JSON object")

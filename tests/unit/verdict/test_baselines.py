@@ -320,6 +320,12 @@ def test_error_names_the_field(place: tuple[Any, ...], wrong: object, message: s
         parse(with_value(place, wrong), PATH)
 
 
+def test_a_name_stands_once_in_a_table() -> None:
+    twice = render(baseline()).replace('"model":', '"model": "toy", "model":', 1)
+    with pytest.raises(BaselineError, match="'model' stands twice in one table"):
+        parse(twice, PATH)
+
+
 def test_conflict_markers_say_what_to_do() -> None:
     ours, theirs = render(baseline()), render(baseline(pte_bytes=7))
     text = f"<<<<<<< HEAD\n{ours}=======\n{theirs}>>>>>>> other\n"
