@@ -211,6 +211,10 @@ def serve() -> None:
                 gc.freeze()
             child = os.fork() if _can_fork() else 0
             if child == 0:
+                if number >= _WARM_FROM and (torch := sys.modules.get("torch")):
+                    # Torch replaces its pool of threads in a fork at the next use; two threads that
+                    # do so at once end the process ("Invalid thread pool", seen once).
+                    torch.set_num_threads(torch.get_num_threads())
                 _export(request_file)
             _, status = os.waitpid(child, 0)
             # What the model started and left is this process's now, in whatever session.
