@@ -135,6 +135,15 @@ def test_another_state_of_the_heap_is_neither_a_regression_nor_an_improvement(sh
     assert f"{23_000 + 2 * shift:,} instructions" in check.message
 
 
+@pytest.mark.parametrize(
+    ("before", "shift", "explained"),
+    [(5_066, 886, True), (5_203, -560, True), (1_000, 600, False), (9_000, 1_001, False)],
+)
+def test_who_allocates_more_may_differ_by_more(before: int, shift: int, explained: bool) -> None:
+    old, new = (counted(layer(20_000 + part, system=part)) for part in (before, before + shift))
+    assert (judged(old, new).verdict is Outcome.PASS) is explained
+
+
 def test_what_the_heap_explains_hides_nothing_else() -> None:
     new = counted(layer(20_300, system=1_200))
     check = judged(counted(layer(20_000, system=1_000)), new)
