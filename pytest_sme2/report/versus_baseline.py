@@ -207,6 +207,10 @@ def effect(check: Check) -> str:
         reference = reference_of(check.metric)
         ratio = check.new / check.old
         text = f"{_part(ratio)} {felt[ratio < 1]}{arm}{f' than {reference}' if reference else ''}"
+        within = check.unit == "count" and check.limit is not None and check.new <= check.limit
+        if within and ratio > 1 and check.verdict is Outcome.REGRESSED:
+            # Work that moved from some operators to others.
+            return f"{text} in all, but operators grew by more than the limit of {limit}"
         return f"{text}, limit {limit}" if limit and ratio < _FACTOR else text
     if change == "-" and (check.new is None or not limit):
         sentence = check.message.partition(". ")[0].removesuffix(".")
