@@ -31,18 +31,15 @@ from pytest_sme2.trace.program import XNNPACK_NODES
 
 MOST_NAMED = 3
 
-# What XNNPACK may run a node of its graph as, by its place in the schema's union, from 1 on. It
-# calls an int8 operator that looks its results up invalid.
+# What XNNPACK may run a node of its graph as, by its place in the schema's union, from 1 on.
 _NODE_RUNS_AS = tuple(frozenset(names.split("/")) for names in (
-    "Add", "Fully Connected/Dynamic Fully Connected/Convolution", "Softmax",
-    "Sigmoid/Invalid Unary Op", "Transpose", "Clamp", "Convolution/Fully Connected", "Divide",
-    "Resize Bilinear", "Constant Pad", "Average Pooling", "Minimum", "Convolution", "Max Pooling",
-    "Multiply/Square", "Subtract", "Floor", "Convert", "Mean", "Static Reshape", "ArgMax Pooling",
-    "Square Root", "Ceiling", "HardSwish/Invalid Unary Op", "LeakyReLU", "Maximum", "Negate",
-    "Square", "ELU/Invalid Unary Op", "Abs", "PReLU", "Copy", "Copy", "Copy", "Slice", "Softmax",
-    "Batch Matrix Multiply", "Copy", "Deconvolution", "Reciprocal Square Root", "Log",
-    "GELU/Invalid Unary Op", "TanH/Invalid Unary Op", "Exp/Invalid Unary Op", "Sine", "Copy",
-    "Cosine",
+    "Add", "Fully Connected/Dynamic Fully Connected/Convolution", "Softmax", "Sigmoid",
+    "Transpose", "Clamp", "Convolution/Fully Connected", "Divide", "Resize Bilinear",
+    "Constant Pad", "Average Pooling", "Minimum", "Convolution", "Max Pooling", "Multiply/Square",
+    "Subtract", "Floor", "Convert", "Mean", "Static Reshape", "ArgMax Pooling", "Square Root",
+    "Ceiling", "HardSwish", "LeakyReLU", "Maximum", "Negate", "Square", "ELU", "Abs", "PReLU",
+    "Copy", "Copy", "Copy", "Slice", "Softmax", "Batch Matrix Multiply", "Copy", "Deconvolution",
+    "Reciprocal Square Root", "Log", "GELU", "TanH", "Exp", "Sine", "Copy", "Cosine",
 ))  # fmt: skip
 _RUNS_AS: Mapping[str, frozenset[str]] = {
     name: _NODE_RUNS_AS[kind - 1]
@@ -58,6 +55,9 @@ _NODES: Mapping[str, frozenset[str]] = {
 _NORM = "aten._native_batch_norm_legit_no_training"
 _MATRIX = frozenset().union(*_RUNS_AS.values())
 
+# A function of one value that is looked up, in int8, has this name.
+_LOOKED_UP = "Invalid Unary Op"
+_FUNCTIONS = frozenset({4, 17, 22, 23, 24, 25, 27, 28, 29, 30, 40, 41, 42, 43, 44, 45, 47})
 # It leaves these out where it can: the operator before a Clamp, or the next one, does it as well.
 _CLAMP, _LEFT_OUT = 6, frozenset({6, 10, 18, 20})
 
@@ -175,7 +175,8 @@ def match_nodes(operators: Sequence[str], nodes: Sequence[int]) -> tuple[list[in
 
 def _weight(node: int, operation: str) -> int:
     """Of a node of a later version nothing is known: any operation may be what it runs."""
-    if node <= len(_NODE_RUNS_AS) and operation not in _NODE_RUNS_AS[node - 1]:
+    looked_up = operation == _LOOKED_UP and node in _FUNCTIONS
+    if node <= len(_NODE_RUNS_AS) and not looked_up and operation not in _NODE_RUNS_AS[node - 1]:
         return 0
     return 1 if node in _LEFT_OUT else 2
 
