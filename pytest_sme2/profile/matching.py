@@ -142,8 +142,8 @@ def match_nodes(operators: Sequence[str], nodes: Sequence[int]) -> tuple[list[in
     """For each operation of a call the node that it runs, and the nodes that others ran with them.
 
     Both have the order of the graph: the longest common one is taken, in which nodes that XNNPACK
-    cannot leave out weigh more. To take the first node that fits goes wrong where it was left out.
-    An operator that has no node serves the one before it. Nothing where no node is known.
+    cannot leave out weigh more. An operator that has no node serves the one before it. Nothing
+    where no node is known.
     """
     fits = {kind: np.array([_weight(kind, each) for each in operators]) for kind in {*nodes}}
     best = np.zeros((len(nodes) + 1, len(operators) + 1), dtype=np.int32)
