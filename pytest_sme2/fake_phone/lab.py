@@ -36,9 +36,8 @@ import pytest_sme2
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.supervisor import LIBRARIES, LINKER, SOCKET, STATE, Phone
 from pytest_sme2.results import Arm
-from pytest_sme2.system.cache import cache_folder, trusted
+from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.files import make_folders
-from pytest_sme2.system.locks import locked
 from pytest_sme2.system.processes import run_process
 from pytest_sme2.system.provision import system_sources, unpack_packages, with_suites
 from pytest_sme2.system.qemu import DEFAULT_CPU
@@ -87,13 +86,8 @@ def find_parts(progress: Callable[[str], None] | None = None) -> Parts:
     if found is not None:
         return found
     folder = cache_folder() / "fake-phone" / f"programs-{platform.machine()}"
-    doing = "downloading the parts of the fake phone"
-    with locked(folder.with_suffix(".lock"), doing, say=progress):
-        if not folder.is_dir():
-            if progress is not None:
-                progress(f"downloading {', '.join(_PROGRAMS)} for the fake phone")
-            unpack_packages(_PACKAGES, with_suites(system_sources(), _SUITES), folder)
-    return unpacked_parts(trusted(folder, cache_folder()))
+    sources = with_suites(system_sources(), _SUITES)
+    return unpacked_parts(unpack_packages(_PACKAGES, sources, folder, say=progress))
 
 
 def installed_parts() -> Parts | None:

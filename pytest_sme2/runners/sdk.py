@@ -21,14 +21,7 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from pytest_sme2.errors import BuildError
-from pytest_sme2.system.cache import (
-    cache_folder,
-    is_believed,
-    keeping,
-    mark_used,
-    put_in_place,
-    working_folder,
-)
+from pytest_sme2.system.cache import cache_folder, is_believed, made_once, mark_used
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64, host_platform
 from pytest_sme2.system.processes import Finished, run_process, whitelisted_environment
@@ -103,14 +96,12 @@ def executorch_sdk(
             mark_used(found)
         return found
     version = sdk_version(version)
-    folder = _kept(platform, version, cache)
-    what = f"ExecuTorch {version} for {platform}"
-    with keeping("ExecuTorch's SDK", folder, f"downloading {what}", progress):
-        if not is_believed(folder, cache):
-            if progress is not None:
-                progress(f"Downloading {what}")
-            _download(platform, version, folder, progress)
-    return folder
+    return made_once(
+        _kept(platform, version, cache),
+        f"downloading ExecuTorch {version} for {platform}",
+        functools.partial(_download, platform, version, progress),
+        say=progress,
+    )
 
 
 def sdk_libraries(sdk: Path, platform: str) -> list[Path]:
@@ -156,7 +147,7 @@ def find_sdk(platform: str, version: str | None, *, cache: Path | None = None) -
     folder = _installed_folder() if here else None
     if folder is None:
         folder = _kept(platform, version, cache)
-        if not is_believed(folder, cache):
+        if not is_believed(folder):
             return None
     sdk_libraries(folder, platform)
     return folder
@@ -187,18 +178,15 @@ def check_wheel(wheel: Path, version: str, progress: Say | None = None) -> None:
         )
 
 
-def _download(platform: str, version: str, folder: Path, progress: Say | None) -> None:
-    with working_folder(folder) as temporary:
-        wheel = download_wheel(Pin("executorch", version), temporary, tag=WHEEL_TAGS[platform])
-        check_wheel(wheel, version, progress)
-        try:
-            unpacked = unpack_sdk(wheel, temporary / "unpacked", platform)
-        except zipfile.BadZipFile as error:
-            raise BuildError(
-                f"The ExecuTorch wheel that pip downloaded is damaged ({error}). Try again."
-            ) from error
-        # The folder appears in one step, so an existing folder is a complete SDK.
-        put_in_place(unpacked, folder)
+def _download(platform: str, version: str, progress: Say | None, work: Path) -> Path:
+    wheel = download_wheel(Pin("executorch", version), work, tag=WHEEL_TAGS[platform])
+    check_wheel(wheel, version, progress)
+    try:
+        return unpack_sdk(wheel, work / "unpacked", platform)
+    except zipfile.BadZipFile as error:
+        raise BuildError(
+            f"The ExecuTorch wheel that pip downloaded is damaged ({error}). Try again."
+        ) from error
 
 
 def unpack_sdk(wheel: Path, folder: Path, platform: str) -> Path:

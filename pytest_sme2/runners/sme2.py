@@ -41,12 +41,8 @@ from pytest_sme2.system.cache import (
     cache_folder,
     contents_sha256,
     find_cache,
-    is_made_here,
-    keeping,
-    mark_used,
-    put_in_place,
+    made_once,
     trusted,
-    working_folder,
 )
 from pytest_sme2.system.files import file_sha256, make_folders
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
@@ -366,19 +362,15 @@ def wheel_runner(
     version, compiler = _planned(platform, executorch)
     sdk = executorch_sdk(platform, version, cache=cache, progress=progress)
     runner = _runner_of(sdk, platform, version, compiler, cache)
-    folder, root = runner.folder, cache or cache_folder()
-
-    def is_there() -> bool:
-        return _is_whole(folder, root) and (not fresh or is_made_here(folder))
-
-    if is_there():
-        mark_used(folder)
-        return runner
-    with keeping("The runner", folder, f"building the runner for {platform}", progress):
-        if not is_there():
-            if progress is not None:
-                progress(f"Building the runner for {platform} with ExecuTorch {version}")
-            _build_into(folder, sdk, platform, version, compiler)
+    log = runner.folder.parent / "logs" / f"{runner.folder.name}.log"
+    made_once(
+        runner.folder,
+        f"building the runner for {platform} with ExecuTorch {version}",
+        functools.partial(_build_in, sdk, platform, version, compiler, log),
+        whole=_is_whole,
+        fresh=fresh,
+        say=progress,
+    )
     return runner
 
 
@@ -433,31 +425,32 @@ def find_runner(platform: str, sha256: str, *, cache: Path | None = None) -> Sme
     return None
 
 
-def _is_whole(folder: Path, cache: Path) -> bool:
+def _is_whole(folder: Path) -> bool:
     """Whether the runner is there as it was built, and only this user could have put it there."""
     try:
         files = read_json(folder / _RECORD, remedy=_BUILD_AGAIN)["files"]
         return {path.name for path in folder.iterdir()} == {_RECORD, *files} and all(
-            file_sha256(trusted(folder / name, cache)) == digest for name, digest in files.items()
+            file_sha256(trusted(folder / name, folder.parent.parent)) == digest
+            for name, digest in files.items()
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, Sme2Error):
         return False
 
 
-def _build_into(folder: Path, sdk: Path, platform: str, version: str, compiler: Compiler) -> None:
-    log = folder.parent / "logs" / f"{folder.name}.log"
-    with working_folder(folder) as temporary:
-        staged = temporary / "runner"
-        build = build_runner(sdk, temporary / "build", log=log, compiler=compiler)
-        _assemble(build, sdk, staged, platform, compiler)
-        record = {
-            "platform": platform,
-            "executorch": version,
-            "compiler": compiler.version,
-            "files": {path.name: file_sha256(path) for path in sorted(staged.iterdir())},
-        }
-        (staged / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        put_in_place(staged, folder)
+def _build_in(
+    sdk: Path, platform: str, version: str, compiler: Compiler, log: Path, work: Path
+) -> Path:
+    staged = work / "runner"
+    build = build_runner(sdk, work / "build", log=log, compiler=compiler)
+    _assemble(build, sdk, staged, platform, compiler)
+    record = {
+        "platform": platform,
+        "executorch": version,
+        "compiler": compiler.version,
+        "files": {path.name: file_sha256(path) for path in sorted(staged.iterdir())},
+    }
+    (staged / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    return staged
 
 
 def _assemble(build: Path, sdk: Path, folder: Path, platform: str, compiler: Compiler) -> None:

@@ -27,7 +27,7 @@ from pytest_sme2.errors import BuildError, BusyError, ElfError, EtdumpError, Run
 from pytest_sme2.results import PAIR, Arm, KernelFamily, Run, RunRequest
 from pytest_sme2.runners.base import LeftFiles, ProcessFiles, Runner, started
 from pytest_sme2.runners.sme2 import run_tool
-from pytest_sme2.system.cache import cache_folder, is_believed, put_in_place, working_folder
+from pytest_sme2.system.cache import cache_folder, is_believed, made_once
 from pytest_sme2.system.elf import read_elf
 from pytest_sme2.system.files import file_sha256, make_folders
 from pytest_sme2.system.locks import locked
@@ -181,20 +181,22 @@ def _staged(
     digests = sorted((name, file_sha256(path)) for name, path in files.items())
     key = hashlib.sha256(repr(digests).encode()).hexdigest()[:12]
     folder = (cache or cache_folder()) / "runners" / f"{name}-{key}"
-    with locked(Path(f"{folder}.lock"), f"copying the runner to {folder}"):
-        if not _is_whole(folder, files, cache):
-            with working_folder(folder) as staged:
-                for file, path in files.items():
-                    shutil.copy2(path, staged / file)
-                for arm in PAIR:
-                    (staged / PairRunner.program(arm)).chmod(0o755)
-                put_in_place(staged, folder)
+
+    def copy(staged: Path) -> Path:
+        for file, path in files.items():
+            shutil.copy2(path, staged / file)
+        for arm in PAIR:
+            (staged / PairRunner.program(arm)).chmod(0o755)
+        return staged
+
+    doing = f"copying the runner to {folder}"
+    made_once(folder, doing, copy, whole=lambda there: _is_whole(there, files))
     return PairRunner(kind="pair", platform=platform, executorch="unknown", folder=folder)
 
 
-def _is_whole(folder: Path, files: Mapping[str, Path], cache: Path | None) -> bool:
+def _is_whole(folder: Path, files: Mapping[str, Path]) -> bool:
     """Whether the copies are there as they were made, and no other file."""
-    if not is_believed(folder, cache) or {path.name for path in folder.iterdir()} != {*files}:
+    if not is_believed(folder) or {path.name for path in folder.iterdir()} != {*files}:
         return False
     return all(file_sha256(folder / name) == file_sha256(path) for name, path in files.items())
 

@@ -178,7 +178,7 @@ def open_bundle(path: Path, *, cache: Path | None = None) -> Bundle:
     try:
         folder = root / file_sha256(path)[:32]
         with locked(root / f"{folder.name}.lock", f"unpacking {path}"):
-            if not is_believed(folder, cache) or _difference(folder):
+            if not is_believed(folder) or _difference(folder):
                 _unpack(path, folder)
             mark_used(folder)
         text, facts = _manifest(folder)

@@ -17,7 +17,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -183,10 +183,10 @@ def contents_sha256(*folders: Path) -> str:
     return hashlib.sha256(repr(sorted(found)).encode(errors="surrogateescape")).hexdigest()
 
 
-def is_believed(entry: Path, cache: Path | None = None) -> bool:
-    """Whether an entry of the cache is there, and only this user could have put it there."""
+def is_believed(entry: Path) -> bool:
+    """Whether an entry of a cache is there, and only this user could have put it there."""
     try:
-        return trusted(entry, cache or find_cache()).is_dir()
+        return trusted(entry, entry.parent.parent).is_dir()
     except StorageError:
         return False
 
@@ -223,19 +223,6 @@ def working_folder(final: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def keeping(what: str, folder: Path, doing: str, say: Say | None) -> Iterator[None]:
-    """Hold the lock of ``folder`` while it is made; BuildError where it cannot be kept there."""
-    try:
-        with locked(Path(f"{folder}.lock"), doing, say=say):
-            yield
-    except OSError as error:
-        raise BuildError(
-            f"{what} cannot be kept in {folder}: {error}. "
-            "Free space there, or set SME2_CACHE_DIR to another folder."
-        ) from error
-
-
 def put_in_place(made: Path, final: Path) -> None:
     """Rename ``made`` to ``final``, whose lock is held; what is there is damaged or outdated.
 
@@ -249,6 +236,41 @@ def put_in_place(made: Path, final: Path) -> None:
 
 
 _made: set[Path] = set()
+
+
+def made_once(
+    folder: Path,
+    doing: str,
+    make: Callable[[Path], Path],
+    *,
+    whole: Callable[[Path], bool] | None = None,
+    fresh: bool = False,
+    say: Say | None = None,
+) -> Path:
+    """An entry of the cache: as it is there, else made now, by one process and in one step.
+
+    ``make`` gets an empty folder, and says which folder in it becomes the entry. ``whole`` says
+    whether what is there is believed. ``fresh``: made by this process in any case.
+    """
+
+    def is_there() -> bool:
+        return (whole or is_believed)(folder) and (not fresh or is_made_here(folder))
+
+    try:
+        if not is_there():
+            with locked(Path(f"{folder}.lock"), doing, say=say):
+                if not is_there():
+                    if say is not None:
+                        say(doing)
+                    with working_folder(folder) as work:
+                        put_in_place(make(work), folder)
+    except OSError as error:
+        raise BuildError(
+            f"Nothing can be kept in {folder}: {error}. "
+            "Free space there, or set SME2_CACHE_DIR to another folder."
+        ) from error
+    mark_used(folder)
+    return folder
 
 
 def is_made_here(entry: Path) -> bool:

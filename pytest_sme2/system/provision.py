@@ -30,9 +30,8 @@ from typing import IO
 from packaging.version import Version
 
 from pytest_sme2.errors import BuildError, Sme2Error, TargetError, install
-from pytest_sme2.system.cache import cache_folder, put_in_place, working_folder
+from pytest_sme2.system.cache import cache_folder, made_once
 from pytest_sme2.system.files import unwritable
-from pytest_sme2.system.locks import locked
 from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform
 from pytest_sme2.system.processes import ANSWER_SECONDS, Finished, answer_of, run_process
 from pytest_sme2.system.qemu import NOT_ON_MACOS, Qemu, find_qemu
@@ -112,38 +111,46 @@ def unpack_packages(
     *,
     architecture: str | None = None,
     dependencies: bool = False,
-) -> None:
-    """Fetch ``packages`` from ``sources`` and unpack them into ``folder``, which is made whole.
+    again: bool = False,
+    say: Say | None = None,
+) -> Path:
+    """Fetch ``packages`` from ``sources`` and unpack them into ``folder`` of the cache, once, or
+    ``again``.
 
     apt chooses among the archives: one that lacks a suite or a package does not matter where
     another has it. ``architecture`` is one of Debian's names; by default this machine's. With
-    ``dependencies``, all that the packages need comes along. Hold the lock of ``folder``.
+    ``dependencies``, all that the packages need comes along.
     """
-    missing = [name for name in ("apt-get", "dpkg-deb") if shutil.which(name) is None]
-    if not sources or missing:
-        raise TargetError(
-            f"Cannot fetch {', '.join(packages)}: this is not a Debian-like system "
-            f"({'no ' + ' and no '.join(missing) if missing else 'no apt sources found'}). "
-            "Install these programs by other means and put them on PATH."
-        )
-    with working_folder(folder) as work, _fetching_folder(work) as place:
-        apt = ["apt-get", "-q", *_private_apt(place, sources, architecture)]
-        take = ["install", "--yes", "--download-only"] if dependencies else ["download"]
-        updated = _call([*apt, "update"], place)
-        fetched = _call([*apt, *take, *packages], place / "fetched")
-        if fetched.returncode != 0:
-            raise TargetError(_why(packages, sources, updated.stderr + fetched.stderr))
-        unpacked = work / "unpacked"
-        unpacked.mkdir()
-        content = work / "content.tar"
-        found = place / ("cache/archives" if dependencies else "fetched")
-        for package in sorted(found.glob("*.deb")):
-            with content.open("wb") as file:
-                done = _call(["dpkg-deb", "--fsys-tarfile", str(package)], place, stdout=file)
-            if done.returncode != 0:
-                raise TargetError(_why([package.name], sources, done.stderr))
-            unpack_content(content, unpacked, package.name)
-        put_in_place(unpacked, folder)
+
+    def fetch(work: Path) -> Path:
+        missing = [name for name in ("apt-get", "dpkg-deb") if shutil.which(name) is None]
+        if not sources or missing:
+            raise TargetError(
+                f"Cannot fetch {', '.join(packages)}: this is not a Debian-like system "
+                f"({'no ' + ' and no '.join(missing) if missing else 'no apt sources found'}). "
+                "Install these programs by other means and put them on PATH."
+            )
+        with _fetching_folder(work) as place:
+            apt = ["apt-get", "-q", *_private_apt(place, sources, architecture)]
+            take = ["install", "--yes", "--download-only"] if dependencies else ["download"]
+            updated = _call([*apt, "update"], place)
+            fetched = _call([*apt, *take, *packages], place / "fetched")
+            if fetched.returncode != 0:
+                raise TargetError(_why(packages, sources, updated.stderr + fetched.stderr))
+            unpacked = work / "unpacked"
+            unpacked.mkdir()
+            content = work / "content.tar"
+            found = place / ("cache/archives" if dependencies else "fetched")
+            for package in sorted(found.glob("*.deb")):
+                with content.open("wb") as file:
+                    done = _call(["dpkg-deb", "--fsys-tarfile", str(package)], place, stdout=file)
+                if done.returncode != 0:
+                    raise TargetError(_why([package.name], sources, done.stderr))
+                unpack_content(content, unpacked, package.name)
+            return unpacked
+
+    whole = (lambda _: False) if again else None
+    return made_once(folder, f"fetching {', '.join(packages)}", fetch, whole=whole, say=say)
 
 
 @contextlib.contextmanager
@@ -484,7 +491,8 @@ def qemu(say: Say, check: bool) -> Provided:
     for suite, wanted in (*asked, ("its own suite", sources)):
         say(f"fetching QEMU from this machine's archives: {suite}")
         try:
-            _fetch_qemu(wanted, say)
+            kept = cache_folder() / "tools" / "qemu"
+            unpack_packages(["qemu-user"], wanted, kept, again=True)
             return _described(name, find_qemu(), "installed")
         except TargetError as error:
             problem = str(error)
@@ -494,12 +502,6 @@ def qemu(say: Say, check: bool) -> Provided:
 
 def _described(name: str, emulator: Qemu, action: str = "found") -> Provided:
     return Provided(name, f"{emulator.path} ({emulator.version})", action)
-
-
-def _fetch_qemu(sources: Sources, say: Say) -> None:
-    folder = cache_folder() / "tools" / "qemu"
-    with locked(Path(f"{folder}.lock"), "fetching QEMU", say=say):
-        unpack_packages(["qemu-user"], sources, folder)
 
 
 def build_tools(say: Say, check: bool) -> Provided:

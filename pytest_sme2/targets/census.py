@@ -25,8 +25,7 @@ from pytest_sme2.results import CountedInference, KernelCensus, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.cache import (
     cache_folder,
-    is_believed,
-    is_made_here,
+    made_once,
     mark_used,
     put_in_place,
     trusted,
@@ -56,6 +55,7 @@ from pytest_sme2.trace.kernel_log import (
 
 SOURCE = Path(__file__).parent.parent / "trace" / "block_counter.c"
 
+_COUNTER = "block_counter"
 _BUILD_SECONDS = 300.0
 # Blocks as they are translated, system calls, and what hardly ever happens: the sum of their bits
 # is a number that stands nowhere else in QEMU's memory. The bits are those of QEMU's qemu/log.h.
@@ -72,29 +72,21 @@ def block_counter(*, fresh: bool = False) -> Path:
     compiler = find_compiler(host_platform())
     digest = hashlib.sha256(SOURCE.read_bytes())
     digest.update(os.fsencode(f"{compiler.cxx}\0{compiler.version}\0{host_platform()}"))
-    folder = cache_folder() / "tools" / f"block_counter-{digest.hexdigest()[:12]}"
-    program = folder / "block_counter"
+    folder = cache_folder() / "tools" / f"{_COUNTER}-{digest.hexdigest()[:12]}"
 
-    def is_there() -> bool:
-        return is_believed(folder) and (not fresh or is_made_here(folder))
+    def compile_it(work: Path) -> Path:
+        # A C++ compiler is what building the runner asks for; it knows C as well.
+        command = [compiler.cxx, "-x", "c", "-O2", str(SOURCE), "-o", str(work / _COUNTER)]
+        finished = run_process(command, timeout_seconds=_BUILD_SECONDS)
+        if finished.returncode != 0:
+            raise BuildError(
+                "The program that counts instructions could not be compiled with "
+                f"{compiler.cxx}: {finished.stderr.strip()[-500:]}"
+            )
+        return work
 
-    if is_there():
-        return program
-    with locked(folder.with_name(f"{folder.name}.lock"), "compiling the counter of instructions"):
-        if not is_there():
-            with working_folder(folder) as temporary:
-                # A C++ compiler is what building the runner asks for; it knows C as well.
-                command = [compiler.cxx, "-x", "c", "-O2", str(SOURCE), "-o"]
-                finished = run_process(
-                    [*command, str(temporary / program.name)], timeout_seconds=_BUILD_SECONDS
-                )
-                if finished.returncode != 0:
-                    raise BuildError(
-                        "The program that counts instructions could not be compiled with "
-                        f"{compiler.cxx}: {finished.stderr.strip()[-500:]}"
-                    )
-                put_in_place(temporary, folder)
-    return program
+    doing = "compiling the counter of instructions"
+    return made_once(folder, doing, compile_it, fresh=fresh) / _COUNTER
 
 
 def _counting(target: EmulatedTarget, counts: Path, log: Path, *, late: bool) -> EmulatedTarget:

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from pytest_sme2.results import SME1_ONLY, Arm, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import Runner
-from pytest_sme2.system.cache import cache_folder, is_believed, put_in_place, working_folder
-from pytest_sme2.system.locks import locked
+from pytest_sme2.system.cache import cache_folder, made_once
 from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.processes import BASIC_ENVIRONMENT
 from pytest_sme2.system.qemu import DEFAULT_CPU, EmulatedCpu, Qemu
@@ -60,14 +59,13 @@ def guest_root() -> Path:
     """The folder with the files that stand in for the host's; made where it is missing."""
     digest = hashlib.sha256(json.dumps(FILES, sort_keys=True).encode()).hexdigest()[:12]
     folder = cache_folder() / "tools" / f"guest-{digest}"
-    if not is_believed(folder):
-        with locked(folder.with_name(f"{folder.name}.lock"), "making the emulator's files"):
-            if not is_believed(folder):
-                with working_folder(folder) as temporary:
-                    for name, text in FILES.items():
-                        (temporary / name).parent.mkdir(parents=True, exist_ok=True)
-                        (temporary / name).write_text(text, encoding="ascii")
-                    put_in_place(temporary, folder)
+    return made_once(folder, "making the emulator's files", _write_files)
+
+
+def _write_files(folder: Path) -> Path:
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="ascii")
     return folder
 
 

@@ -238,7 +238,7 @@ def test_a_cache_of_any_name_serves(toy, tmp_path):
     told: list[str] = []
     cache = tmp_path / "a 'cache' of $HOME"
     runner = wheel_runner(LocalTarget().platform, cache=cache, progress=told.append)
-    assert told[-1].startswith("Building the runner")
+    assert told[-1].startswith("building the runner")
     run = LocalTarget().run(runner, RunRequest(toy, Arm.OFF), tmp_path / "run")
     assert len(run.wall_ns) == 10
     left = {path.name for path in (cache / "runners").iterdir()}

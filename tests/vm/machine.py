@@ -33,7 +33,6 @@ from pytest_sme2.fake_phone.supervisor import (
 )
 from pytest_sme2.results import Arm
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.locks import locked
 from pytest_sme2.system.provision import find_compiler, system_sources, unpack_packages, with_suites
 from pytest_sme2.system.qemu import DEFAULT_CPU, find_qemu
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, make_ready
@@ -54,13 +53,8 @@ ARM_LIBRARIES = "usr/lib/aarch64-linux-gnu"
 def unpacked(name: str, packages: tuple[str, ...], architecture: str | None = None) -> Path:
     """The packages and all that they need, fetched once."""
     folder = cache_folder() / "tools" / f"vm-{name}"
-    with locked(folder.with_suffix(".lock"), f"fetching {', '.join(packages)}"):
-        if not folder.is_dir():
-            archives = with_suites(system_sources(), SUITES)
-            unpack_packages(
-                packages, archives, folder, architecture=architecture, dependencies=True
-            )
-    return folder
+    archives = with_suites(system_sources(), SUITES)
+    return unpack_packages(packages, archives, folder, architecture=architecture, dependencies=True)
 
 
 @dataclass(frozen=True)

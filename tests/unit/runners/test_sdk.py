@@ -117,7 +117,7 @@ def test_a_download_happens_once(pip, tmp_path, monkeypatch):
     assert first == again
     assert (first / "lib/libexecutorch.so").is_file()
     assert len(pip.calls) == 1
-    assert told[0] == "Downloading ExecuTorch 1.5.2 for macos-arm64"
+    assert told[0] == "downloading ExecuTorch 1.5.2 for macos-arm64"
     assert re.fullmatch(r"for it. Its SHA-256: [0-9a-f]{64}", told[-1])
     assert pip.calls[0][:4] == [sys.executable, "-m", "pip", "download"]
     assert "--no-deps" in pip.calls[0]

@@ -197,7 +197,7 @@ def test_a_runner_is_built_once(build, tmp_path):
     again = wheel_runner("linux-x86_64", executorch="1.5.1", cache=cache, progress=told.append)
     assert first == again
     assert build.calls == 1
-    assert told == ["Building the runner for linux-x86_64 with ExecuTorch 1.5.1"]
+    assert told == ["building the runner for linux-x86_64 with ExecuTorch 1.5.1"]
     assert (first.kind, first.platform, first.executorch) == ("wheel", "linux-x86_64", "1.5.1")
     names = {path.name for path in first.files(Arm.ON)}
     assert names == {"sme2_runner", *(f"lib{name}.so" for name in LIBRARIES)}
@@ -267,17 +267,17 @@ def test_changed_runner_is_built_again(tmp_path: Path) -> None:
     (folder / "sme2_runner").write_bytes(b"program")
     digest = hashlib.sha256(b"program").hexdigest()
     record = folder / "runner.json"
-    assert not runners._is_whole(folder, tmp_path)
+    assert not runners._is_whole(folder)
     record.write_text(json.dumps({"files": {"sme2_runner": digest}}))
-    assert runners._is_whole(folder, tmp_path)
+    assert runners._is_whole(folder)
     (folder / "libplanted.so").touch()
-    assert not runners._is_whole(folder, tmp_path)
+    assert not runners._is_whole(folder)
     (folder / "libplanted.so").unlink()
     (folder / "sme2_runner").write_bytes(b"another")
-    assert not runners._is_whole(folder, tmp_path)
+    assert not runners._is_whole(folder)
     for text in ("", "[", "[]", '{"files": 3}', '{"executorch": "1"}'):
         record.write_text(text)
-        assert not runners._is_whole(folder, tmp_path)
+        assert not runners._is_whole(folder)
 
 
 def with_files(folder: Path, files: dict[str, str], compiler: str = "g++ 12") -> Sme2Runner:

@@ -117,18 +117,18 @@ def test_whatever_the_umask_is_nobody_else_may_write_into_the_cache(
 
 
 def test_everything_in_an_entry_has_to_be_ours(planted: Path) -> None:
-    entry, cache = planted.parent, planted.parents[2]
+    entry = planted.parent
     inner = entry / "inner" / "library.so"
     inner.parent.mkdir()
     inner.touch()
-    assert is_believed(entry, cache)
+    assert is_believed(entry)
     for step in (inner, inner.parent, entry):
         mode = step.stat().st_mode
         step.chmod(0o777)
-        assert not is_believed(entry, cache)
+        assert not is_believed(entry)
         step.chmod(mode)
-    assert is_believed(entry, cache)
-    assert not is_believed(entry / "missing", cache)
+    assert is_believed(entry)
+    assert not is_believed(entry / "missing")
 
 
 def test_a_cache_of_the_checkout_is_not_believed_in_ci(
