@@ -5,10 +5,11 @@ from __future__ import annotations
 import abc
 import functools
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from pytest_sme2.results import PAIR, Arm, Run, RunRequest, Toolchain
 from pytest_sme2.system.files import file_sha256
@@ -61,6 +62,26 @@ class LeftFiles:
 
 TURN_DESCRIPTOR = 3
 """The turn descriptor of a process that a ``turn_giver`` starts."""
+_END = re.compile(rb"^([0-9]{1,4}) (exit|signal) ([0-9]{1,3})\n", re.MULTILINE)
+
+
+class Player(NamedTuple):
+    """One of the processes that take turns, by the names of the device."""
+
+    log: str
+    """Where its words go, behind what is there."""
+    home: str
+    """Where it starts: the folder of its runner."""
+    command: Sequence[str]
+
+
+def read_ends(said: bytes) -> tuple[dict[int, int], bytes]:
+    """How each player ended that did so by itself, as Python has exit codes, and the other words of
+    the giver. Where one fails, it alone is told.
+    """
+    ends = _END.findall(said)
+    codes = {int(index): int(end) * (-1 if kind == b"signal" else 1) for index, kind, end in ends}
+    return codes, _END.sub(b"", said)
 
 
 @dataclass(frozen=True)
@@ -97,13 +118,11 @@ class Runner(abc.ABC):
         """What of it came with the compiler that built it; nothing where that is not known."""
         return Toolchain()
 
-    def turn_giver(
-        self, turns: int, logs: Sequence[str], commands: Sequence[Sequence[str]]
-    ) -> tuple[str, ...]:
-        """The argument vector of a process that starts these commands and gives them their turns.
+    def turn_giver(self, turns: int, players: Sequence[Player]) -> tuple[str, ...]:
+        """The argument vector of a process that starts these and gives them their turns.
 
-        Each finds its turn descriptor under the number ``TURN_DESCRIPTOR``. Only for runners that
-        take turns.
+        One starts when the one before has warmed up, so that warm-ups do not overlap. Each finds
+        its turn descriptor under the number ``TURN_DESCRIPTOR``. Only for runners that take turns.
         """
         raise NotImplementedError(f"a {self.kind} runner gives no turns")
 

@@ -27,7 +27,7 @@ from pytest_sme2.results import (
     TensorSpec,
     Toolchain,
 )
-from pytest_sme2.runners.base import LOADER, LeftFiles, ProcessFiles, Runner, started
+from pytest_sme2.runners.base import LOADER, LeftFiles, Player, ProcessFiles, Runner, started
 from pytest_sme2.runners.sdk import (
     LIBRARIES,
     SDK_FOLDERS,
@@ -194,11 +194,11 @@ class Sme2Runner(Runner):
         except (Sme2Error, KeyError, TypeError):
             return ""
 
-    def turn_giver(
-        self, turns: int, logs: Sequence[str], commands: Sequence[Sequence[str]]
-    ) -> tuple[str, ...]:
-        words = [word for command in commands for word in ("--", *command)]
-        return (*started(self.folder, PROGRAM), _GIVE_TURNS, str(turns), *logs, *words)
+    def turn_giver(self, turns: int, players: Sequence[Player]) -> tuple[str, ...]:
+        words = [str(turns), *(player.log for player in players)]
+        for player in players:
+            words += ["--", "sh", "-c", 'cd "$0" && exec "$@"', player.home, *player.command]
+        return (*started(self.folder, PROGRAM), _GIVE_TURNS, *words)
 
     def files(self, arm: Arm) -> tuple[Path, ...]:
         return tuple(

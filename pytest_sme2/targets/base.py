@@ -2,155 +2,34 @@
 
 A runner knows its flags; a target knows how to reach its device.
 
-Processes of this machine that take turns: one runs while the others wait.
-
 Noisy phases of a shared machine are longer than a turn. So two programs that alternate have the
-same noise, and their ratio is stable even if their times are not. The program decides what it does
-in a turn; here a turn is one byte to it, and one back.
+same noise, and their ratio is stable even if their times are not.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import functools
 import os
-import select
 import shutil
 import signal
-import subprocess
-import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from pytest_sme2.errors import RunError, Sme2Error, TargetError
 from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
-from pytest_sme2.runners.base import LeftFiles, ProcessFiles, Runner
-from pytest_sme2.system.files import new_file, unwritable
-from pytest_sme2.system.processes import (
-    Finished,
-    end_group,
-    pinned,
-    run_process,
-    whitelisted_environment,
+from pytest_sme2.runners.base import (
+    TURN_DESCRIPTOR,
+    LeftFiles,
+    Player,
+    ProcessFiles,
+    Runner,
+    read_ends,
 )
+from pytest_sme2.system.files import new_file, unwritable
+from pytest_sme2.system.processes import Finished, run_process, whitelisted_environment
 from pytest_sme2.targets.phone.silicon import Core
-
-
-@dataclass(frozen=True)
-class Participant:
-    """One program to start. Its arguments contain the number of its descriptor."""
-
-    arguments: Callable[[int], Sequence[str]]
-    folder: os.PathLike[str]
-    output: IO[bytes]
-    """Where its standard output goes."""
-    cpus: Sequence[int] = ()
-    """The cores that it is kept on; empty means any."""
-
-
-class _Started:
-    """A participant's process, which writes to a pipe when it waits."""
-
-    def __init__(self, participant: Participant) -> None:
-        self.resting, descriptor = os.pipe()
-        waiting, self.giving = os.pipe()
-        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
-        try:
-            self.arguments = tuple(participant.arguments(descriptor))
-            with pinned(participant.cpus):
-                self.process = subprocess.Popen(
-                    self.arguments,
-                    stdin=waiting,
-                    stdout=participant.output,
-                    stderr=self.errors,
-                    env=whitelisted_environment(),
-                    cwd=participant.folder,
-                    pass_fds=(descriptor,),
-                    start_new_session=True,
-                )
-        except BaseException:
-            self._let_go()
-            raise
-        finally:
-            os.close(descriptor)
-            os.close(waiting)
-
-    def waits(self, deadline: float) -> bool | None:
-        """Whether it waits next, or has ended; None if neither before the time is up."""
-        seconds = max(0.0, deadline - time.monotonic())
-        readable, _, _ = select.select([self.resting], [], [], seconds)
-        return bool(os.read(self.resting, 1)) if readable else None
-
-    def go(self) -> None:
-        """Let it continue; a lost process is noticed when we wait for it."""
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self.giving, b".")
-
-    def finish(self, deadline: float) -> Finished:
-        """How it ended; it is stopped when the time is up."""
-        timed_out = False
-        try:
-            self.process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            timed_out = True
-            end_group(self.process.pid)
-            self.process.wait()
-        self.errors.seek(0)
-        text = self.errors.read().decode(errors="replace")
-        return Finished(self.arguments, self.process.returncode, "", text, timed_out)
-
-    def close(self) -> None:
-        """End it if it still runs."""
-        end_group(self.process.pid)
-        self.process.wait()
-        self._let_go()
-
-    def _let_go(self) -> None:
-        os.close(self.resting)
-        os.close(self.giving)
-        self.errors.close()
-
-
-def run_in_turns(
-    participants: Sequence[Participant], turns: int, *, timeout_seconds: float
-) -> list[Finished | None]:
-    """Run programs that take turns, and say how each ended, in the given order.
-
-    A program starts when the one before has warmed up, so that warm-ups do not overlap. The first
-    program of a round alternates, so that a steady drift of the machine favours none. If one ends
-    too early or too late, all are stopped, and only that one has an answer. Raises OSError if one
-    cannot be started.
-    """
-    deadline = time.monotonic() + timeout_seconds
-    started: list[_Started] = []
-    try:
-        culprit = _play(participants, turns, started, deadline)
-        answers = [one.finish(deadline) if culprit in (None, one) else None for one in started]
-        return [*answers, *[None] * (len(participants) - len(started))]
-    finally:
-        for one in started:
-            one.close()
-
-
-def _play(
-    participants: Sequence[Participant], turns: int, started: list[_Started], deadline: float
-) -> _Started | None:
-    """Start all and give the turns; return the one that failed, if any."""
-    for participant in participants:
-        started.append(_Started(participant))
-        if not started[-1].waits(deadline):
-            return started[-1]
-    for turn in range(turns):
-        for one in started if turn % 2 == 0 else reversed(started):
-            one.go()
-            if one.waits(deadline) is not (turn + 1 < turns):
-                return one
-    return None
-
 
 RESULT_NAME = "runner.json"
 LOG_NAME = "runner.log"
@@ -302,6 +181,13 @@ class TakesTurns(Protocol):
     def run_in_turns(self, jobs: Sequence[Job]) -> list[Run]: ...
 
 
+def on_cores(command: Sequence[str], cores: Sequence[int]) -> tuple[str, ...]:
+    """The command on these cores, or on any if there are none."""
+    # Every Android's taskset accepts hexadecimal without a prefix.
+    mask = ("taskset", f"{sum(1 << core for core in cores):x}") if cores else ()
+    return (*mask, *command)
+
+
 def command_here(job: Job, turn_descriptor: int | None = None) -> tuple[str, ...]:
     def named(path: Path) -> str:
         return _pad_path(path.absolute()) if job.request.counted else str(path.absolute())
@@ -395,32 +281,49 @@ def count_turns(jobs: Sequence[Job]) -> int:
 
 
 def run_here_in_turns(target: str, jobs: Sequence[Job], *, cpus: Sequence[int] = ()) -> list[Run]:
-    """One process per job on this machine, in turns, on these cores or those of its request."""
-    turns = count_turns(jobs)
-    places = [make_place(job, target, emulated=False) for job in jobs]
+    """One process per job on this machine, on these cores or those of its request; a program of the
+    first runner gives them their turns.
+    """
+    turns, runner, places = count_turns(jobs), jobs[0].runner, []
+    cores = [tuple(cpus or job.request.cpus) for job in jobs]
+    alike = len({*cores}) == 1
     try:
-        with contextlib.ExitStack() as stack:
-            logs = [stack.enter_context(new_file(place.log)) for place in places]
-            participants = []
-            for job, log in zip(jobs, logs, strict=True):
-                command = functools.partial(command_here, job)
-                participants.append(
-                    Participant(command, job.runner.folder, log, cpus or job.request.cpus)
-                )
-            seconds = jobs[0].request.timeout_seconds
-            answers = run_in_turns(participants, turns, timeout_seconds=seconds)
-            for log, finished in zip(logs, answers, strict=True):
-                if finished is not None:
-                    log.seek(0, os.SEEK_END)
-                    log.write(one_line(finished.arguments) + _ending(finished))
+        players = []
+        for job, own in zip(jobs, cores, strict=True):
+            places.append(make_place(job, target, emulated=False))
+            command = command_here(job, TURN_DESCRIPTOR)
+            with new_file(places[-1].log) as log:
+                log.write(one_line(command))
+            placed = command if alike else on_cores(command, own)
+            players.append(Player(str(places[-1].log), str(job.runner.folder), placed))
+        given = run_process(
+            runner.turn_giver(turns, players),
+            timeout_seconds=jobs[0].request.timeout_seconds,
+            folder=runner.folder,
+            cpus=cores[0] if alike else (),
+        )
+        ends, _ = read_ends(given.stdout.encode())
+        if given.timed_out:
+            ends = dict.fromkeys(range(len(jobs)), 0)
+        answers = {
+            number: _left_in(places[number].log, code, given) for number, code in ends.items()
+        }
     except OSError as error:
         raise _not_started(error, *(place.log for place in places)) from error
-    # Where some have no answer, reading the one that has raises why.
+    # Where some have no answer, reading the one that has raises why; so does reading the giver's.
     return [
-        _read_run(job, place, finished)
-        for job, place, finished in zip(jobs, places, answers, strict=True)
-        if finished is not None
+        _read_run(jobs[number], places[number], answer)
+        for number, answer in (answers or {0: given}).items()
     ]
+
+
+def _left_in(log: Path, code: int, given: Finished) -> Finished:
+    """How a process that took turns ended: the log has its words, and gets its end."""
+    said = log.read_text("utf-8", "replace").partition("\n")[2]
+    finished = replace(given, returncode=code, stdout="", stderr=said)
+    with log.open("ab") as file:
+        file.write(_ending(finished))
+    return finished
 
 
 def run_logged(
@@ -453,7 +356,7 @@ def run_logged(
             end = file.seek(0, os.SEEK_END)
             file.seek(max(start, end - _TAIL_BYTES))
             finished = replace(finished, stdout=file.read().decode(errors="replace"))
-            file.write(_ending(finished))
+            file.write(finished.stderr.encode(errors="replace") + _ending(finished))
     except OSError as error:
         raise _not_started(error, log) from error
     return finished
@@ -469,7 +372,7 @@ def _not_started(error: OSError, *logs: Path) -> Sme2Error:
 
 def _ending(finished: Finished) -> bytes:
     ending = "time limit" if finished.timed_out else f"exit {finished.returncode}"
-    return finished.stderr.encode(errors="replace") + f"[{ending}]\n".encode()
+    return f"[{ending}]\n".encode()
 
 
 def one_line(arguments: Sequence[str]) -> bytes:

@@ -11,13 +11,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_sme2.errors import ConnectionLostError, TargetError
+from pytest_sme2.runners.base import read_ends
 from pytest_sme2.targets.phone.silicon import Core, Silicon
 
 # android.os.Temperature: of what its temperatures are. Others are batteries, modems, percentages.
 _CPU, _SKIN = "0", "3"
 # The HAL's temperatures of this moment come after a title; those before it may be old.
 _CURRENT = "Current temperatures from HAL:"
-_END = re.compile(rb"^([0-9]{1,4}) (exit|signal) ([0-9]{1,3})\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class Answer:
     """What one process of a runner left."""
 
     code: int
-    """Its exit code, as a shell has it."""
+    """Its exit code, as Python has it."""
     status: int
     """The highest thermal status before, during and after the run; 0 where none was told."""
     document: bytes
@@ -231,12 +231,10 @@ def parse_answers(serial: str, done: ShellResult, *, mark: str, count: int) -> l
             f"{serial} could not start the run: {problem}. Is its storage full? "
             f"Try: sme2 clean --device android --serial {serial}"
         )
-    ends = {
-        int(index): int(end) + (128 if kind == b"signal" else 0)
-        for index, kind, end in _END.findall(said)
-    }
+    ends, shared = read_ends(said)
     if not count:
-        ends = {0: int(code[1])}
+        # A shell reports a signal by adding 128, Python by a negative number.
+        ends = {0: int(code[1]) if int(code[1]) <= 128 else 128 - int(code[1])}
     if not ends or not len(logs) == len(documents) == (count or 1):
         problem = last_line(said.decode(errors="replace"))
         raise TargetError(
@@ -245,7 +243,6 @@ def parse_answers(serial: str, done: ShellResult, *, mark: str, count: int) -> l
         )
     text = told.decode("utf-8", "replace")
     status, caps, screen = parse_thermal_status(text) or 0, parse_caps(text), parse_screen(text)
-    shared = _END.sub(b"", said)
     return [
         Answer(ends[index], status, document, log + shared, caps, screen) if index in ends else None
         for index, (document, log) in enumerate(zip(documents, logs, strict=True))

@@ -22,13 +22,14 @@ from pathlib import Path
 
 from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetError
 from pytest_sme2.results import Run, RunRequest
-from pytest_sme2.runners.base import TURN_DESCRIPTOR, LeftFiles, ProcessFiles, Runner
+from pytest_sme2.runners.base import TURN_DESCRIPTOR, LeftFiles, Player, ProcessFiles, Runner
 from pytest_sme2.system.files import file_sha256, new_file
 from pytest_sme2.system.processes import Finished
 from pytest_sme2.targets.base import (
     Job,
     describe_failure,
     make_place,
+    on_cores,
     one_line,
     run_failed,
 )
@@ -315,13 +316,6 @@ class PhoneRun:
                 raise ValueError(f"{word!r} is not a file name of a run on a phone.")
 
 
-def on_cores(command: Sequence[str], cores: Sequence[int]) -> tuple[str, ...]:
-    """The command on these cores of the phone, or on any if there are none."""
-    # Every Android's taskset accepts hexadecimal without a prefix.
-    mask = ("taskset", f"{sum(1 << core for core in cores):x}") if cores else ()
-    return (*mask, *command)
-
-
 def explain(runner: Runner, request: RunRequest, finished: Finished) -> str:
     """One sentence about a process that failed, including failures that only phones have."""
     code, said = finished.returncode, finished.stderr
@@ -399,12 +393,11 @@ class PhoneProcesses:
         ]
         # Processes with as many threads share their cores; else each is put on its own.
         shared = len({(job.request.threads, job.request.cpus) for job in jobs}) == 1
-        commands = []
+        given = []
         for job, player in zip(jobs, players, strict=True):
             command = player.command if shared else self._placed(job, player.command)
-            commands.append(("sh", "-c", 'cd "$0" && exec "$@"', player.home, *command))
-        giver = jobs[0].runner.turn_giver(turns, [player.log for player in players], commands)
-        command = (*self.launcher, *giver)
+            given.append(Player(player.log, player.home, command))
+        command = (*self.launcher, *jobs[0].runner.turn_giver(turns, given))
         command = self._placed(jobs[0], command, one_core=True) if shared else command
         return replace(players[0], place=place, command=command, players=tuple(players))
 
@@ -471,10 +464,8 @@ class PhoneProcesses:
         if answer.code != 0:
             # A process that was killed cannot end what it had started.
             self.storage.kill_run(process.name)
-            # A shell reports a signal by adding 128, Python by a negative number.
-            code = 128 - answer.code if answer.code > 128 else answer.code
             said = answer.log.decode(errors="replace")
-            raise self._failure(job, place, Finished((), code, "", said, timed_out=False))
+            raise self._failure(job, place, Finished((), answer.code, "", said, timed_out=False))
         if answer.document:
             place.result.write_bytes(answer.document)
         if place.etdump is not None and process.files.etdump is not None:

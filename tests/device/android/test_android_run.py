@@ -19,10 +19,11 @@ from pytest_sme2.results import PAIR, Arm, Artifact, PairedTiming, Run, RunReque
 from pytest_sme2.runners.base import ProcessFiles
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.system.qemu import find_qemu
+from pytest_sme2.targets.base import on_cores
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.phone.adb import AdbDevice
 from pytest_sme2.targets.phone.answers import ShellResult
-from pytest_sme2.targets.phone.processes import RUNS, PhoneRun, on_cores
+from pytest_sme2.targets.phone.processes import RUNS, PhoneRun
 from pytest_sme2.targets.phone.target import AndroidTarget
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.processes import SamplingPlan, Starter

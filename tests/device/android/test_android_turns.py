@@ -134,7 +134,7 @@ def test_a_measurement_in_turns(
 
 def test_what_the_giver_refuses(target: AndroidTarget, bundle: Sme2Runner) -> None:
     home = target.storage.put({path.name: path for path in bundle.files(Arm.ON)})
-    program = bundle.turn_giver(1, [], [])[:-2]
+    program = bundle.turn_giver(1, [])[:-2]
     for arguments, words in {
         "--give-turns": "no value follows",
         "--give-turns 0 log -- true": "from 1 to 1000000, not '0'",

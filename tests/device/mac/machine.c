@@ -1,10 +1,12 @@
 // The Mac that the program believes to run on: its CPU, its cores, and how it starts programs.
 #define _GNU_SOURCE
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "macload.h"
@@ -171,4 +173,28 @@ MAC int mac_execv(const char* path, char** values) {
   }
   words[count] = NULL;
   return execv(words[0], words);
+}
+
+// Of this machine: a shell.
+MAC int mac_execvp(const char* file, char** values) {
+  return execvp(file, values);
+}
+MAC pid_t mac_fork(void) {
+  return fork();
+}
+MAC int mac_pipe(int* ends) {
+  return pipe(ends);
+}
+MAC int mac_dup2(int from, int to) {
+  return dup2(from, to);
+}
+MAC pid_t mac_waitpid(pid_t process, int* status, int options) {
+  return waitpid(process, status, options);
+}
+// The numbers of SIGKILL and SIGPIPE are the same.
+MAC int mac_kill(pid_t process, int number) {
+  return kill(process, number);
+}
+MAC void* mac_signal(int number, void* handler) {
+  return signal(number, handler);
 }

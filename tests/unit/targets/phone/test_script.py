@@ -10,10 +10,10 @@ import pytest
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.runners.base import ProcessFiles
-from pytest_sme2.targets.base import one_line
+from pytest_sme2.targets.base import on_cores, one_line
 from pytest_sme2.targets.phone.adb import quote
 from pytest_sme2.targets.phone.answers import Answer, ShellResult
-from pytest_sme2.targets.phone.processes import PhoneRun, on_cores
+from pytest_sme2.targets.phone.processes import PhoneRun
 
 
 def make_run(folder: Path, *command: str, etdump: bool = False) -> PhoneRun:
