@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.attacks.baselines import BY_HAND
 from benchmarks.attacks.programs import INI, NET, ONE, SUITE
 from benchmarks.attacks.stage import (
     Attack,
@@ -16,7 +17,7 @@ from benchmarks.attacks.stage import (
     Stage,
     add,
     both,
-    edit,
+    edit_by_hand,
     equal,
     of,
     remove,
@@ -131,9 +132,10 @@ def _raise_total(found: dict[str, Any]) -> None:
         cost["total"]["instructions"] *= 2
 
 
-def _raise_runtime(found: dict[str, Any]) -> None:
+def _raise_all(found: dict[str, Any]) -> None:
+    _raise_total(found)
     for cost in found["costs"].values():
-        cost["runtime"] += cost["total"]["instructions"]
+        cost["runtime"] += cost["total"]["instructions"] // 2
 
 
 def _raise_scale(found: dict[str, Any]) -> None:
@@ -141,19 +143,13 @@ def _raise_scale(found: dict[str, Any]) -> None:
         sample["scale"] *= 1e6
 
 
-ADDS_UP = "does not add up to its operators and runtime (edited by hand?)"
-
 COUNTS = of(
     "counts that were edited",
-    Attack("only the total is raised", ADDS_UP, edit(_raise_total), stage=ONE),
-    Attack("only what is outside of operators is raised", ADDS_UP, edit(_raise_runtime), stage=ONE),
-    Attack(
-        "only the scale of inputs and outputs is raised",
-        "its scale is not that of its numbers",
-        edit(_raise_scale),
-        stage=ONE,
-    ),
-)
+    Attack("only the total is raised", BY_HAND, edit_by_hand(_raise_total), stage=ONE),
+    Attack("what is outside of operators is raised", BY_HAND, edit_by_hand(_raise_all), stage=ONE),
+    Attack("the scale of inputs and outputs is raised", BY_HAND, edit_by_hand(_raise_scale),
+           stage=ONE),
+)  # fmt: skip
 
 BUDGET = "models/toy/limits.toml"
 ACCEPTED = both(

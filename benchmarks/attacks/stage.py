@@ -18,6 +18,7 @@ from typing import Any
 
 from benchmarks.attacks import VARIABLE
 from benchmarks.harness import ROOT
+from tests.support.gate_examples import edit_baseline
 from tests.support.nested import without_other_plugins
 from tests.support.toy_project import gate_project
 
@@ -134,8 +135,16 @@ def move(old: str, new: str) -> Change:
 
 
 def edit(change: Callable[[dict[str, Any]], object]) -> Change:
-    """Edit each baseline as a person may."""
+    """Edit each baseline, and seal it again, as somebody with this package may."""
 
+    def edited(project: Project) -> None:
+        for path in project.baselines():
+            edit_baseline(path, change)
+
+    return edited
+
+
+def edit_by_hand(change: Callable[[dict[str, Any]], object]) -> Change:
     def edited(project: Project) -> None:
         for path in project.baselines():
             document = json.loads(path.read_text("utf-8"))

@@ -37,7 +37,6 @@ from pytest_sme2.report.writing import validate_run, write_case
 from pytest_sme2.session.run_directory import TESTS, read_record, read_shard
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.verdict import baselines, limits
-from pytest_sme2.verdict.baseline_file import render
 from tests.support import gate_examples, records
 from tests.support.every_check import check_all
 
@@ -106,7 +105,7 @@ def baseline(chance: Random, folder: Path) -> None:
     path = baselines.baseline_path(folder, measured.model, measured.variant, measured.fingerprint)
     path.parent.mkdir(parents=True)
     stored = gate_examples.baseline()
-    damaged = damaged_json(chance, render(stored))
+    damaged = damaged_json(chance, baselines.render(stored))
     path.write_bytes(damaged)
 
     def read() -> None:

@@ -8,7 +8,7 @@ in ``build.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -190,7 +190,9 @@ def structure_of(profile: Profile) -> Structure:
             key[0], found.category, found.kind, found.executor,
             1, found.matrix, found.sme2, found.unproven, found.sme1,
         )  # fmt: skip
-    return sort_structure(counts.values())
+    # Sorted, as two structures are compared and written.
+    entries = sorted(counts.values(), key=lambda entry: (entry.name, entry.executor.value))
+    return Structure(tuple(entries))
 
 
 def _name(operator: Operator) -> str:
@@ -200,8 +202,3 @@ def _name(operator: Operator) -> str:
     one_name = operator.algorithm == "IGEMM" or operator.executor is Executor.PORTABLE
     by_shape = operator.kind == "depthwise" and one_name
     return f"{operator.name}, depthwise" if by_shape else operator.name
-
-
-def sort_structure(counts: Iterable[OperatorCount]) -> Structure:
-    """Sorted by name, as two structures are compared and written."""
-    return Structure(tuple(sorted(counts, key=lambda entry: (entry.name, entry.executor.value))))

@@ -1,10 +1,13 @@
 """What was accepted as good, one JSON file per model, variant and target: load, update, write.
 
-The file's form is in baseline_file.py. Whether something new is worse is decided by the checks.
+Whether something new is worse is decided by the checks.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import re
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -24,16 +27,24 @@ from pytest_sme2.results import (
     BaselineSession,
     CaseResult,
     Fingerprint,
+    Kernel,
+    KernelCensus,
     Sample,
     StoredGeneration,
     StoredOperator,
     Structure,
 )
-from pytest_sme2.system.files import remove_leftovers, replacing, safe_name
+from pytest_sme2.system.files import (
+    is_sealed,
+    remove_leftovers,
+    replacing,
+    safe_name,
+    sealed,
+    structured,
+)
 from pytest_sme2.system.locks import locked
-from pytest_sme2.system.reading import read_text_if_there
+from pytest_sme2.system.reading import json_value, read_text_if_there
 from pytest_sme2.system.wording import count
-from pytest_sme2.verdict.baseline_file import REMEDY, census_of_names, parse, render
 from pytest_sme2.verdict.cost import steady_costs
 from pytest_sme2.verdict.generation import stored_generation
 from pytest_sme2.verdict.judging import (
@@ -54,6 +65,102 @@ BUSY = 0.05
 measured at another time cannot be compared. Interleaved pairs share such times and still can."""
 
 LOCK_NAME, LOCK_SECONDS = ".lock", 60.0
+
+SCHEMA = 5
+"""A change of the file's meaning raises it."""
+_LONGEST_LINE = 400
+_CONFLICT = re.compile(r"^(<<<<<<< |=======$|>>>>>>> )", re.MULTILINE)
+_REMEDY = (
+    "Restore it from version control, or remove it and run with --update-baselines. "
+    "It was not changed."
+)
+
+
+def parse(text: str, path: Path) -> Baseline:
+    """The baseline that a file's text holds."""
+    if _CONFLICT.search(text):
+        raise BaselineError(
+            f"{path}: holds the conflict markers of a merge: both branches updated this baseline. "
+            f"Keep one side (git checkout --ours or --theirs -- {path}), then run with "
+            "--update-baselines on the merged code."
+        )
+    document = json_value(
+        text, f"{path}: the baseline", remedy=_REMEDY, error=BaselineError, strict=True
+    )
+    version = document.get("schema") if isinstance(document, dict) else None
+    if isinstance(version, int) and version > SCHEMA:
+        raise BaselineError(
+            f"{path}: was written with schema {version}; this pytest-sme2 knows up to {SCHEMA}. "
+            "Update pytest-sme2. The baseline was not changed."
+        )
+    if version in (2, 3, 4):
+        raise BaselineError(
+            f"{path}: was written by an older version. Remove it and run with --update-baselines."
+        )
+    problem = f"its schema is {version!r}, not {SCHEMA}"
+    if version == SCHEMA:
+        # Such a thing was never measured. Who seals it again stands in the diff.
+        problem = "it is not as --update-baselines wrote it (edited or merged by hand?)"
+    if version == SCHEMA and is_sealed(document):
+        try:
+            baseline: Baseline = structured(document, Baseline)
+            return baseline
+        except ValueError as error:
+            problem = str(error)
+    raise BaselineError(f"{path}: the baseline cannot be read: {problem}. {_REMEDY}")
+
+
+def render(baseline: Baseline) -> str:
+    """The file's text: sorted, one fact per line, so that a diff shows what changed."""
+    try:
+        return _render(sealed({"schema": SCHEMA, **_to_document(baseline)}), "") + "\n"
+    except ValueError as error:
+        raise BaselineError(
+            f"The baseline of {baseline.model}-{baseline.variant} cannot be written: a value is "
+            f"not a number ({error}). Measure it again."
+        ) from error
+
+
+def _to_document(value: Any) -> Any:
+    """JSON types. What is as usual is left out."""
+    if isinstance(value, Mapping):
+        return {str(name): _to_document(each) for name, each in value.items()}
+    if isinstance(value, tuple):
+        return [_to_document(each) for each in value]
+    # A trailing .0 only adds noise to a diff.
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if not dataclasses.is_dataclass(value):
+        return value
+    return {
+        entry.name: _to_document(each)
+        for entry in dataclasses.fields(value)
+        # Another version may have other usual limits.
+        if (each := getattr(value, entry.name)) != _usual(entry) or isinstance(each, float)
+    }
+
+
+def _usual(entry: dataclasses.Field[Any]) -> Any:
+    made = entry.default_factory
+    return entry.default if made is dataclasses.MISSING else made()
+
+
+def _render(value: Any, indent: str) -> str:
+    inner = indent + "  "
+    if isinstance(value, dict) and value:
+        line = json.dumps(value, sort_keys=True, allow_nan=False)
+        flat = not any(isinstance(entry, (dict, list)) for entry in value.values())
+        # Only facts about one thing share a line; its name stands before them.
+        if flat and indent and len(line) <= _LONGEST_LINE and len({*map(type, value.values())}) > 1:
+            return line
+        # The schema number comes first: it says how to read the rest.
+        keys = sorted(value, key=lambda key: (bool(indent) or key != "schema", key))
+        entries = [f"{inner}{json.dumps(key)}: {_render(value[key], inner)}" for key in keys]
+        return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
+    if isinstance(value, list) and any(isinstance(entry, (dict, list)) for entry in value):
+        entries = [inner + _render(entry, inner) for entry in value]
+        return "[\n" + ",\n".join(entries) + f"\n{indent}]"
+    return json.dumps(value, allow_nan=False)
 
 
 def baseline_path(root: Path, model: str, variant: str, fingerprint: Fingerprint) -> Path:
@@ -88,7 +195,7 @@ def load_structure(
 
 def read(path: Path) -> Baseline | None:
     """The baseline in one file, which has the name of what it is of."""
-    text = read_text_if_there(path, remedy=REMEDY, error=BaselineError)
+    text = read_text_if_there(path, remedy=_REMEDY, error=BaselineError)
     if text is None:
         return None
     found = parse(text, path)
@@ -132,7 +239,7 @@ def update(
     """
     refuse_unfit(measured, force=force)
     old = baseline or Baseline(measured.model, measured.variant, measured.fingerprint, {})
-    kernels = {arm: census_of_names(census) for arm, census in measured.kernels.items()}
+    kernels = {arm: _census_of_names(census) for arm, census in measured.kernels.items()}
     new = replace(
         old,
         fingerprint=measured.fingerprint,
@@ -152,6 +259,13 @@ def update(
         **({} if accepted is None else _accepted(old, measured, accepted)),
     )
     return new, changes(baseline, new)
+
+
+def _census_of_names(census: KernelCensus) -> KernelCensus:
+    """The census without its counts, which depend on how blocks were translated."""
+    names = {(kernel.name, kernel.family) for kernel in census.kernels}
+    kernels = tuple(Kernel(name, family, 1) for name, family in sorted(names))
+    return KernelCensus(census.arm, census.source, kernels)
 
 
 _Part = TypeVar("_Part")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.system.cache import cache_folder
+from tests.support.gate_examples import edit_baseline
 from tests.support.toy_project import export_here
 
 CACHE = cache_folder()
@@ -106,8 +107,9 @@ def test_exactly_the_right_tests_fail(
 def test_fp16_in_place_of_fp32_loses_coverage(project: Path, pytester: pytest.Pytester) -> None:
     # As if somebody had switched the precision of what the baseline is about.
     baseline = project / BASELINE
-    text = baseline.read_text("utf-8").replace('"variant": "fp32"', '"variant": "fp16"')
-    (baseline.parent / "toy_cnn-fp16.json").write_text(text, "utf-8")
+    other = baseline.with_name("toy_cnn-fp16.json")
+    shutil.copy(baseline, other)
+    edit_baseline(other, lambda found: found.update(variant="fp16"))
     result = run(pytester, "fp16")
     assert COVERAGE in failed(result)
     result.stdout.fnmatch_lines(

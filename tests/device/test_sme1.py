@@ -14,7 +14,7 @@ from pytest_sme2.session.run_directory import CaseRecord, read_record
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings, parse_arms
 from pytest_sme2.verdict import baselines, cost, structure
-from pytest_sme2.verdict.baseline_file import render
+from pytest_sme2.verdict.baselines import render
 from tests.device import provision
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_sme2.system.qemu import Qemu
+from tests.support.gate_examples import edit_baseline
 from tests.support.toy_project import toy_suite
 
 SUITE = """
@@ -23,14 +23,12 @@ OF_TIME = re.compile(r"\b(gain\w*|speed-?ups?|faster|slower|as fast as)\b", re.I
 FORMS = ("r.html", "c.json")
 
 
-def cheapen(baseline: Path) -> None:
+def cheapen(document: dict[str, Any]) -> None:
     """As if one operator had executed half as much when the model was accepted."""
-    document = json.loads(baseline.read_text("utf-8"))
     for cost in document["costs"].values():
         less = cost["operators"][1]["instructions"] // 2
         cost["operators"][1]["instructions"] -= less
         cost["total"]["instructions"] -= less
-    baseline.write_text(json.dumps(document), "utf-8")
 
 
 def test_no_emulated_output_calls_a_count_a_speedup(
@@ -39,7 +37,7 @@ def test_no_emulated_output_calls_a_count_a_speedup(
     run = toy_suite(pytester, monkeypatch, SUITE, "emulated")
     run("--update-baselines").assert_outcomes(passed=1)
     (baseline,) = pytester.path.glob("baselines/*/*.json")
-    cheapen(baseline)
+    edit_baseline(baseline, cheapen)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(pytester.path / "summary.md"))
     forms = (f"--sme2-report={form}" for form in FORMS)
     result = run("-v", "--junitxml=junit.xml", "--sme2-history=history", *forms)

@@ -15,7 +15,7 @@ import pytest
 from pytest_sme2.cli.commands import init
 from pytest_sme2.results import Arm
 from pytest_sme2.system.files import file_sha256
-from pytest_sme2.verdict.baseline_file import parse, render
+from pytest_sme2.verdict.baselines import parse, render
 from tests.support.pretended_device import Burst, PretendedDevice, pretend, program
 from tests.support.toy_project import add_model
 

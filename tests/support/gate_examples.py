@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-from pytest_sme2.profile.operators import sort_structure
 from pytest_sme2.results import (
     PAIR,
     Agreement,
@@ -38,6 +39,7 @@ from pytest_sme2.results import (
     Structure,
     Tolerance,
 )
+from pytest_sme2.system.files import sealed
 from pytest_sme2.verdict.limits import default_limits
 
 LINUX = Fingerprint("linux", (("cores", "8"), ("cpu", "Neoverse-V3"), ("os", "Linux")))
@@ -50,7 +52,7 @@ PORTABLE = "aten::cumsum.out"
 
 
 def structure(counts: Mapping[str, int]) -> Structure:
-    return sort_structure(operator(name, count) for name, count in counts.items())
+    return Structure(tuple(operator(name, count) for name, count in sorted(counts.items())))
 
 
 def operator(name: str, count: int) -> OperatorCount:
@@ -213,6 +215,13 @@ def baseline(**changes: Any) -> Baseline:
 
 
 LIMITS = default_limits()
+
+
+def edit_baseline(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """As if it had been stored like that."""
+    document = json.loads(path.read_text("utf-8"))
+    change(document)
+    path.write_text(json.dumps(sealed(document)), "utf-8")
 
 
 def with_limits(**changes: object) -> Limits:

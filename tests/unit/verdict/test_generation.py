@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from pytest_sme2.errors import BaselineError
 from pytest_sme2.results import (
     DECODE,
     PREFILL,
@@ -21,8 +17,7 @@ from pytest_sme2.results import (
     PhaseRatio,
     StepCosts,
 )
-from pytest_sme2.verdict.baseline_file import parse, render
-from pytest_sme2.verdict.baselines import update
+from pytest_sme2.verdict.baselines import parse, render, update
 from pytest_sme2.verdict.generation import (
     check_against,
     check_costs,
@@ -161,16 +156,6 @@ def test_a_baseline_keeps_it_and_a_steady_one_changes_no_line() -> None:
     assert "instructions of the prompt (on)" in {change.what for change in changed}
 
 
-@pytest.mark.parametrize(
-    "damage", [{"new_tokens": 7}, {"prompt_tokens": 0}, {"costs": {"on": {"instructions": [1]}}}]
-)
-def test_a_damaged_one_is_refused(damage: dict[str, object]) -> None:
-    document = json.loads(render(kept(counted())))
-    document["generation"] |= damage
-    with pytest.raises(BaselineError, match="generation"):
-        parse(json.dumps(document), Path("a.json"))
-
-
 def test_against_another_version_the_worst_stretch_speaks_for_a_decode() -> None:
     parts = [
         PhaseRatio(PREFILL, 16, 16, estimate(1.0), Outcome.PASS),
@@ -212,7 +197,3 @@ def test_each_phase_is_held_against_the_stored_sessions() -> None:
     checks = check_phases(measured(generation=generated()), before, LIMITS, Arm.ON)
     assert {check.verdict for check in checks} == {Outcome.NO_BASELINE}
     assert check_phases(measured(), old, LIMITS, Arm.ON) == []
-    document = json.loads(render(old))
-    document["sessions"][0]["phases_ns"][DECODE]["on"][0] = 0
-    with pytest.raises(BaselineError, match=r"'s0': decode\.on holds a figure of 0 or less"):
-        parse(json.dumps(document), Path("a.json"))
