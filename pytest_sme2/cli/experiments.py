@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import json
 import os
 import re
 import shutil
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+import msgspec
+from msgspec import Meta
 
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.profile.beside import SHAPES, beside, keep_shapes
@@ -39,7 +43,14 @@ from pytest_sme2.session.run_directory import (
 )
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.system.files import decode, encode, inside, is_program, write_json, write_text
+from pytest_sme2.system.files import (
+    encode,
+    inside,
+    is_program,
+    structured,
+    write_json,
+    write_text,
+)
 from pytest_sme2.system.processes import project_commit
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.terminal import Say
@@ -49,13 +60,11 @@ from pytest_sme2.targets.settings import DEVICES, parse_cpus
 MODES = ("timing", "xnntrace")
 
 # More would take longer than anybody waits, or is more than the system's own clocks take.
-_MOST = 1_000_000
-_MOST_THREADS = 1024
-_LONGEST_PATH = 4000
+Amount = Annotated[int, Meta(ge=1, le=1_000_000)]
+Threads = Annotated[int, Meta(ge=1, le=1024)]
 _REMEDY = "Correct it, or start from a template: sme2 run --template emulated"
 # An experiment's name and its number of threads: one entry of a file may ask for several numbers.
 Key = tuple[str, int]
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 # Options of the kit's script, which it also takes from extra_args.
 _SWITCHES = ("--output", "--no-output")
 _WITH_VALUE = (
@@ -96,47 +105,45 @@ class ExperimentPlan:
     file: Path | None = None
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """One of the experiments of a file; what may be of several types is looked at below."""
+class _Entry(msgspec.Struct, forbid_unknown_fields=True):
+    """One of the experiments of a file."""
 
-    name: str
+    # The name of a folder.
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}\Z")]
     runner_path: str | None = None
     quiet_runner: str | None = None
     mode: str = MODES[0]
-    sme2: Any = None
-    runs: Any = None
-    num_runs: Any = None
-    warmup: Any = 3
-    threads: Any = None
-    num_threads: Any = None
-    cpu_affinity: Any = None
-    extra_args: Any = None
-    timeout_seconds: Any = 1800
+    sme2: bool | str | None = None
+    runs: Amount | None = None
+    num_runs: Amount | None = None
+    warmup: Annotated[int, Meta(ge=0, le=1_000_000)] = 3
+    threads: Threads | tuple[Threads, ...] | None = None
+    num_threads: Threads | tuple[Threads, ...] | None = None
+    cpu_affinity: (
+        str | Annotated[int, Meta(ge=0)] | tuple[Annotated[int, Meta(ge=0)], ...] | None
+    ) = None
+    extra_args: tuple[str, ...] | None = None
+    timeout_seconds: Amount = 1800
     description: str = ""
 
 
-@dataclass(frozen=True)
-class _Side:
+class _Side(msgspec.Struct):
     experiment: str
     threads: int = 1
 
 
-@dataclass(frozen=True)
-class _Pair:
+class _Pair(msgspec.Struct):
     baseline: _Side
     candidate: _Side
 
 
-@dataclass(frozen=True)
-class _Analysis:
+class _Analysis(msgspec.Struct, frozen=True):
     """Of the kit's other fields none has an effect here."""
 
     compare_pairs: tuple[_Pair, ...] = ()
 
 
-@dataclass(frozen=True)
-class _File:
+class _File(msgspec.Struct, forbid_unknown_fields=True):
     model: str
     experiments: tuple[_Entry, ...]
     output_root: str | None = None
@@ -156,9 +163,7 @@ def read_plan(path: Path) -> ExperimentPlan:
 
 
 def parse_plan(document: object) -> ExperimentPlan:
-    _refuse_odd_text(document)
-    _refuse_unknown(document, _File, "")
-    file: _File = decode(document, _File, "the file", remedy=_REMEDY, error=UsageError)
+    file = _checked(document)
     model = Path(file.model)
     if not is_program(model.name):
         raise UsageError(f"model: {file.model!r} is not a program. Give the path of a .pte file.")
@@ -183,94 +188,67 @@ def parse_plan(document: object) -> ExperimentPlan:
     )
 
 
-def _refuse_odd_text(value: object) -> None:
-    """No word of a command, and no path, can hold a NUL or half of a character."""
-    if isinstance(value, str):
-        odd = "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value)
-        if odd or len(os.fsencode(value)) > _LONGEST_PATH:
-            raise UsageError(f"{value[:60]!r} cannot be a path or an argument.")
-    elif isinstance(value, (list, dict)):
-        for inner in [*value, *value.values()] if isinstance(value, dict) else value:
-            _refuse_odd_text(inner)
-
-
-def _refuse_unknown(document: object, kind: type, prefix: str) -> None:
-    known = [one.name for one in fields(kind)]
-    found = document if isinstance(document, dict) else {}
-    for name in found:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}."
-            raise UsageError(f"{prefix}{name}: is not a field. {hint}")
-    entries = found.get("experiments")
-    for number, entry in enumerate(entries if isinstance(entries, list) else ()):
-        _refuse_unknown(entry, _Entry, f"experiments[{number}].")
+def _checked(document: object) -> _File:
+    text = json.dumps(document, ensure_ascii=False)
+    if "\\u0000" in text or re.search("[\ud800-\udfff]", text):
+        raise UsageError("it holds a NUL or half of a character, which no path and no word can.")
+    try:
+        file: _File = structured(document, _File)
+    except ValueError as error:
+        unknown = re.search("unknown field `(.*)`", str(error))
+        fields = (*_File.__struct_fields__, *_Entry.__struct_fields__)
+        near = unknown and difflib.get_close_matches(unknown[1], fields, n=1)
+        hint = f"Did you mean {near[0]!r}? " if near else ""
+        raise UsageError(f"{error}. {hint}{_REMEDY}") from error
+    return file
 
 
 def _experiments(entry: _Entry, where: str, notes: list[str]) -> Iterator[Experiment]:
     """One experiment for each number of threads."""
-    if not _NAME.fullmatch(entry.name):
-        raise UsageError(
-            f"{where}.name: {entry.name!r} cannot be a folder's name. Use letters, digits, '_', "
-            "'-', '.'."
-        )
     words, verbose_runner = _runner_words(entry, where, notes)
     runner = entry.runner_path or entry.quiet_runner
     path = Path(runner) if runner else None
     found = entry.threads or entry.num_threads or 1
-    for threads in dict.fromkeys(found if isinstance(found, list) else [found]):
+    for threads in dict.fromkeys((found,) if isinstance(found, int) else found):
         yield Experiment(
             name=entry.name,
             arm=_arm(entry, where),
             mode=one_of(entry.mode, MODES, f"a mode ({where})"),
             runner_path=verbose_runner if verbose_runner and entry.mode == "xnntrace" else path,
-            runs=_whole(f"{where}.runs", entry.num_runs if entry.runs is None else entry.runs, 10),
-            warmup=_whole(f"{where}.warmup", entry.warmup, least=0),
-            threads=_whole(f"{where}.threads", threads, most=_MOST_THREADS),
+            runs=entry.runs or entry.num_runs or 10,
+            warmup=entry.warmup,
+            threads=threads,
             cpus=_cpus(entry, where),
             extra_arguments=words,
-            timeout_seconds=_whole(f"{where}.timeout_seconds", entry.timeout_seconds),
+            timeout_seconds=entry.timeout_seconds,
         )
-
-
-def _whole(where: str, value: Any, default: int = 1, least: int = 1, most: int = _MOST) -> int:
-    number = default if value is None else value
-    if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
-        raise UsageError(f"{where}: {value!r} is not a whole number from {least} to {most}.")
-    return number
 
 
 def _arm(entry: _Entry, where: str) -> Arm:
     """As the field ``sme2`` says, else as the name does."""
     value = entry.sme2
-    if isinstance(value, bool):
-        return Arm.ON if value else Arm.OFF
     if value is None and (match := re.search(r"sme2[_-]?(on|off)", entry.name)):
         value = match[1]
-    if value not in ("on", "off"):
+    arms: dict[object, Arm] = {True: Arm.ON, False: Arm.OFF, "on": Arm.ON, "off": Arm.OFF}
+    if value not in arms:
         raise UsageError(
             f'{where}.sme2: {value!r} is neither "on" nor "off", and the name {entry.name!r} says '
             "neither sme2_on nor sme2_off."
         )
-    return Arm(value)
+    return arms[value]
 
 
 def _cpus(entry: _Entry, where: str) -> tuple[int, ...]:
     """A list of cores, or text: ``0,1``, ``4-7``, or a mask such as ``0x80``."""
-    value = entry.cpu_affinity
-    if value in (None, "", []):
-        return ()
-    if isinstance(value, str) and re.fullmatch("0x[0-9a-fA-F]{1,16}", value):
+    value = entry.cpu_affinity or ()
+    if not isinstance(value, str):
+        return (value,) if isinstance(value, int) else tuple(sorted({*value}))
+    if re.fullmatch("0x[0-9a-fA-F]{1,16}", value):
         return tuple(core for core in range(64) if int(value, 16) >> core & 1)
-    try:
-        cores = parse_cpus(",".join(map(str, value)) if isinstance(value, list) else str(value))
-    except UsageError:
-        cores = ""
-    if isinstance(cores, str):
-        raise UsageError(
-            f"{where}.cpu_affinity: {value!r} names no cores, as in 0,1 or 4-7 or 0x80."
-        )
-    return cores
+    with contextlib.suppress(UsageError):
+        if not isinstance(cores := parse_cpus(value), str):
+            return cores
+    raise UsageError(f"{where}.cpu_affinity: {value!r} names no cores, as in 0,1 or 4-7 or 0x80.")
 
 
 def _compare(file: _File, keys: Sequence[Key]) -> tuple[tuple[Key, Key], ...]:
@@ -317,12 +295,9 @@ def _runner_words(
     entry: _Entry, where: str, notes: list[str]
 ) -> tuple[tuple[str, ...], Path | None]:
     """What of ``extra_args`` is for the runner, and the runner that logs kernels, if named."""
-    rest = entry.extra_args or []
-    if not isinstance(rest, list) or not all(isinstance(word, str) for word in rest):
-        raise UsageError(f'{where}.extra_args: must be a list of texts, as in ["--flag=1"].')
     kept: list[str] = []
     verbose: Path | None = None
-    words = iter(rest)
+    words = iter(entry.extra_args or ())
     for word in words:
         name, equals, value = word.partition("=")
         if name not in (*_SWITCHES, *_WITH_VALUE):
