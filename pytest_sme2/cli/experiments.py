@@ -372,7 +372,7 @@ def run_plan(
     settings = replace(settings, out=plan.output_root.expanduser())
     case = program_case(plan.model)
     with contextlib.closing(ExperimentSession(settings, say)) as session:
-        _ = session.run_lock
+        session.take_folder()
         chosen, target = plan.experiments, session.bench.target.name
         if not session.bench.timed:
             say(f"each experiment runs 1 inference: on {target} no time is taken")

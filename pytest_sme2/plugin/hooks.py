@@ -40,7 +40,6 @@ from pytest_sme2.plugin.state import (
 from pytest_sme2.plugin.watch import RunWatch, every_case, is_red
 
 if TYPE_CHECKING:
-    from pytest_sme2.session.run_directory import RunLock
     from pytest_sme2.session.session import Session
     from pytest_sme2.session.settings import Settings
     from pytest_sme2.verdict.contract import Asked
@@ -124,7 +123,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if SESSION not in config.stash:
         return
     try:
-        config.stash[SESSION].close()
+        config.stash[SESSION].bench.close()
     except Sme2Error as error:
         if hasattr(config, "workeroutput"):
             config.workeroutput[NOT_RESTORED] = str(error)
@@ -133,7 +132,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """The same for a run that ended before its first test."""
+    """The same for a run that ended before its first test; and the run directory is free again."""
     if SESSION in config.stash:
         with contextlib.suppress(Sme2Error):
             config.stash[SESSION].close()
@@ -221,6 +220,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Generator[No
         raise pytest.UsageError(
             "--dist=each would measure a case in two workers at once. Use --dist=loadgroup."
         )
+    try:
+        session_of(config).take_folder()
+    except Sme2Error as error:
+        raise pytest.UsageError(str(error)) from None
     return CaseScheduling(config, log, [case.id for case in session_of(config).cases()], other)
 
 
@@ -324,7 +327,6 @@ def pytest_runtest_makereport(
             "case": case,
             "folder": folder,
             "checks": json.dumps(encode(checks)),
-            "run": session_of(item.config).origin[0],
         }
     return report
 
@@ -341,7 +343,6 @@ class Collector:
         self.failures: set[bool] = set()
         """Whether they are of what could not be judged."""
         self.lines: list[str] = []
-        self.run_lock: RunLock | None = None
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str) -> None:
@@ -361,11 +362,6 @@ class Collector:
         self.used_reference |= getattr(report, "sme2_used_reference", False)
         found = getattr(report, "sme2", None)
         if found is not None:
-            if self.run_lock is None:
-                from pytest_sme2.session.run_directory import RunLock
-
-                # Its workers hold the run directory until they end; this holds it to the end.
-                self.run_lock = RunLock(session_of(self.config).out, found["run"])
             case, folder = found["case"], found["folder"]
             # Tests may have asked for different devices: each has its own folder.
             if self.folders.get(case, folder) != folder:
@@ -408,19 +404,17 @@ class Collector:
         from pytest_sme2.plugin.conclusion import conclude_run
         from pytest_sme2.report.text import hanging
 
-        try:
-            self.lines, records, problems = conclude_run(
-                self.folders,
-                self.checks,
-                settings,
-                verbosity=self.config.get_verbosity(),
-                width=self.config.stash[WIDTH],
-                command=("pytest", *map(str, self.config.invocation_params.args)),
-                promised=self.watch.figures,
-            )
-        finally:
-            if self.run_lock is not None:
-                self.run_lock.leave()
+        if self.folders:
+            session_of(self.config).take_folder()
+        self.lines, records, problems = conclude_run(
+            self.folders,
+            self.checks,
+            settings,
+            verbosity=self.config.get_verbosity(),
+            width=self.config.stash[WIDTH],
+            command=("pytest", *map(str, self.config.invocation_params.args)),
+            promised=self.watch.figures,
+        )
         said += problems
         if settings.update_baselines:
             return None

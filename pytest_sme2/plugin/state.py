@@ -53,7 +53,8 @@ def session_of(config: pytest.Config) -> Session:
         worker: dict[str, Any] = getattr(config, "workerinput", {})
         settings = options.read_settings(config)
         say = progress_of(config)
-        config.stash[SESSION] = Session(settings, say=say, identity=worker.get("testrunuid"))
+        run = worker.get("testrunuid")
+        config.stash[SESSION] = Session(settings, say=say, identity=run, worker=bool(worker))
     return config.stash[SESSION]
 
 

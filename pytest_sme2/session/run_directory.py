@@ -10,19 +10,14 @@ What one pytest run did with the tests that it found. The runs of many machines 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import json
-import os
 import shlex
-import time
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_sme2.errors import Sme2Error, UsageError
+from pytest_sme2.errors import BusyError, Sme2Error, UsageError
 from pytest_sme2.profile.beside import kept_origins, kept_shapes
 from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.coverage import named_by_chip
@@ -51,6 +46,7 @@ from pytest_sme2.system.files import (
     write_json,
     write_text,
 )
+from pytest_sme2.system.locks import holder_of, locked
 from pytest_sme2.system.reading import read_json
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.verdict.contract import Asked
@@ -62,9 +58,6 @@ METRICS = "metrics.json"
 MANIFEST = "manifest.json"
 SCHEMA = 2
 LOCK = ".run.lock"
-# Somebody is about to write a name into the file, which takes no time at all.
-_TRIES = 500
-_PAUSE_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
@@ -168,58 +161,23 @@ def _make_ignored_folder(folder: Path) -> None:
     (folder / ".gitignore").write_text("# Results of pytest-sme2\n*\n", encoding="utf-8")
 
 
-class RunLock:
-    """A run directory that is this run's until it is left, or the process ends.
+def hold_run_directory(folder: Path) -> contextlib.ExitStack:
+    """A run directory that is this run's until that is closed, or the process ends.
 
-    All processes of one run, which know each other by its name, hold it together.
+    Raises UsageError where another run uses it.
     """
-
-    def __init__(self, folder: Path, run: str) -> None:
-        """Raises UsageError where another run uses it."""
-        try:
-            _make_ignored_folder(folder)
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            descriptor = os.open(folder / LOCK, flags, 0o666)
-        except OSError as error:
-            raise unwritable(folder / LOCK, error) from error
-        self._close = weakref.finalize(self, os.close, descriptor)
-        if os.fstat(descriptor).st_nlink > 1:
-            self.leave()
-            raise UsageError(
-                f"{folder / LOCK} has another name (a hard link), and that file would be changed "
-                "with it. Remove it, and run again."
-            )
-        try:
-            holder = _holder(descriptor, run)
-        except OSError as error:
-            self.leave()
-            if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                return  # A file system without locks cannot tell, and must not be in the way.
-            raise unwritable(folder / LOCK, error) from error
-        if holder != run:
-            self.leave()
-            raise UsageError(
-                f"{folder} is in use by another run ({holder or 'just starting'}). Wait for it, "
-                "or give this one a folder of its own: --sme2-out (pytest), --out (sme2 run)."
-            )
-
-    def leave(self) -> None:
-        self._close()
-
-
-def _holder(descriptor: int, run: str) -> str:
-    """The run that holds the file; if no run does, this one takes it."""
-    for _ in range(_TRIES):
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, run.encode("utf-8", "replace"), 0)
-        with contextlib.suppress(BlockingIOError):
-            # In between another may have come first, so the name is read in any case.
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return os.pread(descriptor, 4096, 0).decode("utf-8", "replace")
-        time.sleep(_PAUSE_SECONDS)
-    return ""
+    held = contextlib.ExitStack()
+    try:
+        _make_ignored_folder(folder)
+        held.enter_context(locked(folder / LOCK, "using it", timeout_seconds=0))
+    except BusyError:
+        raise UsageError(
+            f"{folder} is in use by another run{holder_of(folder / LOCK)}. Wait for it, or give "
+            "this one a folder of its own: --sme2-out (pytest), --out (sme2 run)."
+        ) from None
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    return held
 
 
 TESTS = "tests.json"

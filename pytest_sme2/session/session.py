@@ -9,6 +9,7 @@ filter, no signature, no fetch. What cannot be known is left out, and nothing ge
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -68,7 +69,13 @@ from pytest_sme2.session.case_trace import (
 from pytest_sme2.session.cases import Case, chosen_programs, select_cases
 from pytest_sme2.session.device import HeldDevice, is_emulated, measure_sustained
 from pytest_sme2.session.reference import OpenReference, kept_reference, open_reference
-from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, RunLock, run_command, write_record
+from pytest_sme2.session.run_directory import (
+    SCHEMA,
+    CaseRecord,
+    hold_run_directory,
+    run_command,
+    write_record,
+)
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.cache import apply_limit
 from pytest_sme2.system.files import safe_name
@@ -180,12 +187,16 @@ class Session:
         settings: Settings,
         say: Say = lambda line: None,
         identity: str | None = None,
+        *,
+        worker: bool = False,
     ) -> None:
+        """``worker``: another process of this run holds the run directory."""
         self.settings = settings
         self.say = say
         self._identity = identity
         self.bench = HeldDevice(settings, say)
         self._made: dict[tuple[object, ...], object] = {}
+        self._held = contextlib.ExitStack() if worker else None
         self.refused: Sme2Error | None = None
         """Why this run cannot have its run directory."""
 
@@ -268,25 +279,25 @@ class Session:
         """The run directory."""
         return self.settings.run_directory
 
-    @functools.cached_property
-    def run_lock(self) -> RunLock:
-        """The run directory is this run's; an error where another run uses it."""
-        if self.refused is None:
+    def take_folder(self) -> None:
+        """Make the run directory this run's; an error where another run uses it."""
+        if self._held is None and self.refused is None:
             try:
-                return RunLock(self.out, self.origin[0])
+                self._held = hold_run_directory(self.out)
             except Sme2Error as error:
                 self.refused = error
-        raise self.refused
+        if self.refused is not None:
+            raise self.refused
 
-    def _begin(self) -> None:
-        """Take the run directory; what is wrong with it or with the runner is told first."""
-        if "run_lock" not in self.__dict__:
-            self.bench.check_runner()
-        _ = self.run_lock
+    @functools.cached_property
+    def _begun(self) -> None:
+        """What is wrong with the runner or the run directory is told first."""
+        self.bench.check_runner()
+        self.take_folder()
 
     def folder(self, case: Case) -> Path:
         """The case's part of the run directory."""
-        self._begin()
+        _ = self._begun
         return self.out / safe_name(case.id) / "runs" / self.bench.target.name
 
     def arms(self, case: Case) -> tuple[Arm, ...]:
@@ -303,7 +314,7 @@ class Session:
         if case.problem is not None or case.entry is None or case.variant is None:
             raise ModelError(case.problem or f"{case.model} is not a model")
         entry, variant = case.entry, case.variant
-        self._begin()  # an export may take long
+        _ = self._begun  # an export may take long
         return self._once(
             lambda: export_model(
                 entry,
@@ -541,9 +552,9 @@ class Session:
         return folder, check
 
     def close(self) -> None:
-        """Leave the device as it was found."""
-        if "run_lock" in self.__dict__:
-            self.run_lock.leave()
+        """Leave the device as it was found, and the run directory to others."""
+        if self._held is not None:
+            self._held.close()
         self.bench.close()
         if self._made:
             apply_limit()

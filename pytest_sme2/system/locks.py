@@ -56,7 +56,8 @@ def locked(
         reason = getattr(error, "strerror", None) or error
         raise StorageError(
             f"{file} cannot be locked: {reason}. Free space there, correct its permissions, or use "
-            "another folder: SME2_CACHE_DIR for the cache, --sme2-baseline-dir for baselines."
+            "another folder: SME2_CACHE_DIR for the cache, --sme2-baseline-dir for baselines, "
+            "--sme2-out for results."
         ) from error
     try:
         yield

@@ -15,7 +15,13 @@ from pytest_sme2.errors import Sme2Error, StorageError, UsageError
 from pytest_sme2.report.writing import validate_run
 from pytest_sme2.results import Arm, Artifact, RunRequest
 from pytest_sme2.runners.sme2 import Sme2Runner
-from pytest_sme2.session.run_directory import LOCK, MANIFEST, METRICS, RunLock, read_record
+from pytest_sme2.session.run_directory import (
+    LOCK,
+    MANIFEST,
+    METRICS,
+    hold_run_directory,
+    read_record,
+)
 from pytest_sme2.system.files import inside, new_file
 from pytest_sme2.targets.base import Job, make_place, run_logged
 from tests.support.records import toy_run
@@ -47,55 +53,45 @@ def test_a_damaged_dump_and_a_bottomless_manifest_are_named(tmp_path: Path) -> N
 
 
 def test_another_run_is_refused_and_named(tmp_path: Path) -> None:
-    first = RunLock(tmp_path / "out", "run-1")
-    with pytest.raises(UsageError, match=r"out is in use by another run \(run-1\).*--sme2-out"):
-        RunLock(tmp_path / "out", "run-2")
-    # Having asked has changed nothing.
-    with pytest.raises(UsageError, match="run-1"):
-        RunLock(tmp_path / "out", "run-2")
-    first.leave()
-    RunLock(tmp_path / "out", "run-2").leave()
-
-
-def test_the_processes_of_one_run_hold_it_together(tmp_path: Path) -> None:
-    first, second = RunLock(tmp_path, "run-1"), RunLock(tmp_path, "run-1")
-    first.leave()
-    first.leave()
-    with pytest.raises(UsageError, match="run-1"):
-        RunLock(tmp_path, "run-2")
-    second.leave()
-    RunLock(tmp_path, "run-2").leave()
+    first = hold_run_directory(tmp_path / "out")
+    for _ in range(2):
+        with pytest.raises(
+            UsageError,
+            match=rf"out is in use by another run \(process {os.getpid()} of .*--sme2-out",
+        ):
+            hold_run_directory(tmp_path / "out")
+    first.close()
+    hold_run_directory(tmp_path / "out").close()
 
 
 def test_a_lock_that_is_another_file_is_not_written(tmp_path: Path, precious: Path) -> None:
     (tmp_path / LOCK).hardlink_to(precious)
-    with pytest.raises(UsageError, match=r"run\.lock has another name .* Remove it"):
-        RunLock(tmp_path, "run-1")
+    hold_run_directory(tmp_path).close()
     (tmp_path / LOCK).unlink()
     (tmp_path / LOCK).symlink_to(precious)
-    with pytest.raises(StorageError, match=rf"{LOCK}.*cannot be written"):
-        RunLock(tmp_path, "run")
+    with pytest.raises(StorageError, match=rf"{LOCK} cannot be locked"):
+        hold_run_directory(tmp_path)
     assert precious.read_text() == "keep me"
 
 
 def test_it_ends_with_its_process(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys; from pathlib import Path; "
-        "from pytest_sme2.session.run_directory import RunLock; "
-        "kept = RunLock(Path(sys.argv[1]), 'killed'); os.kill(os.getpid(), signal.SIGKILL)"
+        "from pytest_sme2.session.run_directory import hold_run_directory; "
+        "kept = hold_run_directory(Path(sys.argv[1])); os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
-    assert (tmp_path / LOCK).read_text() == "killed"
-    RunLock(tmp_path, "next").leave()
+    assert (tmp_path / LOCK).read_text()
+    hold_run_directory(tmp_path).close()
 
 
 def test_git_ignores_a_new_run_directory_and_leaves_others_alone(tmp_path: Path) -> None:
-    RunLock(tmp_path / "out", "me").leave()
+    hold_run_directory(tmp_path / "out").close()
     assert (tmp_path / "out" / ".gitignore").read_text().endswith("\n*\n")
     used = tmp_path / "used"
     used.mkdir()
     (used / "mine.txt").touch()
-    RunLock(used, "me").leave()
+    hold_run_directory(used).close()
     assert not (used / ".gitignore").exists()
 
 
