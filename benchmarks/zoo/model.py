@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,8 @@ from torch.nn import functional
 
 from pytest_sme2 import import_torchvision, register_model
 
-WORDS = 32
+# timm and transformers find it imported.
+VISION = import_torchvision().models
 VOCABULARY = 1000
 FEW_WORDS = 500
 # What many language models have in common.
@@ -44,7 +46,7 @@ def image(size: int) -> Inputs:
     return numbers(1, 3, size, size)
 
 
-def words(count: int = WORDS, known: int = VOCABULARY) -> Inputs:
+def words(count: int = 32, known: int = VOCABULARY) -> Inputs:
     return staticmethod(lambda: (torch.randint(0, known, (1, count)),))
 
 
@@ -68,16 +70,6 @@ class Own(Network, nn.Module):
         return self
 
 
-class ByName(Network):
-    """Made by a library that knows its name."""
-
-    name: str
-    options: dict[str, Any]
-
-    def __init_subclass__(cls, name: str = "", **options: Any) -> None:
-        cls.name, cls.options = name, options
-
-
 class Asked(nn.Module):
     """A network that a function of its own asks, and that answers with tensors alone."""
 
@@ -89,66 +81,76 @@ class Asked(nn.Module):
         return self.ask(self.inner, *values)
 
 
-def first(network: nn.Module) -> nn.Module:
-    """The first output of a Hugging Face model: the others are caches and hidden states."""
-    return Asked(network, lambda inner, value: inner(value, return_dict=False)[0])
+class ByName(Network):
+    """Made by a library that knows its name."""
+
+    name: str
+    options: dict[str, Any]
+    ask: Callable[..., Any] | None = None
+    """How it is asked, where that is not by a call."""
+
+    def __init_subclass__(cls, name: str = "", **options: Any) -> None:
+        cls.name, cls.options = name, options
+
+    def get_eager_model(self) -> nn.Module:
+        made, ask = self.make(), type(self).ask
+        return made if ask is None else Asked(made, ask)
+
+    def make(self) -> nn.Module:
+        raise NotImplementedError
 
 
-def _vision() -> Any:
-    import_torchvision()
-    from torchvision import models
+class Vision(ByName):
+    """A network of torchvision."""
 
-    return models
+    def make(self) -> nn.Module:
+        return operator.attrgetter(self.name)(VISION)(**self.options)
 
 
 class Timm(ByName):
     """A network of the library timm."""
 
-    def get_eager_model(self) -> nn.Module:
-        import_torchvision()
+    def make(self) -> nn.Module:
         import timm
 
-        return timm.create_model(self.name, pretrained=False, **{"num_classes": 10, **self.options})
+        return timm.create_model(self.name, **{"num_classes": 10, **self.options})
 
 
 class Transformer(ByName):
     """A model of Hugging Face's library; the options are those of its configuration."""
 
     inputs = words()
+    # The other outputs are caches and hidden states.
+    ask: Callable[..., Any] = staticmethod(lambda inner, x: inner(x, return_dict=False)[0])
     pooled: bool | None = None
     """Whether a pooling layer follows, where there is a choice."""
 
-    def get_eager_model(self) -> nn.Module:
+    def make(self) -> nn.Module:
         import transformers
 
-        kind = getattr(transformers, self.name)
+        kind = operator.attrgetter(self.name)(transformers)
         choices = {} if self.pooled is None else {"add_pooling_layer": self.pooled}
-        return first(kind(kind.config_class(**self.options), **choices))
+        return kind(kind.config_class(**self.options), **choices)
 
 
-@register_model("efficientnet", variants=("fp32", "fp16", "int8"))
+@register_model("efficientnet")
 class EfficientNet(Network):
-    def get_eager_model(self) -> nn.Module:
-        import_torchvision()
-        from torchvision.models.efficientnet import EfficientNet as Network
-        from torchvision.models.efficientnet import MBConvConfig
+    """As B0, with one block where it has up to four."""
 
-        # As in B0, with one block where it has up to four.
+    def get_eager_model(self) -> nn.Module:
         sizes = ((1, 3, 1, 32, 16), (6, 3, 2, 16, 24), (6, 5, 2, 24, 40), (6, 3, 2, 40, 80))
-        blocks = [MBConvConfig(*size, 1) for size in (*sizes, (6, 5, 1, 80, 112))]
-        return Network(blocks, dropout=0.2)
+        block = VISION.efficientnet.MBConvConfig
+        blocks = [block(*size, 1) for size in (*sizes, (6, 5, 1, 80, 112))]
+        return VISION.EfficientNet(blocks, dropout=0.2)
 
 
-@register_model("convnext", variants=("fp32", "fp16", "int8"))
+@register_model("convnext")
 class ConvNeXt(Network):
-    def get_eager_model(self) -> nn.Module:
-        import_torchvision()
-        from torchvision.models.convnext import CNBlockConfig
-        from torchvision.models.convnext import ConvNeXt as Network
+    """As tiny, with one block where it has three or nine."""
 
-        # As in tiny, with one block where it has three or nine.
-        widths = (96, 192, 384, 768, None)
-        return Network([CNBlockConfig(*pair, 1) for pair in itertools.pairwise(widths)])
+    def get_eager_model(self) -> nn.Module:
+        pairs = itertools.pairwise((96, 192, 384, 768, None))
+        return VISION.ConvNeXt([VISION.convnext.CNBlockConfig(*pair, 1) for pair in pairs])
 
 
 @register_model("vit", variants=("fp32", "fp16", "int8", "int8_dynamic"))
@@ -160,18 +162,11 @@ class VisionTransformer(
 
 
 @register_model("whisper_encoder", variants=("fp32", "fp16", "int8", "int8_dynamic"))
-class WhisperSpeech(Network):
+class WhisperSpeech(
+    Transformer, name="models.whisper.modeling_whisper.WhisperEncoder", d_model=128,
+    encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=512, max_source_positions=50,
+):  # fmt: skip
     inputs = numbers(1, 80, 100)
-
-    def get_eager_model(self) -> nn.Module:
-        from transformers import WhisperConfig
-        from transformers.models.whisper.modeling_whisper import WhisperEncoder
-
-        config = WhisperConfig(
-            d_model=128, encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=512,
-            max_source_positions=50,
-        )  # fmt: skip
-        return first(WhisperEncoder(config))
 
 
 @register_model("gpt2", variants=("fp32", "fp16", "int8", "int8_dynamic", "int4"))
@@ -191,9 +186,9 @@ class Qwen2(
 
 
 class Recurrent(nn.Module):
-    def __init__(self, layer: nn.Module) -> None:
+    def __init__(self, kind: type[nn.LSTM | nn.GRU]) -> None:
         super().__init__()
-        self.layer = layer
+        self.layer = kind(64, 128, batch_first=True)
         self.head = nn.Linear(128, 10)
 
     def forward(self, steps: torch.Tensor) -> torch.Tensor:
@@ -201,25 +196,35 @@ class Recurrent(nn.Module):
         return self.head(answers[:, -1])
 
 
-@register_model("lstm", variants=("fp32", "fp16", "int8"))
+@register_model("lstm")
 class Lstm(Network):
-    network = staticmethod(lambda: Recurrent(nn.LSTM(64, 128, batch_first=True)))
-    inputs = numbers(1, 8, 64)
+    network, inputs = staticmethod(lambda: Recurrent(nn.LSTM)), numbers(1, 8, 64)
 
 
-@register_model("gru", variants=("fp32", "fp16", "int8"))
+@register_model("gru")
 class Gru(Network):
-    network = staticmethod(lambda: Recurrent(nn.GRU(64, 128, batch_first=True)))
-    inputs = numbers(1, 8, 64)
+    network, inputs = staticmethod(lambda: Recurrent(nn.GRU)), numbers(1, 8, 64)
 
 
-class ConvBlock(nn.Sequential):
-    def __init__(self, inputs: int, outputs: int, size: int = 3, stride: int = 1) -> None:
-        super().__init__(
-            nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False),
-            nn.BatchNorm2d(outputs),
-            nn.SiLU(),
-        )
+def conv(inputs: int, outputs: int, size: int = 3, stride: int = 1) -> nn.Sequential:
+    layer = nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False)
+    return nn.Sequential(layer, nn.BatchNorm2d(outputs), nn.SiLU())
+
+
+def grouped(inputs: int, outputs: int, groups: int = 8) -> nn.Sequential:
+    layer = nn.Conv2d(inputs, outputs, 3, padding=1)
+    return nn.Sequential(layer, nn.GroupNorm(groups, outputs), nn.ReLU())
+
+
+def twice(inputs: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(grouped(inputs, outputs, 4), grouped(outputs, outputs, 4))
+
+
+class Plus(nn.Sequential):
+    """What goes in, and what the layers make of it."""
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        return value + super().forward(value)
 
 
 class SplitBlock(nn.Module):
@@ -228,25 +233,25 @@ class SplitBlock(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         half = channels // 2
-        self.first = ConvBlock(channels, channels, 1)
-        self.inner = nn.Sequential(ConvBlock(half, half), ConvBlock(half, half))
-        self.last = ConvBlock(half * 3, channels, 1)
+        self.first = conv(channels, channels, 1)
+        self.inner = nn.Sequential(conv(half, half), conv(half, half))
+        self.last = conv(half * 3, channels, 1)
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         left, right = self.first(image).chunk(2, dim=1)
         return self.last(torch.cat([left, right, self.inner(right)], dim=1))
 
 
-@register_model("detector", variants=("fp32", "fp16", "int8"))
+@register_model("detector")
 class Detector(Own):
     """Two scales of boxes and classes, decoded with their grids."""
 
     def __init__(self, classes: int = 20) -> None:
         super().__init__()
-        self.stem = nn.Sequential(ConvBlock(3, 16, stride=2), ConvBlock(16, 32, stride=2))
-        self.coarse = ConvBlock(32, 64, stride=2)
+        self.stem = nn.Sequential(conv(3, 16, stride=2), conv(16, 32, stride=2))
+        self.coarse = conv(32, 64, stride=2)
         self.split = SplitBlock(64)
-        self.join = ConvBlock(96, 32)
+        self.join = conv(96, 32)
         self.heads = nn.ModuleList(nn.Conv2d(channels, 4 + classes, 1) for channels in (32, 64))
 
     def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -278,20 +283,21 @@ class Bert(
     pooled = False
 
 
-@register_model("mobilenet_v4", variants=("fp32", "fp16", "int8"))
+@register_model("mobilenet_v4")
 class MobileNetV4(Timm, name="mobilenetv4_conv_small_050", num_classes=VOCABULARY):
     """Its layers are searched for."""
 
 
-@register_model("lraspp", variants=("fp32", "fp16", "int8"))
-class Segmentation(Network):
-    """LR-ASPP on a MobileNetV3, the small network of torchvision for segmentation."""
+class Segmenter(Vision):
+    inputs = image(64)
+    ask = staticmethod(lambda inner, value: inner(value)["out"])
 
-    def get_eager_model(self) -> nn.Module:
-        made = _vision().segmentation.lraspp_mobilenet_v3_large(
-            weights=None, weights_backbone=None, num_classes=21
-        )
-        return Asked(made, lambda inner, value: inner(value)["out"])
+
+@register_model("lraspp")
+class Segmentation(
+    Segmenter, name="segmentation.lraspp_mobilenet_v3_large", weights_backbone=None, num_classes=21
+):
+    """The small network of torchvision for segmentation."""
 
 
 class CausalBlock(nn.Module):
@@ -308,7 +314,7 @@ class CausalBlock(nn.Module):
         return functional.relu(found + self.beside(value))
 
 
-@register_model("tcn", variants=("fp32", "fp16", "int8"))
+@register_model("tcn")
 class TemporalNetwork(Own):
     """Only its last step is read, as in forecasts."""
 
@@ -324,7 +330,7 @@ class TemporalNetwork(Own):
         return self.head(self.blocks(value)[:, :, -1])
 
 
-@register_model("crnn", variants=("fp32", "fp16", "int8"))
+@register_model("crnn")
 class TextReader(Own):
     """Convolutions over a line of text, then an LSTM over its columns."""
 
@@ -346,7 +352,7 @@ class TextReader(Own):
         return functional.log_softmax(self.head(answers), dim=2)
 
 
-@register_model("graph_net", variants=("fp32", "fp16", "int8"))
+@register_model("graph_net")
 class GraphNetwork(Own):
     """Messages along the edges of a mesh that never changes, added up at each node."""
 
@@ -383,11 +389,8 @@ class Attention(nn.Module):
         speed = torch.arange(half, dtype=value.dtype) / half
         angle = torch.arange(value.shape[2], dtype=value.dtype)[:, None] * torch.exp(-4 * speed)
         left, right = value.chunk(2, dim=-1)
-        turned = (
-            left * angle.cos() - right * angle.sin(),
-            left * angle.sin() + right * angle.cos(),
-        )
-        return torch.cat(turned, dim=-1)
+        turned = left * angle.cos() - right * angle.sin()
+        return torch.cat([turned, left * angle.sin() + right * angle.cos()], dim=-1)
 
     def forward(self, value: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
         query, key, answer = (
@@ -415,7 +418,7 @@ class MemoryLayer(nn.Module):
         return value + self.outer(functional.relu(self.inner(self.norms[2](value))))
 
 
-@register_model("memory_attention", variants=("fp32", "fp16", "int8"))
+@register_model("memory_attention")
 class MemoryAttention(Own):
     inputs = staticmethod(lambda: (torch.randn(1, 64, 64), torch.randn(1, 96, 64)))
 
@@ -430,23 +433,17 @@ class MemoryAttention(Own):
 
 
 @register_model("whisper_decoder", variants=("fp32", "fp16", "int8", "int8_dynamic"))
-class WhisperText(Network):
+class WhisperText(
+    Transformer, name="models.whisper.modeling_whisper.WhisperDecoder", d_model=64,
+    decoder_layers=2, decoder_attention_heads=2, decoder_ffn_dim=256, vocab_size=VOCABULARY,
+    max_target_positions=64, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    decoder_start_token_id=1,
+):  # fmt: skip
     inputs = staticmethod(lambda: (torch.randint(0, VOCABULARY, (1, 16)), torch.randn(1, 50, 64)))
 
-    def get_eager_model(self) -> nn.Module:
-        from transformers import WhisperConfig
-        from transformers.models.whisper.modeling_whisper import WhisperDecoder
-
-        config = WhisperConfig(
-            d_model=64, decoder_layers=2, decoder_attention_heads=2, decoder_ffn_dim=256,
-            vocab_size=VOCABULARY, max_target_positions=64, pad_token_id=0, bos_token_id=1,
-            eos_token_id=2, decoder_start_token_id=1,
-        )  # fmt: skip
-
-        def answer(inner: Any, words: torch.Tensor, sound: torch.Tensor) -> Any:
-            return inner(words, encoder_hidden_states=sound, use_cache=False)[0]
-
-        return Asked(WhisperDecoder(config), answer)
+    @staticmethod
+    def ask(inner: Any, text: torch.Tensor, sound: torch.Tensor) -> Any:
+        return inner(text, encoder_hidden_states=sound, use_cache=False)[0]
 
 
 class SelectiveScan(nn.Module):
@@ -475,7 +472,7 @@ class SelectiveScan(nn.Module):
         return value + self.out(found * functional.silu(gate))
 
 
-@register_model("mamba", variants=("fp32", "fp16", "int8"))
+@register_model("mamba")
 class Mamba(Network):
     network = staticmethod(lambda: nn.Sequential(SelectiveScan(), SelectiveScan()))
     inputs = numbers(1, 32, 64)
@@ -502,106 +499,83 @@ class TimeMix(nn.Module):
         return value + self.out(torch.sigmoid(gate) * mean)
 
 
-@register_model("rwkv", variants=("fp32", "fp16", "int8"))
+@register_model("rwkv")
 class Rwkv(Network):
     network = staticmethod(lambda: nn.Sequential(TimeMix(), TimeMix()))
     inputs = numbers(1, 32, 64)
 
 
-class ResponseBlock(nn.Module):
-    """ConvNeXt V2's block, with its normalization over the image."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.wide = nn.Conv2d(width, width, 7, padding=3, groups=width)
-        self.norm = nn.LayerNorm(width)
-        self.inner, self.outer = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.scale = nn.Parameter(torch.rand(4 * width))
-        self.shift = nn.Parameter(torch.rand(4 * width))
-
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
-        value = functional.gelu(self.inner(self.norm(self.wide(image).permute(0, 2, 3, 1))))
-        size = torch.sqrt((value * value).sum((1, 2), keepdim=True))
-        value = self.scale * value * (size / (size.mean(-1, keepdim=True) + 1e-6)) + value
-        return image + self.outer(value + self.shift).permute(0, 3, 1, 2)
+@register_model("convnext_v2")
+class ConvNeXtV2(
+    Transformer, name="ConvNextV2Model", num_stages=2, hidden_sizes=[48, 96], depths=[2, 1]
+):
+    inputs = image(64)
 
 
-@register_model("convnext_v2", variants=("fp32", "fp16", "int8"))
-class ConvNeXtV2(Network):
-    def get_eager_model(self) -> nn.Module:
-        return nn.Sequential(nn.Conv2d(3, 48, 4, 4), ResponseBlock(48), ResponseBlock(48))
-
-
-class MixerBlock(nn.Module):
+def mixer(width: int) -> tuple[nn.Module, nn.Module]:
     """FastViT's, after its branches became one: 7x7 by channel, then two of 1x1."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.mixer = nn.Conv2d(width, width, 3, padding=1, groups=width)
-        self.wide = nn.Conv2d(width, width, 7, padding=3, groups=width)
-        self.inner, self.outer = nn.Conv2d(width, 3 * width, 1), nn.Conv2d(3 * width, width, 1)
-
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
-        image = image + self.mixer(image)
-        return image + self.outer(functional.gelu(self.inner(self.wide(image))))
+    own, wide = (nn.Conv2d(width, width, n, padding=n // 2, groups=width) for n in (3, 7))
+    ends = nn.Conv2d(width, 3 * width, 1), nn.Conv2d(3 * width, width, 1)
+    return Plus(own), Plus(wide, ends[0], nn.GELU(), ends[1])
 
 
-@register_model("fastvit", variants=("fp32", "fp16", "int8"))
+@register_model("fastvit")
 class FastVit(Network):
     def get_eager_model(self) -> nn.Module:
         return nn.Sequential(
             nn.Conv2d(3, 48, 3, 2, 1), nn.GELU(), nn.Conv2d(48, 48, 3, 2, 1, groups=48), nn.GELU(),
-            MixerBlock(48), nn.Conv2d(48, 96, 7, 2, 3, groups=48), MixerBlock(96),
+            *mixer(48), nn.Conv2d(48, 96, 7, 2, 3, groups=48), *mixer(96),
         )  # fmt: skip
 
 
-class GroupBlock(nn.Sequential):
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__(
-            nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs), nn.ReLU()
-        )
+class UNet(nn.Module):
+    """``block`` makes a step of the network, for numbers of channels."""
+
+    def __init__(self, block: Callable[..., nn.Module], *widths: int, classes: int) -> None:
+        super().__init__()
+        pairs = [*itertools.pairwise(widths)]
+        self.down = nn.ModuleList(block(*pair) for pair in pairs)
+        self.widen = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in pairs[:0:-1])
+        self.up = nn.ModuleList(block(b, a) for a, b in pairs[:0:-1])
+        self.last = nn.Conv2d(widths[1], classes, 1)
+
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        kept = []
+        for step, block in enumerate(self.down):
+            value = block(value if not step else functional.max_pool2d(value, 2))
+            kept.append(value)
+        for widen, block, skipped in zip(self.widen, self.up, kept[-2::-1], strict=True):
+            value = block(torch.cat([skipped, widen(value)], dim=1))
+        return self.last(value)
 
 
-@register_model("scan_unet", variants=("fp32", "fp16", "int8"))
-class Scan(Own):
-    """A U-Net for scans of one channel, as medical ones are."""
+@register_model("scan_unet")
+class Scan(Network):
+    """For scans of one channel, as medical ones are."""
 
+    network = staticmethod(lambda: UNet(grouped, 1, 16, 32, classes=2))
     inputs = numbers(1, 1, 32, 32)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = GroupBlock(1, 16), GroupBlock(16, 32)
-        self.up, self.last = nn.ConvTranspose2d(32, 16, 2, 2), GroupBlock(32, 16)
-        self.head = nn.Conv2d(16, 2, 1)
 
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
-        fine = self.first(image)
-        coarse = self.second(functional.max_pool2d(fine, 2))
-        return self.head(self.last(torch.cat([fine, self.up(coarse)], dim=1)))
+def reflected(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequential:
+    layer = nn.Conv2d(inputs, outputs, size, stride)
+    norm = nn.InstanceNorm2d(outputs, affine=True)
+    return nn.Sequential(nn.ReflectionPad2d(size // 2), layer, norm)
 
 
-class Reflected(nn.Sequential):
-    def __init__(self, inputs: int, outputs: int, size: int, stride: int = 1) -> None:
-        super().__init__(
-            nn.ReflectionPad2d(size // 2),
-            nn.Conv2d(inputs, outputs, size, stride),
-            nn.InstanceNorm2d(outputs, affine=True),
-        )
-
-
-@register_model("style_transfer", variants=("fp32", "fp16", "int8"))
+@register_model("style_transfer")
 class StyleTransfer(Network):
     inputs = image(32)
 
     def get_eager_model(self) -> nn.Module:
         return nn.Sequential(
-            Reflected(3, 16, 9), nn.ReLU(), Reflected(16, 32, 3, 2), nn.ReLU(),
-            Reflected(32, 32, 3), nn.ReLU(), nn.Upsample(scale_factor=2, mode="nearest"),
-            Reflected(32, 16, 3), nn.ReLU(), Reflected(16, 3, 9),
+            reflected(3, 16, 9), nn.ReLU(), reflected(16, 32, 3, 2), nn.ReLU(),
+            reflected(32, 32, 3), nn.ReLU(), nn.Upsample(scale_factor=2, mode="nearest"),
+            reflected(32, 16, 3), nn.ReLU(), reflected(16, 3, 9),
         )  # fmt: skip
 
 
-@register_model("yolo_head", variants=("fp32", "fp16", "int8"))
+@register_model("yolo_head")
 class BoxHead(Own):
     """YOLO's head: each side of a box is the mean of a distribution over 16 distances."""
 
@@ -610,8 +584,8 @@ class BoxHead(Own):
     def __init__(self, classes: int = 20, bins: int = 16) -> None:
         super().__init__()
         self.bins = bins
-        self.boxes = nn.Sequential(ConvBlock(32, 64), nn.Conv2d(64, 4 * bins, 1))
-        self.classes = nn.Sequential(ConvBlock(32, 32), nn.Conv2d(32, classes, 1))
+        self.boxes = nn.Sequential(conv(32, 64), nn.Conv2d(64, 4 * bins, 1))
+        self.classes = nn.Sequential(conv(32, 32), nn.Conv2d(32, classes, 1))
         self.register_buffer("distances", torch.arange(bins, dtype=torch.float32))
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
@@ -638,7 +612,7 @@ class Parallel(nn.Module):
         return functional.relu(fine + larger), functional.relu(coarse + self.down(fine))
 
 
-@register_model("hrnet", variants=("fp32", "fp16", "int8"))
+@register_model("hrnet")
 class HighResolution(Own):
     def __init__(self) -> None:
         super().__init__()
@@ -667,7 +641,7 @@ class DenoisingBlock(nn.Module):
         return image + self.layers[1](functional.silu(self.norms[1](found)))
 
 
-@register_model("denoiser", variants=("fp32", "fp16", "int8"))
+@register_model("denoiser")
 class Denoiser(Own):
     """A diffusion U-Net: the time as sines, attention at its smallest size."""
 
@@ -693,124 +667,74 @@ class Denoiser(Own):
         return self.head(self.last(fine + self.up(larger), sines))
 
 
-@register_model("depth_anything", variants=("fp32", "fp16", "int8"))
-class Depth(Own):
-    """Depth Anything in small: a transformer's words as images of two sizes, then joined."""
+@register_model("depth_anything")
+class Depth(
+    Transformer, name="DepthAnythingForDepthEstimation", neck_hidden_sizes=[32, 32],
+    reassemble_factors=[2, 1], fusion_hidden_size=32, head_hidden_size=16, patch_size=8,
+    reassemble_hidden_size=64, backbone_config={
+        "model_type": "dinov2", **_TEXT, "mlp_ratio": 4, "image_size": 64, "patch_size": 8,
+        "out_indices": [1, 2], "reshape_hidden_states": False,
+    },
+):  # fmt: skip
+    """A transformer's words as images of two sizes, then joined."""
 
-    def __init__(self, width: int = 64) -> None:
-        super().__init__()
-        self.patches = nn.Conv2d(3, width, 8, 8)
-        layer = {"nhead": 2, "dim_feedforward": 4 * width, "batch_first": True}
-        self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(width, activation="gelu", norm_first=True, **layer)
-            for _ in range(2)
-        )
-        self.larger = nn.ConvTranspose2d(width, 32, 2, 2)
-        self.join, self.side = nn.Conv2d(32, 32, 3, padding=1), nn.Conv2d(width, 32, 1)
-        self.head = nn.Sequential(nn.Conv2d(32, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 1, 1))
-
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
-        found = self.patches(image)
-        size, words = found.shape[2:], found.flatten(2).transpose(1, 2)
-        first = self.layers[0](words)
-        second = self.layers[1](first).transpose(1, 2).unflatten(2, size)
-        first = first.transpose(1, 2).unflatten(2, size)
-        larger = functional.interpolate(self.side(second), scale_factor=2.0, mode="bilinear")
-        joined = functional.relu(self.join(self.larger(first) + larger))
-        return self.head(functional.interpolate(joined, scale_factor=2.0, mode="bilinear"))
+    inputs = image(64)
 
 
-class LiteBlock(nn.Sequential):
-    def __init__(self, inputs: int, outputs: int, size: int, stride: int, times: int = 6) -> None:
-        inner = inputs * times
-        super().__init__(
-            nn.Conv2d(inputs, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU6(),
-            nn.Conv2d(inner, inner, size, stride, size // 2, groups=inner, bias=False),
-            nn.BatchNorm2d(inner), nn.ReLU6(),
-            nn.Conv2d(inner, outputs, 1, bias=False), nn.BatchNorm2d(outputs),
-        )  # fmt: skip
-
-
-@register_model("efficientnet_lite", variants=("fp32", "fp16", "int8"))
-class EfficientNetLite(Network):
-    def get_eager_model(self) -> nn.Module:
-        return nn.Sequential(
-            nn.Conv2d(3, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU6(),
-            LiteBlock(32, 16, 3, 1, 1), LiteBlock(16, 24, 3, 2), LiteBlock(24, 40, 5, 2),
-            LiteBlock(40, 80, 3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(80, 10),
-        )  # fmt: skip
+@register_model("efficientnet_lite")
+class EfficientNetLite(Timm, name="efficientnet_lite0"):
+    """Neither SiLU nor squeezing."""
 
 
 @register_model("swin", variants=("fp32", "fp16"))
-class SwinModel(Network):
-    def get_eager_model(self) -> nn.Module:
-        _vision()
-        from torchvision.models.swin_transformer import SwinTransformer
-
-        return SwinTransformer(
-            patch_size=[4, 4], embed_dim=32, depths=[2, 2], num_heads=[2, 4], window_size=[4, 4],
-            num_classes=10,
-        )  # fmt: skip
+class SwinModel(
+    Vision, name="SwinTransformer", patch_size=[4, 4], embed_dim=32, depths=[2, 2],
+    num_heads=[2, 4], window_size=[4, 4], num_classes=10,
+):  # fmt: skip
+    """Attention in windows that move."""
 
 
 @register_model("resnext", variants=("fp32", "fp16"))
-class ResnextModel(Network):
+class ResnextModel(
+    Vision, name="ResNet", block=VISION.resnet.Bottleneck, layers=[1, 1, 1, 1], num_classes=10,
+    groups=32, width_per_group=4,
+):  # fmt: skip
     inputs = image(32)
-
-    def get_eager_model(self) -> nn.Module:
-        from torchvision.models.resnet import Bottleneck
-
-        return _vision().ResNet(
-            Bottleneck, [1, 1, 1, 1], num_classes=10, groups=32, width_per_group=4
-        )
 
 
 @register_model("regnet", variants=("fp32", "fp16"))
-class RegnetModel(Network):
+class RegnetModel(
+    Vision, name="RegNet", num_classes=10,
+    block_params=VISION.regnet.BlockParams.from_init_params(4, 16, 40.0, 2.2, 16, se_ratio=0.25),
+):  # fmt: skip
     inputs = image(32)
-
-    def get_eager_model(self) -> nn.Module:
-        _vision()
-        from torchvision.models.regnet import BlockParams, RegNet
-
-        parameters = BlockParams.from_init_params(4, 16, 40.0, 2.2, 16, se_ratio=0.25)
-        return RegNet(parameters, num_classes=10)
 
 
 @register_model("deeplab", variants=("fp32", "fp16"))
-class DeeplabModel(Network):
-    def get_eager_model(self) -> nn.Module:
-        made = _vision().segmentation.deeplabv3_mobilenet_v3_large(
-            weights=None, weights_backbone=None, num_classes=5
-        )
-        return Asked(made, lambda inner, value: inner(value)["out"])
+class DeeplabModel(
+    Segmenter, name="segmentation.deeplabv3_mobilenet_v3_large", weights_backbone=None,
+    num_classes=5,
+):  # fmt: skip
+    """Convolutions whose weights stand apart."""
 
 
 @register_model("ssdlite", variants=("fp32", "fp16"))
-class SsdliteModel(Network):
+class SsdliteModel(
+    Vision, name="detection.ssdlite320_mobilenet_v3_large", weights_backbone=None, num_classes=5
+):
     """Its network alone: what follows chooses boxes by their values."""
 
-    def get_eager_model(self) -> nn.Module:
-        made = _vision().detection.ssdlite320_mobilenet_v3_large(
-            weights=None, weights_backbone=None, num_classes=5
-        )
-
-        def heads(inner: Any, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            found = inner.head(list(inner.backbone(value).values()))
-            return found["bbox_regression"], found["cls_logits"]
-
-        return Asked(made, heads)
+    @staticmethod
+    def ask(inner: Any, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        found = inner.head(list(inner.backbone(value).values()))
+        return found["bbox_regression"], found["cls_logits"]
 
 
 @register_model("fcos", variants=("fp32", "fp16"))
-class FcosModel(Network):
+class FcosModel(Vision, name="detection.fcos_resnet50_fpn", weights_backbone=None, num_classes=5):
     """As a whole, so it chooses boxes by their values: a known refusal."""
 
-    def get_eager_model(self) -> nn.Module:
-        made = _vision().detection.fcos_resnet50_fpn(
-            weights=None, weights_backbone=None, num_classes=5
-        )
-        return Asked(made, lambda inner, value: inner([value[0]])[0]["boxes"])
+    ask = staticmethod(lambda inner, value: inner([value[0]])[0]["boxes"])
 
 
 @register_model("mobilevit_v2", variants=("fp32", "fp16"))
@@ -839,38 +763,12 @@ class DptModel(
     inputs = image(32)
 
 
-class Double(nn.Sequential):
-    def __init__(self, channels: int, wider: int) -> None:
-        super().__init__(
-            nn.Conv2d(channels, wider, 3, padding=1), nn.GroupNorm(4, wider), nn.ReLU(),
-            nn.Conv2d(wider, wider, 3, padding=1), nn.GroupNorm(4, wider), nn.ReLU(),
-        )  # fmt: skip
-
-
-class UNet(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.down = nn.ModuleList([Double(3, 16), Double(16, 32), Double(32, 64)])
-        self.widen = nn.ModuleList(
-            [nn.ConvTranspose2d(64, 32, 2, 2), nn.ConvTranspose2d(32, 16, 2, 2)]
-        )
-        self.up = nn.ModuleList([Double(64, 32), Double(32, 16)])
-        self.last = nn.Conv2d(16, 4, 1)
-
-    def forward(self, value: torch.Tensor) -> torch.Tensor:
-        kept = []
-        for step, block in enumerate(self.down):
-            value = block(value if not step else functional.max_pool2d(value, 2))
-            kept.append(value)
-        for widen, block, skipped in zip(self.widen, self.up, kept[-2::-1], strict=True):
-            value = block(torch.cat([widen(value), skipped], dim=1))
-        return self.last(value)
-
-
 @register_model("unet", variants=("fp32", "fp16"))
 class UnetModel(Network):
+    """Each step has two convolutions."""
+
+    network = staticmethod(lambda: UNet(twice, 3, 16, 32, 64, classes=4))
     inputs = image(32)
-    network = UNet
 
 
 @register_model("wav2vec2", variants=("fp32", "fp16"))
@@ -902,53 +800,46 @@ class SpeechModel(Network):
         return nn.Sequential(*layers, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(64, 12))
 
 
+class FewWords(Transformer):
+    inputs = words(16, FEW_WORDS)
+
+
 @register_model("distilbert", variants=("fp32", "fp16"))
 class DistilbertModel(
-    Transformer, name="DistilBertModel", dim=64, hidden_dim=128, n_layers=2, n_heads=4,
+    FewWords, name="DistilBertModel", dim=64, hidden_dim=128, n_layers=2, n_heads=4,
     vocab_size=FEW_WORDS, max_position_embeddings=64,
 ):  # fmt: skip
-    inputs = words(16, FEW_WORDS)
+    """BERT of half the depth."""
 
 
 @register_model("llama", variants=("fp32", "fp16"))
-class LlamaModel(Transformer, name="LlamaForCausalLM", **_DECODER):
-    inputs = words(16, FEW_WORDS)
+class LlamaModel(FewWords, name="LlamaForCausalLM", **_DECODER): ...
 
 
 @register_model("mistral", variants=("fp32", "fp16"))
-class MistralModel(Transformer, name="MistralForCausalLM", **_DECODER, sliding_window=8):
-    inputs = words(16, FEW_WORDS)
+class MistralModel(FewWords, name="MistralForCausalLM", **_DECODER, sliding_window=8): ...
 
 
 @register_model("gemma", variants=("fp32", "fp16"))
-class GemmaModel(Transformer, name="GemmaForCausalLM", **_DECODER, head_dim=16):
-    inputs = words(16, FEW_WORDS)
+class GemmaModel(FewWords, name="GemmaForCausalLM", **_DECODER, head_dim=16): ...
 
 
 @register_model("mixtral", variants=("fp32", "fp16"))
 class MixtralModel(
-    Transformer, name="MixtralForCausalLM", **_DECODER, num_local_experts=4, num_experts_per_tok=2
-):
-    inputs = words(16, FEW_WORDS)
+    FewWords, name="MixtralForCausalLM", **_DECODER, num_local_experts=4, num_experts_per_tok=2
+): ...
 
 
 @register_model("t5", variants=("fp32", "fp16"))
-class T5Model(Network):
-    inputs = words(16, FEW_WORDS)
+class T5Model(
+    FewWords, name="T5ForConditionalGeneration", d_model=64, d_kv=16, d_ff=128, num_layers=2,
+    num_heads=4, vocab_size=FEW_WORDS, use_cache=False,
+):  # fmt: skip
+    """Encoder and decoder, which gets the same words."""
 
-    def get_eager_model(self) -> nn.Module:
-        from transformers import T5Config, T5ForConditionalGeneration
-
-        config = T5Config(
-            d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4, vocab_size=FEW_WORDS,
-            use_cache=False,
-        )  # fmt: skip
-
-        def both(inner: Any, value: torch.Tensor) -> Any:
-            """Encoder and decoder, which gets the same words."""
-            return inner(input_ids=value, decoder_input_ids=value, return_dict=False)[0]
-
-        return Asked(T5ForConditionalGeneration(config), both)
+    @staticmethod
+    def ask(inner: Any, value: torch.Tensor) -> Any:
+        return inner(input_ids=value, decoder_input_ids=value, return_dict=False)[0]
 
 
 class Experts(nn.Module):
@@ -973,7 +864,10 @@ class MoeModel(Network):
     network = staticmethod(lambda: nn.Sequential(Experts(), nn.LayerNorm(64), Experts()))
 
 
-class Dlrm(nn.Module):
+@register_model("dlrm", variants=("fp32", "fp16"))
+class DlrmModel(Own):
+    inputs = staticmethod(lambda: (torch.randn(8, 13), torch.randint(0, 50, (8, 6))))
+
     def __init__(self) -> None:
         super().__init__()
         self.tables = nn.ModuleList(nn.Embedding(50, 32) for _ in range(6))
@@ -989,9 +883,3 @@ class Dlrm(nn.Module):
         products = torch.bmm(stacked, stacked.transpose(1, 2)).flatten(1)
         chosen = products.index_select(1, self.pairs)
         return torch.sigmoid(self.top(torch.cat([bottom, chosen], dim=1)))
-
-
-@register_model("dlrm", variants=("fp32", "fp16"))
-class DlrmModel(Network):
-    inputs = staticmethod(lambda: (torch.randn(8, 13), torch.randint(0, 50, (8, 6))))
-    network = Dlrm
