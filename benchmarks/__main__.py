@@ -66,7 +66,7 @@ BENCHMARKS = (
         "faults",
         "Faults of a phone during a measurement (a fake phone behind a real adbd): **{clean} of "
         "{trials}** trials ended cleanly.",
-        quick=("--trials", "1"),
+        quick=("--quick",),
         long=True,
     ),
     Benchmark(

@@ -1,41 +1,37 @@
 """What becomes of a measurement on a phone when things break: counted, on fake phones.
 
     python -m benchmarks.faults                       # the full count
-    python -m benchmarks.faults --trials 3 --fault adbd
+    python -m benchmarks.faults --only adbd --trial 7
 
 Each trial sets a phone up, measures a traced pair with a runner that sleeps, and puts the phone
 back, while one fault strikes at a random moment.
-A trial is clean when it ends with a result or one error of ours, the phone's settings are as
-before, nothing of the run is left on the phone, no file on this side is half written, and the
-stored baseline is the old one or, after a result, the new one.
+A trial is clean when it ends with a result or the error of ours that its fault may lead to, the
+phone's settings are as before, nothing of the run is left on the phone, no file on this side is
+half written, and the stored baseline is the old one or, after a result, the new one.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
-import random
 import signal
-import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from random import Random
 from statistics import median
 
-from benchmarks.harness import clean_claims, finish, parser_of
+from benchmarks.trials import Subject, expect, run
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
 from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner
 from pytest_sme2.system.files import write_text
-from pytest_sme2.targets.phone.adb import AdbDevice, open_server
+from pytest_sme2.targets.phone.adb import AdbDevice
 from pytest_sme2.targets.phone.leases import redo_when_lost
 from pytest_sme2.targets.phone.power import NOTE
 from pytest_sme2.targets.phone.target import AndroidTarget
@@ -84,14 +80,6 @@ class Work:
         medians = {arm: (median(times),) for arm, times in zip(PAIR, runs_ns, strict=True)}
         now = gate_examples.measured(session=session, medians_ns=medians)
         baselines.store(self.out / "baselines", now)
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How a trial ended: its outcome in a word, and what was wrong, if anything."""
-
-    outcome: str
-    problems: tuple[str, ...]
 
 
 Fault = Callable[[FakePhone, threading.Event], None]
@@ -173,84 +161,10 @@ def push_cut(phone: FakePhone, over: threading.Event) -> None:
             return
 
 
-# Ctrl-C is not a thing that a phone can be struck with.
-FAULTS: dict[str, tuple[str, Fault | None]] = {
-    "adbd": ("the phone's adbd is killed and comes back", adbd_killed),
-    "server": ("the adb server is killed and comes back", server_killed),
-    "storage": ("the phone's storage is full for a while", storage_full),
-    "runner": ("the runner is killed on the phone", partial(signal_runner, signal.SIGKILL)),
-    "hang": ("the runner hangs on the phone", partial(signal_runner, signal.SIGSTOP)),
-    "wiped": ("the files that were pushed are removed from the phone", files_wiped),
-    "capped": (
-        "the highest clock is lowered for a while, without a word about heat", clock_capped
-    ),
-    "moving": ("caps, screen and heat sensors move as on stock phones", moved),
-    "maker": (
-        "adbd is killed on a phone that refuses settings, and whose thermal service hangs",
-        adbd_killed,
-    ),
-    "push": ("the connection is cut while a model is pushed", push_cut),
-    "interrupt": ("Ctrl-C", None),
-}  # fmt: skip
-
-
-def trial(fault: str, phone: FakePhone, work: Work, moment: float) -> Ending:
-    """``moment`` is a share of what a whole, undisturbed trial takes."""
-    before = settings_of(phone)
-    strike = FAULTS[fault][1]
-    if fault == "interrupt":
-        outcome = interrupted(phone, work, moment)
-    else:
-        target = fake_target(phone)
-        assert strike is not None
-        # A push is waited for, and cut then.
-        with struck(strike, phone, 0.0 if fault == "push" else moment * 1.2):
-            try:
-                work.measure(target)
-                outcome = "result"
-            except Sme2Error as error:
-                outcome = type(error).__name__
-    return Ending(outcome, tuple(problems(phone, work, before)))
-
-
-def interrupted(phone: FakePhone, work: Work, moment: float) -> str:
-    """Ctrl-C in a process of its own."""
-    arguments = [phone.lab.address, phone.serial, str(work.runner.folder), str(work.artifact.pte),
-                 str(work.out)]  # fmt: skip
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.faults", "--session", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    process.stdout.readline()
-    time.sleep(moment * 1.2)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=300)
-    # Python's own way to end by Ctrl-C is the signal itself.
-    if process.returncode in (130, -signal.SIGINT):
-        return "interrupted"
-    return "result" if process.returncode == 0 else f"exit {process.returncode}: {err[-300:]}"
-
-
-def run_session(arguments: list[str]) -> int:
-    """The process that Ctrl-C is pressed in."""
-    # Whoever runs this in the background may have had Ctrl-C ignored; here it is the point.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    address, serial, folder, pte, out = arguments
-    runner = Sme2Runner("sleep", AndroidTarget.platform, "none", Path(folder))
-    device = AdbDevice(open_server(address), serial)
-    target = AndroidTarget(device, emulated=True)
-    try:
-        print("ready", flush=True)
-        Work(runner, make_artifact(Path(pte)), Path(out)).measure(target)
-    except KeyboardInterrupt:
-        return 130
-    finally:
-        # The trial is over; what comes now would hit the interpreter's own last steps.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return 0
+def interrupted(phone: FakePhone, over: threading.Event) -> None:
+    """The thread that measures is where Python tells of Ctrl-C."""
+    if not over.is_set():
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 def problems(phone: FakePhone, work: Work, before: dict[str, str | None]) -> Iterator[str]:
@@ -288,60 +202,62 @@ def problems(phone: FakePhone, work: Work, before: dict[str, str | None]) -> Ite
                 yield f"{name} is not whole"
 
 
-def run_trials(fault: str, trials: int, seed: int = 0) -> list[Ending]:
-    """Each on a phone of its own."""
-    chance = random.Random(seed)
-    endings = []
-    with tempfile.TemporaryDirectory() as name, FakeLab() as lab:
-        runner = make_sleep_runner(Path(name) / "runner", RUN_SECONDS)
-        for index in range(trials):
-            out = Path(name) / f"{fault}-{index}"
-            out.mkdir()
+def fault(name: str, what: str, strike: Fault, expected: str = "") -> Subject:
+    """On a phone of its own; a result or what is ``expected`` is a clean outcome."""
+
+    def attempt(chance: Random, out: Path) -> str:
+        with FakeLab() as lab:
             # Big enough for the push to take a while, different so that it is pushed.
             pte = out / "model.pte"
             pte.write_bytes(chance.randbytes(1024) * (MODEL_BYTES // 1024))
-            likeness = HOSTILE if fault == "maker" else {"storage_bytes": 64 << 20}
-            phone = lab.add(**likeness)
+            phone = lab.add(**(HOSTILE if name == "maker" else {"storage_bytes": 64 << 20}))
+            runner = make_sleep_runner(out / "runner", RUN_SECONDS)
             # What is meant to hang must not take a minute.
-            work = Work(runner, make_artifact(pte), out, 3.0 if fault == "hang" else 60.0)
+            work = Work(runner, make_artifact(pte), out, 3.0 if name == "hang" else 60.0)
             work.store("first", [(1,)] * len(PAIR))
-            endings.append(trial(fault, phone, work, chance.random()))
-    return endings
+            before = settings_of(phone)
+            try:
+                # A push is waited for, and cut then.
+                with struck(strike, phone, 0.0 if name == "push" else chance.random() * 1.2):
+                    work.measure(fake_target(phone))
+                outcome = "result"
+            except Sme2Error as error:
+                outcome = type(error).__name__
+            except KeyboardInterrupt:
+                outcome = "interrupted"
+            wrong = "; ".join(problems(phone, work, before))
+        expect(outcome in ("result", *expected.split()), f"it ended with {outcome}")
+        expect(not wrong, f"{outcome}: {wrong}")
+        return outcome
+
+    return Subject(name, what, 50, 1, attempt)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--trials", type=int, default=50, help="of each fault")
-    parser.add_argument("--fault", action="append", choices=FAULTS, help="only this one")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--session", nargs=5, help=argparse.SUPPRESS)
-    arguments = parser.parse_args(argv)
-    if arguments.session:
-        return run_session(arguments.session)
-    rows = []
-    print(f"seed {arguments.seed}")
-    print(f"{'fault':<10} {'trials':>6} {'clean':>6}  outcomes")
-    for fault in arguments.fault or FAULTS:
-        started = time.monotonic()
-        endings = run_trials(fault, arguments.trials, arguments.seed)
-        clean = sum(not ending.problems for ending in endings)
-        outcomes = Counter(ending.outcome for ending in endings)
-        told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
-        print(f"{fault:<10} {len(endings):>6} {clean:>6}  {told}", flush=True)
-        for ending in endings:
-            for problem in ending.problems:
-                print(f"    {ending.outcome}: {problem}")
-        rows.append(
-            {
-                "name": fault,
-                "what": FAULTS[fault][0],
-                "trials": len(endings),
-                "clean": clean,
-                "seconds": round(time.monotonic() - started, 1),
-                "outcomes": dict(outcomes),
-            }
-        )
-    return finish(clean_claims(rows), arguments.json, {"rows": rows, "seed": arguments.seed})
+SUBJECTS = (
+    fault("adbd", "the phone's adbd is killed and comes back", adbd_killed),
+    fault("server", "the adb server is killed and comes back", server_killed),
+    fault("storage", "the phone's storage is full for a while", storage_full,
+          "TargetError RunError"),
+    fault("runner", "the runner is killed on the phone", partial(signal_runner, signal.SIGKILL),
+          "RunError"),
+    fault("hang", "the runner hangs on the phone", partial(signal_runner, signal.SIGSTOP),
+          "RunError"),
+    fault("wiped", "the files that were pushed are removed from the phone", files_wiped,
+          "TargetError RunError"),
+    fault("capped", "the highest clock is lowered for a while, without a word about heat",
+          clock_capped),
+    fault("moving", "caps, screen and heat sensors move as on stock phones", moved),
+    fault("maker", "adbd is killed on a phone that refuses settings, and whose thermal service "
+          "hangs", adbd_killed),
+    fault("push", "the connection is cut while a model is pushed", push_cut),
+    fault("interrupt", "Ctrl-C", interrupted, "interrupted"),
+)  # fmt: skip
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    # Whoever runs this in the background may have had Ctrl-C ignored; here it is the point.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return run(__doc__, SUBJECTS, words)
 
 
 if __name__ == "__main__":

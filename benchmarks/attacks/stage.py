@@ -7,31 +7,23 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from benchmarks.attacks import VARIABLE
 from benchmarks.harness import ROOT
+from benchmarks.trials import Ending, ending_of, start
 from tests.support.gate_examples import edit_baseline
 from tests.support.nested import without_other_plugins
 from tests.support.toy_project import gate_project
 
-SECONDS = 900
 _SME2 = "import sys; from pytest_sme2.cli.main import main; sys.exit(main())"
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How a command ended, and all that it printed."""
-
-    code: int
-    said: str
 
 
 @dataclass
@@ -50,21 +42,7 @@ class Project:
             environment.pop(name, None)
         if "CI" not in self.variables:
             environment.pop("CI", None)
-        try:
-            done = subprocess.run(
-                [sys.executable, *words],
-                cwd=self.path,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as late:
-            said = (late.stdout or b"").decode(errors="replace")
-            return Ending(-1, f"{said}\nIt hung for {SECONDS} s.")
-        return Ending(done.returncode, done.stdout.decode(errors="replace"))
+        return ending_of(start([sys.executable, *words], self.path, environment))
 
     def pytest(self, words: str = "", **device: Any) -> Ending:
         self.variables[VARIABLE] = json.dumps(device)
@@ -189,7 +167,7 @@ class Attack:
     stored: bool = True
     group: str = ""
 
-    def attempt(self, folder: Path) -> Ending:
+    def attempt(self, _chance: Random, folder: Path) -> None:
         project = Project(folder, self.stage.options)
         self.stage.make(project)
         if self.stored:
@@ -197,16 +175,8 @@ class Attack:
         self.change(project)
         project.variables.update(self.variables)
         ending = project.pytest(self.words, **self.device)
-        return ending if self.then is None else self.then(project)
-
-    def problem(self, ending: Ending) -> str:
-        """In what it ended other than it must; empty where it did."""
-        words = " ".join(ending.said.split())
-        if "INTERNALERROR" in words or "Traceback (most recent call last)" in words:
-            return "it shows a traceback"
-        if ending.code != self.code:
-            return f"its exit code is {ending.code}, not {self.code}"
-        return "" if self.said in words else f"it does not say {self.said!r}"
+        ending = ending if self.then is None else self.then(project)
+        ending.expect(self.code, self.said)
 
 
 def equal(what: str, change: Change = nothing, **given: Any) -> Attack:
@@ -238,14 +208,3 @@ def _update(stage: Stage) -> Path:
     if ending.code:
         raise SystemExit(ending.said)
     return project.path / "baselines"
-
-
-def tried(attack: Attack) -> tuple[Ending, str]:
-    """One attack in a folder of its own: how it ended, and what is wrong with that."""
-    with tempfile.TemporaryDirectory(prefix="attack-", ignore_cleanup_errors=True) as folder:
-        ending = attack.attempt(Path(folder).resolve())
-    return ending, attack.problem(ending)
-
-
-def last_lines(ending: Ending, count: int = 25) -> str:
-    return "\n".join(ending.said.strip().splitlines()[-count:])

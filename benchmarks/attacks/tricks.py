@@ -10,7 +10,6 @@ from benchmarks.attacks.choices import CI, MARKED, SLOWER, hook
 from benchmarks.attacks.stage import (
     Attack,
     Change,
-    Ending,
     Project,
     add,
     equal,
@@ -19,6 +18,7 @@ from benchmarks.attacks.stage import (
     remove,
     write,
 )
+from benchmarks.trials import Ending
 from tests.support.toy_project import GATE_SUITE as SUITE
 
 

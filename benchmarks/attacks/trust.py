@@ -16,13 +16,13 @@ from benchmarks.attacks.programs import ONE, SLOWER
 from benchmarks.attacks.stage import (
     Attack,
     Change,
-    Ending,
     Project,
     nothing,
     of,
     stored,
 )
 from benchmarks.hostile.stage import fill_cache
+from benchmarks.trials import Ending
 from pytest_sme2.system.cache import mark_cache
 
 NOBODY = 65534

@@ -13,48 +13,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from benchmarks.harness import clean_claims, finish, parser_of
 from benchmarks.hostile import disks, fuzz, kills, surroundings
-from benchmarks.hostile.stage import count, enter_namespace
+from benchmarks.hostile.stage import enter_namespace
+from benchmarks.trials import run
 
-SUBJECTS = (
-    *fuzz.SUBJECTS,
-    *kills.SUBJECTS,
-    *disks.SUBJECTS,
-    *surroundings.SUBJECTS,
-)
+SUBJECTS = (*fuzz.SUBJECTS, *kills.SUBJECTS, *disks.SUBJECTS, *surroundings.SUBJECTS)
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer trials: minutes")
-    parser.add_argument("--seed", type=int, default=0, help="default: 0")
-    parser.add_argument("--only", action="append", metavar="NAME", help="what begins like this")
-    parser.add_argument("--trial", type=int, metavar="N", help="only the one with this number")
-    arguments = parser.parse_args(words)
-    chosen = [
-        subject
-        for subject in SUBJECTS
-        if arguments.only is None or subject.name.startswith(tuple(arguments.only))
-    ]
-    if not chosen:
-        parser.error(f"choose from: {', '.join(subject.name for subject in SUBJECTS)}")
     enter_namespace()
-    print(f"seed {arguments.seed}\n{'what':<60} {'trials':>6} {'clean':>6} {'seconds':>8}")
-    rows = []
-    for subject in chosen:
-        numbers = range(subject.quick if arguments.quick else subject.full)
-        if not numbers and arguments.only is None:
-            continue
-        if arguments.trial is not None:
-            numbers = range(arguments.trial, arguments.trial + 1)
-        row = count(subject, numbers, arguments.seed, lambda line: print(line, flush=True))
-        rows.append(row)
-        counts = f"{row['trials']:>6} {row['clean']:>6} {row['seconds']:>8.1f}"
-        missing = f"  not possible here: {row['not_possible']}" if "not_possible" in row else ""
-        print(f"{f'{subject.name}: {subject.what}':<60} {counts}{missing}", flush=True)
-    details = {"seed": arguments.seed, "quick": arguments.quick, "rows": rows}
-    return finish(clean_claims(rows), arguments.json, details)
+    return run(__doc__, SUBJECTS, words)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from random import Random
 from types import FrameType
 
 from benchmarks.hostile.damage import damaged_bytes, damaged_json, damaged_text
-from benchmarks.hostile.stage import Attempt, NotCleanError, Subject, expect
+from benchmarks.trials import Attempt, NotCleanError, Subject, expect
 from pytest_sme2.cli.commands.run import template
 from pytest_sme2.cli.experiments import read_plan
 from pytest_sme2.errors import Sme2Error

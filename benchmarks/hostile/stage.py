@@ -12,15 +12,14 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
-from typing import Any
 
 import filelock
 
+from benchmarks.harness import ROOT
+from benchmarks.trials import Ending, NotCleanError, NotPossibleError, ending_of, expect, start
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.registry import discover
@@ -32,71 +31,7 @@ from pytest_sme2.system.platforms import LINUX_AARCH64, host_platform
 from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.verdict import baselines
 
-
-class NotCleanError(Exception):
-    """A trial did not end as it should; the text says in what way."""
-
-
-class NotPossibleError(Exception):
-    """This machine cannot stage the fault; the text says what it lacks."""
-
-
-Attempt = Callable[[Random, Path], None]
-"""One trial, with its dice and an empty folder."""
-
-
-@dataclass(frozen=True)
-class Subject:
-    """One kind of trial: what it is called, how often it is done, and what one of them does."""
-
-    name: str
-    what: str
-    full: int
-    """How many trials a full run has."""
-    quick: int
-    """0 where one takes so long that a quick run goes without."""
-    attempt: Attempt
-    """Raises NotCleanError; anything else that it raises is not a clean ending either."""
-
-
-def expect(condition: object, problem: str) -> None:
-    """Raise NotCleanError with ``problem`` unless the condition holds."""
-    if not condition:
-        raise NotCleanError(problem)
-
-
-def count(
-    subject: Subject, numbers: Iterable[int], seed: int, say: Callable[[str], None]
-) -> dict[str, Any]:
-    """Do the trials with these numbers; what was not clean is said at once, with how to repeat."""
-    row: dict[str, Any] = {"name": subject.name, "what": subject.what, "trials": 0, "clean": 0}
-    started = time.monotonic()
-    for number in numbers:
-        # The same dice for the same trial, whatever ran before.
-        chance = Random(f"{seed}/{subject.name}/{number}")
-        with tempfile.TemporaryDirectory(prefix="hostile-", ignore_cleanup_errors=True) as folder:
-            try:
-                subject.attempt(chance, Path(folder).resolve())
-                row["clean"] += 1
-            except NotPossibleError as reason:
-                row["not_possible"] = str(reason)
-                break
-            except Exception as error:
-                problem = str(error)
-                if not isinstance(error, NotCleanError):
-                    problem = traceback.format_exc(limit=-6).rstrip()
-                say(
-                    f"NOT CLEAN: {problem}\n  again: python -m benchmarks.hostile "
-                    f"--only {subject.name} --seed {seed} --trial {number}"
-                )
-        row["trials"] += 1
-    row["seconds"] = round(time.monotonic() - started, 1)
-    return row
-
-
-ROOT = Path(__file__).parents[2]
 TOY = ROOT / "models" / "toy_cnn"
-TIMEOUT_SECONDS = 300
 MOUNTS = "SME2_HOSTILE_MOUNTS"
 """The variable that says that this process may mount: ``root`` or ``mapped``."""
 
@@ -110,30 +45,6 @@ def test_operators(sme2_gate):
 def test_outputs(sme2_gate):
     sme2_gate.check_outputs()
 """
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How a command ended and what it said."""
-
-    code: int
-    said: str
-
-    def expect_success(self, what: str) -> None:
-        expect(self.code == 0, f"{what} ended with {self.code}:\n{self.said[-3000:]}")
-
-    def expect_plain(self) -> None:
-        """No traceback reached the user."""
-        for mark in ("Traceback (most recent call last)", "INTERNALERROR"):
-            expect(mark not in self.said, f"a traceback was shown:\n{self.said[-3000:]}")
-
-    def expect_refusal(self, *words: str) -> None:
-        """It failed, in plain words, and these are among them."""
-        self.expect_plain()
-        expect(self.code in (1, 2, 3, 4), f"ended with {self.code}:\n{self.said[-3000:]}")
-        text = " ".join(self.said.split())
-        for word in words:
-            expect(word in text, f"the message lacks {word!r}:\n{self.said[-3000:]}")
 
 
 @dataclass
@@ -181,18 +92,10 @@ class Stage:
         return self.pytest("--update-baselines=all")
 
     def start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            command,
-            cwd=self.checkout,
-            env=self.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        return start(command, self.checkout, self.environment())
 
     def run(self, command: Sequence[str]) -> Ending:
-        return finish(self.start(command))
+        return ending_of(self.start(command))
 
     def check_whole(self) -> None:
         """Nothing half made, no lock held, nobody left behind."""
@@ -220,19 +123,6 @@ class Stage:
         temporary = Path(self.environment()["TMPDIR"])
         left = [path.name for path in temporary.iterdir() if "sme2" in path.name]
         expect(not left, f"left over in the folder for temporary files: {left}")
-
-
-def finish(process: subprocess.Popen[bytes]) -> Ending:
-    try:
-        said, _ = process.communicate(timeout=TIMEOUT_SECONDS)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        said, _ = process.communicate()
-        raise NotCleanError(
-            f"hung for {TIMEOUT_SECONDS} s: {said.decode(errors='replace')[-2000:]}"
-        ) from None
-    return Ending(process.returncode, said.decode(errors="replace"))
 
 
 @functools.cache
@@ -302,11 +192,11 @@ def _parts() -> tempfile.TemporaryDirectory[str]:
     with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
         stage = make_stage(Path(folder))
         # What is merged is held against what is stored.
-        stage.run(stage.update()).expect_success("an update")
+        stage.run(stage.update()).expect(0)
         shutil.copytree(stage.checkout / "baselines", Path(made.name, "baselines"))
         for part in _PARTS:
             stage.out = Path(made.name, part)
-            stage.run(stage.pytest("-k", part)).expect_success(f"the part of {part}")
+            stage.run(stage.pytest("-k", part)).expect(0)
     return made
 
 

@@ -1,4 +1,4 @@
-"""A slice of ``python -m benchmarks.hostile``: every kind of damaged file, a few of each."""
+"""Slices of the benchmarks that consist of trials: a few of each kind; they count many."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from random import Random
 
 import pytest
 
+from benchmarks import faults
 from benchmarks.hostile import fuzz
 from benchmarks.hostile.__main__ import main
-from benchmarks.hostile.stage import NotCleanError, Subject, count
+from benchmarks.trials import NotCleanError, Subject, count
+from tests.support.phones import start_lab
 
 
 @pytest.mark.nightly
@@ -21,10 +23,16 @@ def test_damaged_files_end_clean(subject: Subject) -> None:
     assert row["clean"] == row["trials"] > 0, "\n".join(said)
 
 
+@pytest.mark.parametrize("subject", faults.SUBJECTS, ids=lambda subject: subject.name)
+def test_faults_of_a_phone_end_clean(subject: Subject, tmp_path: Path) -> None:
+    start_lab().close()
+    assert subject.attempt(Random(7), tmp_path)
+
+
 def test_what_is_not_clean_is_counted_and_can_be_repeated() -> None:
     rolls: dict[int, float] = {}
 
-    def attempt(chance: Random, folder: Path) -> None:
+    def attempt(chance: Random, folder: Path) -> str:
         assert folder.is_dir()
         number = len(rolls)
         rolls[number] = chance.random()
@@ -32,13 +40,14 @@ def test_what_is_not_clean_is_counted_and_can_be_repeated() -> None:
             raise NotCleanError("something is left over")
         if number == 2:
             raise ZeroDivisionError
+        return "thrown"
 
-    subject = Subject("dice", "dice", 4, 4, attempt)
+    subject = Subject("dice", "two dice", 4, 4, attempt)
     said: list[str] = []
     row = count(subject, range(4), 7, said.append)
-    assert (row["trials"], row["clean"]) == (4, 2)
+    assert (row["trials"], row["clean"], row["outcomes"]) == (4, 2, {"thrown": 2})
     assert "something is left over" in said[0]
-    assert said[0].endswith("--only dice --seed 7 --trial 1")
+    assert said[0].endswith("--only 'dice: two dice' --seed 7 --trial 1")
     assert "ZeroDivisionError" in said[1]
     before = dict(rolls)
     rolls.clear()
