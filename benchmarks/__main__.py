@@ -46,7 +46,6 @@ BENCHMARKS = (
         long=True,
     ),
     Benchmark("simulated_gate", long=True),
-    Benchmark("moving_clocks", quick=()),
     Benchmark(
         "history",
         "Of {histories} simulated histories with 0.3 to 5 % noise, intervals hold the true size of "

@@ -23,7 +23,7 @@ IDLE_SECONDS = 0.05
 STEP_SECONDS = 0.001
 CLOCKS = ("ramp", "clamp", "ramp and clamp")
 MILLISECONDS = (0.2, 5.0, 100.0)
-ALLOWED = {True: 0.01, False: 0.05}
+ALLOWED = {True: 0.001, False: 0.031}
 """How far a ratio may be off in turns, and one process after the other."""
 
 
