@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2Error
 from pytest_sme2.export.explain import (
@@ -114,6 +115,31 @@ def partitioners(precision: str) -> list[Any]:
         return [XnnpackPartitioner()]
     layers = [gemm_configs.LinearConfig, gemm_configs.AddmmConfig, gemm_configs.MMConfig]
     return [XnnpackPartitioner(configs=layers, enable_bf16=True), XnnpackPartitioner()]
+
+
+@contextlib.contextmanager
+def quantized_first() -> Iterator[None]:
+    """Where parts for XNNPACK would wait for each other: what is quantized as it runs comes first,
+    as in ExecuTorch's recipe for language models. The program is not decomposed again for that.
+    """
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import (
+        XnnpackDynamicallyQuantizedPartitioner,
+    )
+    from executorch.exir import EdgeProgramManager
+
+    delegate = EdgeProgramManager.to_backend
+
+    def in_turn(self: Any, partitioner: Any) -> Any:
+        try:
+            return delegate(self, partitioner)
+        except AssertionError as error:
+            if "dependency cycles" not in str(error):
+                raise
+        first = delegate(self, XnnpackDynamicallyQuantizedPartitioner())
+        return delegate(first, partitioner)
+
+    with mock.patch.object(EdgeProgramManager, "to_backend", in_turn):
+        yield
 
 
 def quantize_with(
@@ -282,30 +308,17 @@ def lower(request: LoweringRequest, progress: Reporter) -> dict[str, Any]:
         programs[method] = program
 
     progress.enter("lowering to XNNPACK")
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import (
-        XnnpackDynamicallyQuantizedPartitioner,
-        XnnpackPartitioner,
-    )
     from executorch.backends.xnnpack.utils.configs import get_transform_passes
     from executorch.exir import to_edge_transform_and_lower
 
     passes = get_transform_passes() if request.variant.passes else []
-
-    def partitioned(*partitioners: Any) -> Any:
-        return to_edge_transform_and_lower(
+    with quantized_first():
+        edge = to_edge_transform_and_lower(
             programs if len(programs) > 1 else programs[FORWARD],
             transform_passes=passes or None,
-            partitioner=list(partitioners),
+            partitioner=partitioners(request.variant.precision),
             generate_etrecord=True,
         )
-
-    try:
-        edge = partitioned(*partitioners(request.variant.precision))
-    except AssertionError as error:
-        if "dependency cycles" not in str(error):
-            raise
-        # As ExecuTorch's recipe for language models: what is quantized as it runs comes first.
-        edge = partitioned(XnnpackDynamicallyQuantizedPartitioner(), XnnpackPartitioner())
     # Before memory planning rewrites the graph.
     progress.lowered = edge.exported_program()
     operators = _operators(edge.exported_program())

@@ -48,7 +48,8 @@ def stranger(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Strang
     home = tmp_path_factory.mktemp("stranger")
     kept = {name: value for name, value in os.environ.items() if name.startswith(INDEX)}
     # What is never imported need not be compiled.
-    added = {"HOME": str(home), "PATH": os.defpath, "PIP_NO_COMPILE": "1"}
+    uncompiled = {"PIP_NO_COMPILE": "1", "UV_COMPILE_BYTECODE": "0"}
+    added = {"HOME": str(home), "PATH": os.defpath, **uncompiled}
     made = Stranger(home, {**kept, **added})
     (home / "bin").mkdir()
     python = getattr(sys, "_base_executable", sys.executable)
