@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from pytest_sme2.errors import ExportError, MissingExtraError, ModelError, Sme2Error
 from pytest_sme2.export.explain import (
@@ -138,8 +137,11 @@ def quantized_first() -> Iterator[None]:
         first = delegate(self, XnnpackDynamicallyQuantizedPartitioner())
         return delegate(first, partitioner)
 
-    with mock.patch.object(EdgeProgramManager, "to_backend", in_turn):
+    EdgeProgramManager.to_backend = in_turn
+    try:
         yield
+    finally:
+        EdgeProgramManager.to_backend = delegate
 
 
 def quantize_with(

@@ -9,11 +9,7 @@ layer. In fp16 and int8 only zeros are left, and comparing outputs means nothing
 from __future__ import annotations
 
 import hashlib
-import http.client
 import re
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -29,7 +25,6 @@ from pytest_sme2.system.terminal import Say
 FILE_NAME = "weights.toml"
 TIMEOUT_SECONDS = 60.0
 _WHOLE_HASH = re.compile(r"[0-9a-f]{64}")
-_LOST = (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError)
 
 
 @dataclass(frozen=True)
@@ -95,6 +90,12 @@ def fetch_weights(entry: ModelEntry, say: Say) -> Path:
 
     A part of a hash is not enough: a file with the same first digits can be made.
     """
+    # Only now: they take a tenth of the time that a session takes to import.
+    import http.client
+    import urllib.error
+    import urllib.parse
+
+    lost = (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError)
     upstream = upstream_of(entry)
     if upstream is None or not upstream.url or not _WHOLE_HASH.fullmatch(upstream.sha256):
         known = f" Download {upstream.file} from {upstream.source}." if upstream else ""
@@ -114,7 +115,7 @@ def fetch_weights(entry: ModelEntry, say: Say) -> Path:
             make_folders(folder)
             with replacing(kept) as file:
                 _download(upstream, file)
-    except _LOST as error:
+    except lost as error:
         reason = getattr(error, "reason", None) or error
         if isinstance(error, urllib.error.HTTPError):
             error.close()
@@ -128,6 +129,8 @@ def fetch_weights(entry: ModelEntry, say: Say) -> Path:
 
 
 def _download(upstream: Upstream, file: IO[bytes]) -> None:
+    import urllib.request
+
     digest = hashlib.sha256()
     with urllib.request.build_opener().open(upstream.url, timeout=TIMEOUT_SECONDS) as answer:
         while block := answer.read(1 << 20):

@@ -32,6 +32,8 @@ _LIBCXX = (
     *("new_handler", "new_helpers", "optional", "random", "stdexcept", "string"),
     *("system_error", "thread", "typeinfo", "variant", "verbose_abort"),
 )
+# They declare anew what headers declare otherwise.
+_ALONE = ("condition_variable_destructor", "error_category", "memory", "mutex_destructor")
 _BUILDING = (
     *("-D_LIBCPP_BUILDING_LIBRARY", "-D_LIBCXXABI_BUILDING_LIBRARY", "-DLIBCXX_BUILDING_LIBCXXABI"),
     *("-D_LIBCPP_HAS_NO_PRAGMA_SYSTEM_HEADER", "-DNDEBUG", "-faligned-allocation", "-std=c++23"),
@@ -103,18 +105,24 @@ def build_libcxx(folder: Path) -> Path:
     # Those left out are for other systems.
     others = ("cxa_noexception", "stdlib_new_delete")
     abi = sorted((zigs / "libcxxabi/src").glob("*.cpp"))
-    sources += [path for path in abi if path.stem not in others]
-    objects = folder / "libcxx"
-    objects.mkdir()
-    include = [f"-I{zigs / name}" for name in ("libcxx/src", "libcxx/libc", "libunwind/include")]
+    abi = [path for path in abi if path.stem not in others]
+    # Most of the time goes into headers: what can is compiled as one.
+    units = {path.stem: [path] for path in sources if path.stem in _ALONE}
+    units |= {"abi": abi, "all": [path for path in sources if path.stem not in _ALONE]}
+    include = [
+        f"-I{zigs / name}"
+        for name in ("libcxx/src", "libcxx/libc", "libcxxabi/src", "libunwind/include")
+    ]
 
-    def compiled(source: Path) -> Path:
-        made = objects / f"{source.stem}.o"
+    def compiled(name: str, unit: Sequence[Path]) -> Path:
+        source = folder / f"{name}.cpp"
+        source.write_text("".join(f'#include "{path}"\n' for path in unit), "utf-8")
+        made = source.with_suffix(".o")
         _zig(["c++", *_TARGET, *_BUILDING, *include, "-c", source, "-o", made])
         return made
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        made = list(pool.map(compiled, sources))
+        made = list(pool.map(compiled, units, units.values()))
     unwinder = zigs / "libunwind"
     _zig(
         [
