@@ -407,6 +407,18 @@ def list_attached(server: AdbServer) -> dict[str, str]:
     return found
 
 
+def own_serial(server: AdbServer, serial: str) -> str:
+    """The serial that a phone has by cable, however it is attached."""
+    said = ""
+    if is_network_serial(serial):
+        with contextlib.suppress(TargetError):
+            if wireless_name(serial) is None:
+                server.connect(serial, timeout=5)
+            command = ["getprop", "ro.serialno"]
+            said = AdbDevice(server, serial).shell(command, timeout=10).text.strip()
+    return said or wireless_name(serial) or serial
+
+
 def choose_serials(
     server: AdbServer, serials: Sequence[str] = (), *, environment: Mapping[str, str] = os.environ
 ) -> tuple[str, ...]:
@@ -420,10 +432,11 @@ def choose_serials(
             f"No device is attached to the adb server at {server}. Plug a phone in with USB "
             "debugging on, or name one on the network with --sme2-serial HOST:PORT."
         )
-    # One phone may be there by cable and by Wi-Fi; the cable is steadier.
-    attached = {
-        serial: said for serial, said in attached.items() if wireless_name(serial) not in attached
-    }
+    # One phone may be there by cable and by network; the cable is steadier.
+    phones: dict[str, str] = {}
+    for serial in sorted(attached, key=is_network_serial):
+        phones.setdefault(own_serial(server, serial), serial)
+    attached = {serial: attached[serial] for serial in phones.values()}
     if len(attached) > 1:
         raise UsageError(
             "Several devices are attached: "

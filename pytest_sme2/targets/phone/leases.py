@@ -15,18 +15,22 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from pytest_sme2.errors import BusyError, ConnectionLostError, DeviceGoneError, TargetError
 from pytest_sme2.system.locks import holder_of, machine_lock, shared_lock
-from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, make_ready
+from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, make_ready, own_serial
 from pytest_sme2.targets.phone.target import AndroidTarget
-from pytest_sme2.targets.settings import wireless_name
 
 _PAUSE_SECONDS = 0.1
+_own: dict[tuple[str, str], str] = {}
+"""What phones on the network answered, by adb server and address."""
 _ours: set[Path] = set()
 """The lock files of this process's phones, also of one that was lost: it is to be restored."""
 
 
 def _lock_file(server: AdbServer, serial: str) -> Path:
-    # Under both of its names a phone is one: by cable, and by wireless debugging.
-    name = wireless_name(serial) or serial
+    # Under all of its names a phone is one: by cable, and by network.
+    known = _own.get((str(server), serial))
+    name = known or own_serial(server, serial)
+    if name != serial:
+        _own[str(server), serial] = name  # also when it does not answer any more
     digest = hashlib.sha256(f"{server}\n{name}".encode()).hexdigest()[:24]
     return machine_lock(f"phone-{digest}")
 

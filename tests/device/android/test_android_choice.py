@@ -19,6 +19,7 @@ from pytest_sme2.targets.phone.adb import (
     list_attached,
     make_ready,
 )
+from pytest_sme2.targets.phone.leases import take_lease
 from tests.support.phones import answering, start_lab
 
 
@@ -65,6 +66,19 @@ def test_several_phones_without_a_choice_are_listed(
     assert chosen == (phones[1].serial,)
     both = tuple(phone.serial for phone in phones)
     assert choose_serials(fresh_server, both, environment={"ANDROID_SERIAL": "x"}) == both
+
+
+def test_two_addresses_of_one_phone_are_one(fresh_lab: FakeLab, fresh_server: AdbServer) -> None:
+    phones = [fresh_lab.add(properties={"ro.serialno": "R5CT10"}) for _ in range(2)]
+    for phone in phones:
+        fresh_server.connect(phone.serial)
+    assert choose_serials(fresh_server, environment={}) == (phones[0].serial,)
+    # Nor do two processes use it at once, if it is not connected yet either.
+    fresh_server.disconnect(phones[1].serial)
+    first = take_lease(fresh_server, phones[0].serial)
+    assert first is not None
+    assert take_lease(fresh_server, phones[1].serial) is None
+    first.close()
 
 
 def test_an_address_is_connected_and_the_only_one_attached_is_meant(

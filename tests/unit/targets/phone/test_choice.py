@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.targets.phone import adb
+from pytest_sme2.targets.phone.answers import ShellResult
 from pytest_sme2.targets.settings import is_network_serial, wireless_name
 
+ADDRESS = "192.0.2.7:5555"
 CABLE, WIRELESS = "3A1FAKE", "adb-3A1FAKE-Xy9zQ1._adb-tls-connect._tcp"
 
 
@@ -29,13 +29,20 @@ def test_wireless_debugging_names_a_phone_by_its_serial(serial: str, name: str |
     assert is_network_serial(serial) is (name is not None)
 
 
-def test_a_phone_on_a_cable_and_on_wifi_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    attached = {CABLE: CABLE, WIRELESS: WIRELESS}
+def test_a_phone_on_a_cable_and_on_the_network_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``adb tcpip`` leaves an address, which does not tell whose it is: the phone does."""
+    attached = {serial: serial for serial in (ADDRESS, CABLE, WIRELESS)}
     monkeypatch.setattr(adb, "list_attached", lambda server: dict(attached))
-    server: Any = "server"
+    known = {ADDRESS: CABLE}
+    monkeypatch.setattr(
+        *(adb.AdbDevice, "shell"),
+        lambda device, *_, **__: ShellResult(0, known.get(device.serial, "").encode(), b""),
+    )
+    monkeypatch.setattr(adb.AdbServer, "connect", lambda *_, **__: "already connected")
+    server = adb.AdbServer()
     assert adb.choose_serials(server, environment={}) == (CABLE,)
-    attached["OTHER"] = "OTHER"
-    with pytest.raises(UsageError, match="Several devices"):
+    known[ADDRESS] = "OTHER"
+    with pytest.raises(UsageError, match=f"Several devices are attached: {CABLE}; {ADDRESS}"):
         adb.choose_serials(server, environment={})
-    del attached[CABLE], attached["OTHER"]
+    del attached[CABLE], attached[ADDRESS]
     assert adb.choose_serials(server, environment={}) == (WIRELESS,)
