@@ -59,8 +59,8 @@ class Settings:
     weights: Path | None = None
     baseline_dir: Path | None = None
     """Where baselines are kept; None means ``baselines``."""
-    base: Path = Path()
-    """The folder that it stands in, if it is not absolute."""
+    base: Path | None = None
+    """The folder that it stands in, if it is not absolute; None means that pytest was not asked."""
     budget_seconds: float = 30.0
     """For timing one model and variant; the first look is completed even where it takes longer."""
     limit_seconds: float | None = None
@@ -106,7 +106,20 @@ class Settings:
 
     @property
     def baseline_folder(self) -> Path:
-        return (self.base / (self.baseline_dir or "baselines")).resolve()
+        if self.base is None and self.baseline_dir is None:
+            return _project_baselines().resolve()
+        return ((self.base or Path()) / (self.baseline_dir or "baselines")).resolve()
+
+
+def _project_baselines() -> Path:
+    """Where a pytest that is started here would look: beside its ini file, or where that says. No
+    plugin and no conftest.py is asked.
+    """
+    from _pytest.config.findpaths import locate_config
+
+    folder, _, found, *_ = locate_config(Path.cwd(), [])
+    said: Any = found.get("sme2_baseline_dir", "baselines")
+    return Path(folder or "", getattr(said, "value", said))
 
 
 def parse_threads(value: str) -> tuple[int, ...]:

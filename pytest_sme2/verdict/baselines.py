@@ -87,7 +87,8 @@ def parse(text: str, path: Path) -> Baseline:
     document = json_value(
         text, f"{path}: the baseline", remedy=_REMEDY, error=BaselineError, strict=True
     )
-    version = document.get("schema") if isinstance(document, dict) else None
+    document = document if isinstance(document, dict) else {}
+    version = document.get("schema")
     if isinstance(version, int) and version > SCHEMA:
         raise BaselineError(
             f"{path}: was written with schema {version}; this pytest-sme2 knows up to {SCHEMA}. "
@@ -101,9 +102,11 @@ def parse(text: str, path: Path) -> Baseline:
     if version == SCHEMA:
         # Such a thing was never measured. Who seals it again stands in the diff.
         problem = "it is not as --update-baselines wrote it (edited or merged by hand?)"
+    # Whoever no longer wants a figure compared deletes its line.
+    promised = document.pop("promised", {})
     if version == SCHEMA and is_sealed(document):
         try:
-            baseline: Baseline = structured(document, Baseline)
+            baseline: Baseline = structured({**document, "promised": promised}, Baseline)
             return baseline
         except ValueError as error:
             problem = str(error)
@@ -113,7 +116,9 @@ def parse(text: str, path: Path) -> Baseline:
 def render(baseline: Baseline) -> str:
     """The file's text: sorted, one fact per line, so that a diff shows what changed."""
     try:
-        return _render(sealed({"schema": SCHEMA, **_to_document(baseline)}), "") + "\n"
+        document = {"schema": SCHEMA, **_to_document(baseline)}
+        promised = document.pop("promised", {})
+        return _render({**sealed(document), "promised": promised}, "") + "\n"
     except ValueError as error:
         raise BaselineError(
             f"The baseline of {baseline.model}-{baseline.variant} cannot be written: a value is "

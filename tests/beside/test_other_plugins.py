@@ -124,10 +124,10 @@ def test_shards_of_pytest_split_are_merged(project: pytest.Pytester) -> None:
         result = project.runpytest_subprocess("--device=linux", "-p", "no:randomly", *shard)
         # There is no baseline, so nothing can be compared.
         assert result.parseoutcomes()["skipped"] == 2
-    merged = merge(folders, project.path / "merged")
+    merged = merge(folders, project.path / "merged", project.path)
     assert (len(merged.cases), len(merged.tests)) == (2, 4)
     (problem,) = merged.problems
     assert problem.startswith("nothing was compared: ")
-    assert merge(folders[:1], project.path / "half").problems[0] == (
+    assert merge(folders[:1], project.path / "half", project.path).problems[0] == (
         "Shards that are missing, of 2: 2."
     )

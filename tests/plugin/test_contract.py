@@ -58,7 +58,10 @@ def test_an_update_says_what_must_be_compared_and_a_part_changes_nothing_of_it(
         accepted[name] for name in ("promised", "limits")
     ]
 
-    printed = pytester.run("sme2", "models", "--contract")
+    # From wherever it is called in the project, as pytest finds them.
+    with pytest.MonkeyPatch.context() as elsewhere:
+        elsewhere.chdir(pytester.mkdir("elsewhere"))
+        printed = pytester.run("sme2", "models", "--contract")
     assert printed.ret == 0
     printed.stdout.fnmatch_lines(["DEVICE *", "linux-* toy-fp16 *latency (on) *test_latency"])
 

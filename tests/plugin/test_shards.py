@@ -79,9 +79,9 @@ def test_shards_know_each_others_tests(project: pytest.Pytester, workers: tuple[
     assert [(shard.number, shard.of) for shard in shards] == [(1, 2), (2, 2)]
     assert sorted(len(shard.tests) for shard in shards) == [3, 4]
     assert {len(shard.found) for shard in shards} == {7}
-    whole = merge(folders, project.path / "merged")
+    whole = merge(folders, project.path / "merged", project.path)
     assert (len(whole.tests), whole.problems) == (7, ())
-    half = merge(folders[1:], project.path / "half")
+    half = merge(folders[1:], project.path / "half", project.path)
     assert half.problems[0] == "Shards that are missing, of 2: 1."
     assert half.problems[1].startswith("4 tests of 7 ran in no shard: test_all.py::test_")
 

@@ -23,6 +23,7 @@ from pytest_sme2.session.run_directory import (
     read_shard,
     write_record,
 )
+from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import new_folder
 from pytest_sme2.system.wording import count, some_of
 from pytest_sme2.verdict import contract
@@ -37,11 +38,11 @@ ARGUMENTS: Arguments = {
 
 
 def run(arguments: argparse.Namespace) -> int:
-    chosen_of = chosen(arguments, baseline_dir=None, history=None)
-    baselines, history = chosen_of["baseline_dir"], chosen_of["history"]
-    if baselines is not None and not baselines.is_dir():
+    settings = Settings(**chosen(arguments))
+    baselines, history = settings.baseline_folder, settings.history
+    if settings.baseline_dir is not None and not baselines.is_dir():
         raise UsageError(f"--baseline-dir: there is no folder {str(baselines)!r}.")
-    merged = merge(arguments.run_dir, arguments.out, baselines or Path("baselines"))
+    merged = merge(arguments.run_dir, arguments.out, baselines)
     records = [record for _, record in merged.cases]
     if history is not None:
         commits = {measured_commit(folder) for folder, _ in merged.cases}
@@ -87,7 +88,7 @@ class Merged:
         return bool(self.bad or self.problems)
 
 
-def merge(folders: Sequence[Path], out: Path, baselines: Path = Path("baselines")) -> Merged:
+def merge(folders: Sequence[Path], out: Path, baselines: Path) -> Merged:
     """Copy every case into ``out``, with the checks of all shards, which together must have
     compared all that ``baselines`` store of their device; ``out`` appears when whole.
     """

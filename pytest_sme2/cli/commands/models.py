@@ -19,10 +19,9 @@ ARGUMENTS: Arguments = {
     **FOLDERS,
     "--contract": {
         "nargs": "?",
-        "type": Path,
-        "const": Path("baselines"),
+        "const": "",
         "metavar": "DIR",
-        "help": "instead, print what the baselines in DIR (default: baselines) want compared",
+        "help": "instead, print what the baselines (in DIR) want compared",
     },
 }
 
@@ -73,9 +72,11 @@ def _lines(models: Sequence[dict[str, Any]], registry: Registry) -> Iterator[str
 
 def _show_contract(arguments: argparse.Namespace) -> int:
     # Other commands use this module, and do without what that imports.
+    from pytest_sme2.session.settings import Settings
     from pytest_sme2.verdict import contract
 
-    root: Path = arguments.contract
+    named = Path(arguments.contract) if arguments.contract else None
+    root = Settings(baseline_dir=named).baseline_folder
     stored = contract.of_devices(root)
     if not stored:
         raise UsageError(f"{root} holds no baseline. --update-baselines writes one.")

@@ -28,6 +28,29 @@ def test_values(parse: Callable[[str], object], known: dict[str, object]) -> Non
 
 
 @pytest.mark.parametrize(
+    ("ini", "found"),
+    [
+        ({"pytest.ini": "[pytest]"}, "baselines"),
+        ({"pytest.ini": "[pytest]\nsme2_baseline_dir = perf/stored"}, "perf/stored"),
+        ({"tox.ini": "[pytest]\nsme2_baseline_dir = a"}, "a"),
+        ({"pyproject.toml": '[tool.pytest.ini_options]\nsme2_baseline_dir = "b"'}, "b"),
+        ({}, "deep/er/baselines"),
+    ],
+)
+def test_commands_look_for_baselines_where_pytest_does(
+    ini: dict[str, str], found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in ini.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "deep" / "er")
+    assert settings.Settings().baseline_folder == tmp_path / found
+    named = settings.Settings(baseline_dir=Path("mine")).baseline_folder
+    assert named == tmp_path / "deep" / "er" / "mine"
+    assert settings.Settings(base=tmp_path).baseline_folder == tmp_path / "baselines"
+
+
+@pytest.mark.parametrize(
     ("texts", "found"),
     [
         (("60s",), {"budget_seconds": 60}),

@@ -208,7 +208,9 @@ def with_value(place: tuple[Any, ...], wrong: object) -> str:
 
 
 def test_what_was_edited_or_merged_by_hand_is_refused_wherever_it_differs() -> None:
-    for place in every_place(json.loads(EXAMPLE)):
+    places = [place for place in every_place(json.loads(EXAMPLE)) if place[0] != "promised"]
+    assert len(places) > 100
+    for place in places:
         with pytest.raises(BaselineError, match=r"edited or merged by hand|its schema is"):
             parse(with_value(place, "other"), PATH)
     other = json.dumps(json.loads(EXAMPLE), indent=1)
