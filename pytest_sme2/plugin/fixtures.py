@@ -92,7 +92,8 @@ def sme2_gate(
         *_, earlier = request.node.stash.get(CHECKS, ("", "", []))
         # A test that is run again is not rid of what it found before.
         checks = [*failing(earlier, strict=True), *gate.checks]
-        request.node.stash[CHECKS] = (sme2_model.id, str(gate.keep()), checks)
+        folder = sme2_session.keep_measured(sme2_model)
+        request.node.stash[CHECKS] = (sme2_model.id, str(folder), checks)
         load = gate.measured.sustained
         if load is not None and load.ended == INTERRUPTED:
             request.session.shouldstop = "Ctrl-C ended a sustained load"

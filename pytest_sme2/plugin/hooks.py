@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 from collections.abc import Generator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,7 +28,6 @@ from pytest_sme2.plugin import fixtures, options, state
 from pytest_sme2.plugin.state import (
     CHECKS,
     GATE,
-    JUDGED,
     PROBLEMS,
     SESSION,
     UNJUDGED,
@@ -37,19 +35,13 @@ from pytest_sme2.plugin.state import (
     case_of,
     session_of,
 )
-from pytest_sme2.plugin.watch import RunWatch, every_case, is_red
+from pytest_sme2.plugin.watch import GREEN, RunWatch, every_case, is_red
 
 if TYPE_CHECKING:
     from pytest_sme2.session.session import Session
-    from pytest_sme2.session.settings import Settings
-    from pytest_sme2.verdict.contract import Asked
 
 NOT_RESTORED = "sme2_not_restored"
 """Where a worker names a device that it could not put back."""
-CANNOT_TELL = 125
-"""The exit code where nobody can tell of what failed: `git bisect run` passes over it."""
-GREEN = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-"""Of a run that left something open, neither stays."""
 
 NO_MODEL = (
     "no model is known to this run: name a folder of models in the ini value sme2_models, or put "
@@ -103,10 +95,7 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_sme2.plugin import benchmarking
 
         config.pluginmanager.register(benchmarking, "sme2-benchmarking")
-    watch = RunWatch(config)
-    config.pluginmanager.register(watch, "sme2-watch")
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Collector(config, watch), "sme2-collector")
+    config.pluginmanager.register(RunWatch(config), "sme2-watch")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -329,126 +318,3 @@ def pytest_runtest_makereport(
             "checks": json.dumps(encode(checks)),
         }
     return report
-
-
-class Collector:
-    """Gathers what the tests report, in the one process that writes baselines and reports."""
-
-    def __init__(self, config: pytest.Config, watch: RunWatch) -> None:
-        self.config = config
-        self.watch = watch
-        self.folders: dict[str, str] = {}
-        self.checks: dict[str, list[Any]] = {}
-        self.used_reference = False
-        self.failures: set[bool] = set()
-        """Whether they are of what could not be judged."""
-        self.lines: list[str] = []
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_handlecrashitem(self, crashitem: str) -> None:
-        """A case whose test ended its worker has not passed, whatever its other tests found."""
-        from pytest_sme2.plugin.progress import case_in
-        from pytest_sme2.results import Check, Outcome
-        from pytest_sme2.system.files import encode
-
-        cases = [case.id for case in session_of(self.config).cases()]
-        case = case_in(crashitem, cases) or crashitem
-        died = Check("worker", Outcome.INVALID, f"The worker died in {crashitem}.")
-        self.checks.setdefault(case, []).append(encode(died))
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
-            self.failures.add(getattr(report, "sme2_unjudged", False))
-        self.used_reference |= getattr(report, "sme2_used_reference", False)
-        found = getattr(report, "sme2", None)
-        if found is not None:
-            case, folder = found["case"], found["folder"]
-            # Tests may have asked for different devices: each has its own folder.
-            if self.folders.get(case, folder) != folder:
-                case = f"{case} on {Path(folder).name}"
-            self.folders[case] = folder
-            checks = json.loads(found["checks"])
-            self.checks.setdefault(case, []).extend(checks)
-            self.watch.made(report.nodeid, folder, checks)
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        ran = not session.config.option.collectonly and options.anything_chosen(self.config)
-        if not ran and not self.folders:
-            return
-        settings = options.read_settings(self.config)
-        said = self.config.stash.setdefault(PROBLEMS, [])
-        said += self._unmet_requests(session, settings)
-        open_: list[str] = []
-        asked: Asked | None = None
-        try:
-            asked = self._conclude(settings, said, open_)
-        except (Sme2Error, OSError) as error:
-            said.append(str(error))
-        red = self.config.stash[JUDGED] = bool(said or open_)
-        if red and session.exitstatus in GREEN:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        if self.failures == {True} and session.exitstatus == pytest.ExitCode.TESTS_FAILED:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED if red else CANNOT_TELL
-        if ran:
-            out = settings.run_directory
-            try:
-                code = int(session.exitstatus)
-                self.watch.write_shard(out, code, asked, [*self.folders.values()], said)
-            except (Sme2Error, OSError) as error:
-                said.append(f"{out} cannot be merged with others: {error}")
-        said += open_
-
-    def _conclude(self, settings: Settings, said: list[str], open_: list[str]) -> Asked | None:
-        """Write what the run leaves behind, and judge it; what it was asked for."""
-        from pytest_sme2.plugin.conclusion import conclude_run
-        from pytest_sme2.report.text import hanging
-
-        if self.folders:
-            session_of(self.config).take_folder()
-        self.lines, records, problems = conclude_run(
-            self.folders,
-            self.checks,
-            settings,
-            verbosity=self.config.get_verbosity(),
-            width=self.config.stash[WIDTH],
-            command=("pytest", *map(str, self.config.invocation_params.args)),
-            promised=self.watch.figures,
-        )
-        said += problems
-        if settings.update_baselines:
-            return None
-        asked = self.watch.asked_for(settings)
-        told, red = self.watch.judge(settings, asked, records)
-        self.lines += [line for text in told for line in hanging(text, self.config.stash[WIDTH])]
-        open_ += red
-        return asked
-
-    def _unmet_requests(self, session: pytest.Session, settings: Settings) -> list[str]:
-        """What was asked for and not done, although every test may have passed."""
-        if settings.against is None or not session.testscollected or self.used_reference:
-            return []
-        return [
-            f"--against {settings.against.name} was not used: no test that ran calls "
-            "sme2_gate.check_against(). Call it in a test, or leave --against out."
-        ]
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        from pytest_sme2.report.text import hanging
-
-        for problem in self.config.stash.get(PROBLEMS, []):
-            for line in hanging(f"sme2: {problem}", self.config.stash[WIDTH]):
-                terminalreporter.write_line(line, red=True)
-        if self.lines:
-            terminalreporter.section("sme2")
-            from pytest_sme2.report.terminal import split_verdict
-            from pytest_sme2.verdict.judging import FAILING, PASSING
-
-            for line in self.lines:
-                head, verdict = split_verdict(line)
-                terminalreporter.write(plain(head))
-                if verdict is not None:
-                    bad = verdict in FAILING
-                    colour = "red" if bad else "green" if verdict in PASSING else "yellow"
-                    terminalreporter.write(str(verdict), **{colour: True, "bold": bad})
-                terminalreporter.line("")

@@ -1,11 +1,12 @@
 """Follows one run: which tests were found, what became of them, and what the command line left out.
 
-At the end it holds the run to the contract of the baselines.
+At the end, in the one process that writes, it holds the run to the contract of the baselines.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,8 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_sme2.errors import Sme2Error, plain
 from pytest_sme2.plugin.options import anything_chosen, asks_to_show, in_ci, read_settings, typed
-from pytest_sme2.plugin.state import JUDGED, case_of, parameters, session_of
+from pytest_sme2.plugin.state import (
+    JUDGED,
+    PROBLEMS,
+    WIDTH,
+    case_of,
+    parameters,
+    session_of,
+)
 
 if TYPE_CHECKING:
     from pytest_sme2.session.cases import Case
@@ -26,6 +35,10 @@ if TYPE_CHECKING:
     from pytest_sme2.session.settings import Settings
     from pytest_sme2.verdict.contract import Asked, Judgement
 
+CANNOT_TELL = 125
+"""The exit code where nobody can tell of what failed: `git bisect run` passes over it."""
+GREEN = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+"""Of a run that left something open, neither stays."""
 SEEN_KEY = "sme2_seen"
 """Where a worker tells the controller which tests it found and left out."""
 TYPED_KEY = "sme2_typed"
@@ -101,10 +114,11 @@ def is_red(config: pytest.Config) -> bool:
 
 
 class RunWatch:
-    """Follows one run; ``Collector`` asks it at the end."""
+    """Follows one run; the process to which its workers report judges it at the end."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
+        self.worker = getattr(config, "workerinput", None)
         self.nodeids: list[str] = []
         """All tests that were found; empty where the user chose some of them."""
         self.ran: dict[str, str] = {}
@@ -118,6 +132,12 @@ class RunWatch:
         """By test: why it has no case."""
         self.asked = False
         """Whether there is any test about a model."""
+        self.folders: dict[str, str] = {}
+        self.checks: dict[str, list[Any]] = {}
+        self.used_reference = False
+        self.failures: set[bool] = set()
+        """Whether they are of what could not be judged."""
+        self.lines: list[str] = []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -128,12 +148,11 @@ class RunWatch:
         self.asked = any("sme2_model" in parameters(item) for item in items)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        worker = getattr(self.config, "workerinput", None)
         if self.asked:
-            choice = choice_of(self.config) if worker is None else worker[TYPED_KEY]
+            choice = choice_of(self.config) if self.worker is None else self.worker[TYPED_KEY]
             kept = session.items if choice["sharded"] else self._chosen(choice)
             self.left = set(_about_cases(self.found)) - set(_about_cases(kept))
-        if worker is not None:
+        if self.worker is not None:
             seen = [self.nodeids, self.asked, sorted(self.left)]
             self.config.__dict__["workeroutput"][SEEN_KEY] = seen
 
@@ -165,6 +184,18 @@ class RunWatch:
         self.asked |= asked
         self.left |= {(test, case) for test, case in left}
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str) -> None:
+        """A case whose test ended its worker has not passed, whatever its other tests found."""
+        from pytest_sme2.plugin.progress import case_in
+        from pytest_sme2.results import Check, Outcome
+        from pytest_sme2.system.files import encode
+
+        cases = [case.id for case in session_of(self.config).cases()]
+        case = case_in(crashitem, cases) or crashitem
+        died = Check("worker", Outcome.INVALID, f"The worker died in {crashitem}.")
+        self.checks.setdefault(case, []).append(encode(died))
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         empty = getattr(report, "sme2_empty", None)
         if empty is not None:
@@ -172,31 +203,115 @@ class RunWatch:
         ended = self.ran.setdefault(report.nodeid, "passed")
         if report.failed:
             self.ran[report.nodeid] = "failed" if report.when == "call" else "error"
+            self.failures.add(getattr(report, "sme2_unjudged", False))
         elif report.skipped and ended == "passed":
             self.ran[report.nodeid] = "skipped"
+        self.used_reference |= getattr(report, "sme2_used_reference", False)
+        found = getattr(report, "sme2", None)
+        if found is not None:
+            case, folder = found["case"], found["folder"]
+            # Tests may have asked for different devices: each has its own folder.
+            if self.folders.get(case, folder) != folder:
+                case = f"{case} on {Path(folder).name}"
+            self.folders[case] = folder
+            checks = json.loads(found["checks"])
+            self.checks.setdefault(case, []).extend(checks)
+            for check in checks:
+                self.tests[(folder, check["metric"])] = test_of(report.nodeid)
 
-    def made(self, nodeid: str, folder: str, checks: Sequence[Mapping[str, Any]]) -> None:
-        """Remember which test made which check."""
-        for check in checks:
-            self.tests[(folder, check["metric"])] = test_of(nodeid)
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        ran = not session.config.option.collectonly and anything_chosen(self.config)
+        if self.worker is not None or not (ran or self.folders):
+            return
+        settings = read_settings(self.config)
+        said = self.config.stash.setdefault(PROBLEMS, [])
+        if settings.against is not None and session.testscollected and not self.used_reference:
+            said.append(
+                f"--against {settings.against.name} was not used: no test that ran calls "
+                "sme2_gate.check_against(). Call it in a test, or leave --against out."
+            )
+        open_: list[str] = []
+        asked: Asked | None = None
+        try:
+            asked = self._conclude(settings, said, open_)
+        except (Sme2Error, OSError) as error:
+            said.append(str(error))
+        red = self.config.stash[JUDGED] = bool(said or open_)
+        if red and session.exitstatus in GREEN:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if self.failures == {True} and session.exitstatus == pytest.ExitCode.TESTS_FAILED:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED if red else CANNOT_TELL
+        if ran:
+            out = settings.run_directory
+            try:
+                code = int(session.exitstatus)
+                self._write_shard(out, code, asked, said)
+            except (Sme2Error, OSError) as error:
+                said.append(f"{out} cannot be merged with others: {error}")
+        said += open_
 
-    def figures(self, folder: Path, record: CaseRecord) -> dict[str, str]:
+    def _conclude(self, settings: Settings, said: list[str], open_: list[str]) -> Asked | None:
+        """Write what the run leaves behind, and judge it; what it was asked for."""
+        from pytest_sme2.plugin.conclusion import conclude_run
+        from pytest_sme2.report.text import hanging
+
+        if self.folders:
+            session_of(self.config).take_folder()
+        self.lines, records, problems = conclude_run(
+            self.folders,
+            self.checks,
+            settings,
+            verbosity=self.config.get_verbosity(),
+            width=self.config.stash[WIDTH],
+            command=("pytest", *map(str, self.config.invocation_params.args)),
+            promised=self._figures,
+        )
+        said += problems
+        if settings.update_baselines:
+            return None
+        asked = self._asked_for(settings)
+        told, red = self._judge(settings, asked, records)
+        self.lines += [line for text in told for line in hanging(text, self.config.stash[WIDTH])]
+        open_ += red
+        return asked
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        from pytest_sme2.report.text import hanging
+
+        for problem in self.config.stash.get(PROBLEMS, []):
+            for line in hanging(f"sme2: {problem}", self.config.stash[WIDTH]):
+                terminalreporter.write_line(line, red=True)
+        if self.lines:
+            terminalreporter.section("sme2")
+            from pytest_sme2.report.terminal import split_verdict
+            from pytest_sme2.verdict.judging import FAILING, PASSING
+
+            for line in self.lines:
+                head, verdict = split_verdict(line)
+                terminalreporter.write(plain(head))
+                if verdict is not None:
+                    bad = verdict in FAILING
+                    colour = "red" if bad else "green" if verdict in PASSING else "yellow"
+                    terminalreporter.write(str(verdict), **{colour: True, "bold": bad})
+                terminalreporter.line("")
+
+    def _figures(self, folder: Path, record: CaseRecord) -> dict[str, str]:
         """What an update promises: nothing of a case that only a choice of models has."""
         from pytest_sme2.verdict.contract import promised
 
-        if _key(record.measured) not in map(_key, every_case(session_of(self.config))):
+        if record.id not in {case.id for case in every_case(session_of(self.config))}:
             return {}
         names = promised(record.checks)
         return {name: self.tests.get((str(folder), name), "") for name in names}
 
-    def asked_for(self, settings: Settings) -> Asked:
+    def _asked_for(self, settings: Settings) -> Asked:
         from pytest_sme2.verdict.contract import Asked
 
         session, words = session_of(self.config), typed(self.config)
-        known = [_key(case) for case in every_case(session)]
-        wanted = (
-            [*map(_key, session.cases())] if words.sme2_models or words.sme2_variants else known
-        )
+        known = [case.id for case in every_case(session)]
+        chosen = words.sme2_models or words.sme2_variants
+        wanted = [case.id for case in session.cases()] if chosen else known
         return Asked(
             settings.device,
             settings.strict,
@@ -208,7 +323,7 @@ class RunWatch:
             None if settings.against is None else settings.against.name,
         )
 
-    def judge(
+    def _judge(
         self, settings: Settings, asked: Asked, records: Sequence[CaseRecord]
     ) -> tuple[list[str], list[str]]:
         """What to say, and what is red."""
@@ -225,19 +340,14 @@ class RunWatch:
         empty = found.empty if records or _place(self.config.option)[1] is None else ()
         return said, [*none, *(() if told else found.failed), *found.open, *empty]
 
-    def write_shard(
-        self,
-        out: Path,
-        exit_code: int,
-        asked: Asked | None,
-        folders: Sequence[str],
-        said: Sequence[str],
+    def _write_shard(
+        self, out: Path, exit_code: int, asked: Asked | None, said: Sequence[str]
     ) -> None:
         """For ``sme2 merge``: also of a shard for which no test was left."""
         from pytest_sme2.session.run_directory import SHARD_SCHEMA, Shard, write_shard
 
         tests = dict(sorted(self.ran.items()))
-        cases = tuple(sorted(os.path.relpath(folder, out) for folder in folders))
+        cases = tuple(sorted(os.path.relpath(folder, out) for folder in self.folders.values()))
         found, place = tuple(sorted(self.nodeids)), _place(self.config.option)
         write_shard(
             out, Shard(SHARD_SCHEMA, exit_code, tests, found, *place, asked, cases, tuple(said))
@@ -255,12 +365,4 @@ def _place(options: object) -> tuple[int | None, int | None]:
 
 def _about_cases(items: Sequence[pytest.Item]) -> list[tuple[str, str]]:
     cases = ((item, case_of(item)) for item in items)
-    return [(test_of(item.nodeid), _key(case)) for item, case in cases if case is not None]
-
-
-def _key(case: Any) -> str:
-    """Of a case, or of what was measured of it."""
-    from pytest_sme2.verdict import contract
-
-    variant = getattr(case, "variant_name", None) or case.variant
-    return contract.case_of(case.model, variant, case.threads)
+    return [(test_of(item.nodeid), case.id) for item, case in cases if case is not None]

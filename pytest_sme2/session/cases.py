@@ -23,6 +23,7 @@ from pytest_sme2.results import AS_EXPORTED, FORWARD, Artifact, MethodOutline, T
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import PROGRAM_SUFFIX, file_sha256, is_program
 from pytest_sme2.trace.program import read_outline
+from pytest_sme2.verdict.contract import case_of
 
 _BROKEN = "broken"
 XNNPACK = "XnnpackBackend"
@@ -40,8 +41,6 @@ class Case:
     """Why the model cannot be used; the other fields then only name it."""
     program: Artifact | None = field(default=None, hash=False)
     """A program that is run as it is, in place of one that is exported from a model."""
-    sweep: bool = False
-    """Whether several thread counts are run, so that the id must tell them apart."""
     method: str | None = None
     """Which of several methods of a program; None where ``forward`` is the only one."""
     unusable: Path | None = None
@@ -53,9 +52,8 @@ class Case:
     def id(self) -> str:
         if self.problem is not None:
             return f"{self.model}-{_BROKEN}"
-        threads = f"-t{self.threads}" if self.sweep else ""
         label = self.label and f"-{self.label}"
-        return f"{self.model}-{self.variant_name}{threads}{label}"
+        return f"{case_of(self.model, self.variant_name, self.threads)}{label}"
 
     @property
     def names(self) -> frozenset[str]:
@@ -98,16 +96,13 @@ def select_cases(
     models = None if models is None else tuple(models)
     wanted = None if variants is None else {parse_variant(word) for word in variants}
     named = {name for case in programs for name in case.names}
-    sweep = len(settings.threads) > 1
     cases = []
     for name in _chosen_models(registry, settings, models, named):
         entry = registry.get(name)
         for variant in _chosen_variants(entry, settings, emulated):
             if wanted is not None and not wanted & {variant, Variant(variant.precision)}:
                 continue
-            cases += [
-                Case(name, variant, threads, entry, sweep=sweep) for threads in settings.threads
-            ]
+            cases += [Case(name, variant, threads, entry) for threads in settings.threads]
     if wanted is None and not settings.variants:
         asked = None if models is None else {*models}
         cases += [case for case in programs if asked is None or not case.names.isdisjoint(asked)]
@@ -196,11 +191,10 @@ def program_cases(patterns: Iterable[str], threads: Sequence[int]) -> list[Case]
         files.update(dict.fromkeys(found))
     cases: list[Case] = []
     taken: set[str] = set()
-    sweep = len(threads) > 1
     for file in files:
         for one in _cases_of(file):
             case = _named_apart(one, file, taken)
-            each = [replace(case, threads=count, sweep=sweep) for count in threads]
+            each = [replace(case, threads=count) for count in threads]
             cases += [case] if case.problem is not None else each
     return cases
 

@@ -10,7 +10,6 @@ import functools
 import inspect
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Concatenate, ParamSpec
 
 from pytest_sme2.errors import BaselineError, NotMeasurableError
@@ -333,7 +332,3 @@ class Gate:
     @property
     def measured_anything(self) -> bool:
         return any(check.verdict is not Outcome.NOT_MEASURED for check in self.checks)
-
-    def keep(self) -> Path:
-        """Write what was measured to the run directory."""
-        return self.session.keep(self.case, self.measured, self.checks, self.limits)

@@ -82,24 +82,10 @@ class CaseRecord:
 
 
 def write_record(folder: Path, record: CaseRecord) -> None:
-    about = {name: encode(value) for name, value in vars(record).items() if name != "measured"}
+    slim = encode(replace(record, measured=replace(record.measured, profiles={})))
     # On one line: laying it out takes six times as long.
-    text = json.dumps(about, ensure_ascii=False, separators=(",", ":"))
-    write_text(folder / METRICS, f'{text[:-1]},"measured":{_written(record.measured)}}}\n')
-
-
-_last_written: list[tuple[CaseResult, str]] = []
-
-
-def _written(measured: CaseResult) -> str:
-    """The JSON of it. A case's record is written after each of its tests, which measure once."""
-    for known, text in _last_written:
-        if known is measured:
-            return text
-    slim = encode(replace(measured, profiles={}))
     text = json.dumps(slim, ensure_ascii=False, separators=(",", ":"))
-    _last_written[:] = [(measured, text)]
-    return text
+    write_text(folder / METRICS, f"{text}\n")
 
 
 def read_profile(

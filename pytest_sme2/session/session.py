@@ -527,6 +527,11 @@ class Session:
         )
         return folder
 
+    def keep_measured(self, case: Case) -> Path:
+        """The same, if anything new was measured. The checks of all tests come at the end."""
+        measured, limits = self.measured(case, timed=False), self.limits(case)
+        return self._once(lambda: self.keep(case, measured, (), limits), "kept", case, id(measured))
+
     def keep_failed(self, case: Case, error: Sme2Error) -> tuple[Path, Check]:
         """Write a case that could not be exported, so that it stands in every report; its folder,
         and its only check, which failed.

@@ -38,6 +38,8 @@ class Record(Protocol):
     """One case as a run left it."""
 
     @property
+    def id(self) -> str: ...
+    @property
     def measured(self) -> CaseResult: ...
     @property
     def checks(self) -> tuple[Check, ...]: ...
@@ -219,23 +221,18 @@ def _failed(records: Sequence[Record], strict: bool) -> Iterator[str]:
                 bad.setdefault(check.verdict, []).append(check.metric)
         for verdict, metrics in bad.items():
             named = some_of([*dict.fromkeys(metrics)], _MOST_NAMED)
-            yield f"{verdict}, and no test failed: {_name(record)}: {named}"
+            yield f"{verdict}, and no test failed: {record.id}: {named}"
 
 
 def _without_baseline(records: Sequence[Record]) -> Iterator[str]:
     found = [
-        _name(record)
+        record.id
         for record in records
         if any(check.verdict is Outcome.NO_BASELINE for check in record.checks)
     ]
     if found:
         cases = f"{count(len(found), 'case')} ({some_of(found, _MOST_NAMED)})"
         yield f"NO_BASELINE: {cases}. Store what is missing: pytest --update-baselines"
-
-
-def _name(record: Record) -> str:
-    measured = record.measured
-    return case_of(measured.model, measured.variant, measured.threads)
 
 
 def _is_of(measured: CaseResult, baseline: Baseline, threads: int) -> bool:

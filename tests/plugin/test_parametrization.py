@@ -40,7 +40,7 @@ def test_models_are_found_where_the_ini_file_says(pytester: pytest.Pytester) -> 
         (["--sme2-variants=fp16"], ["one-fp16", "two-fp16"]),
         (["--sme2-models=one", "--sme2-variants=fp32"], ["one-fp32"]),
         (["--threads=1,2", "--sme2-models=one", "--sme2-variants=fp32"],
-         ["one-fp32-t1", "one-fp32-t2"]),
+         ["one-fp32", "one-fp32-t2"]),
         (["-k", "two-fp32"], ["two-fp32"]),
     ],
 )  # fmt: skip
