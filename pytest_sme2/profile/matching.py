@@ -13,8 +13,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from pytest_sme2.profile.categories import classify
 from pytest_sme2.results import (
     Attribution,
@@ -141,44 +139,29 @@ def kernel_size(shapes: OperatorShapes | None) -> tuple[int, int] | None:
 def match_nodes(operators: Sequence[str], nodes: Sequence[int]) -> tuple[list[int], dict[int, int]]:
     """For each operation of a call the node that it runs, and the nodes that others ran with them.
 
-    Both have the order of the graph: the longest common one is taken, in which nodes that XNNPACK
-    cannot leave out weigh more. An operator that has no node serves the one before it. Nothing
-    where no node is known.
+    Both have the order of the graph: an operation runs the next node that fits. One that has no
+    node serves the one before it. Nothing where no node is known.
     """
-    fits = {kind: np.array([_weight(kind, each) for each in operators]) for kind in {*nodes}}
-    best = np.zeros((len(nodes) + 1, len(operators) + 1), dtype=np.int32)
-    for row, kind in enumerate(nodes):
-        best[row + 1, 1:] = np.maximum(best[row, 1:], best[row, :-1] + fits[kind])
-        best[row + 1] = np.maximum.accumulate(best[row + 1])
-    ran = [-1] * len(operators)
-    row, place = len(nodes), len(operators)
-    while row and place:
-        if best[row, place] == best[row, place - 1]:
-            place -= 1
-        elif best[row, place] == best[row - 1, place]:
-            row -= 1
-        else:
-            row, place = row - 1, place - 1
-            ran[place] = row
+    ran: list[int] = []
+    for operation in operators:
+        last = ran[-1] if ran else -1
+        fits = (at for at in range(last + 1, len(nodes)) if _may_run_as(nodes[at], operation))
+        place = next(fits, last)
+        # A clamp that XNNPACK adds: it is not that of a later node.
+        added = operation == "Clamp" and not _LEFT_OUT.issuperset(nodes[last + 1 : place])
+        ran.append(last if added else place)
     own = sorted({*ran} - {-1})
-    if not own:
-        return [], {}
-    for place, node in enumerate(ran):
-        if node < 0:
-            ran[place] = ran[place - 1] if place else own[0]
     parts = {}
-    for node in set(range(len(nodes))) - {*own}:
+    for node in set(range(len(nodes))) - {*own} if own else ():
         place = bisect.bisect(own, node) - (nodes[node] == _CLAMP)
         parts[node] = own[min(max(place, 0), len(own) - 1)]
-    return ran, parts
+    return [max(place, own[0]) for place in ran if own], parts
 
 
-def _weight(node: int, operation: str) -> int:
+def _may_run_as(node: int, operation: str) -> bool:
     """Of a node of a later version nothing is known: any operation may be what it runs."""
     looked_up = operation == _LOOKED_UP and node in _FUNCTIONS
-    if node <= len(_NODE_RUNS_AS) and not looked_up and operation not in _NODE_RUNS_AS[node - 1]:
-        return 0
-    return 1 if node in _LEFT_OUT else 2
+    return looked_up or node > len(_NODE_RUNS_AS) or operation in _NODE_RUNS_AS[node - 1]
 
 
 def match_origins(traced: Traced, attribution: Attribution) -> tuple[Origin | None, ...]:

@@ -32,7 +32,8 @@ Node = tuple[str, str]
 
 
 def viewer(folder: Path, record: CaseRecord, before: CaseRecord | None) -> list[str]:
-    """Writes the data of a case, and returns the command that shows it."""
+    """Writes the data of a case, and returns the command that shows it, from any folder."""
+    folder = folder.absolute()
     program = folder / record.measured.program
     if not program.is_file():
         raise UsageError(f"{program}, the program of {record.id}, is gone. Run it again.")

@@ -104,9 +104,14 @@ def test_the_command_prints_what_shows_it(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     case(tmp_path, emulated=True)
-    printed = sme2("report", tmp_path, "--format", "model-explorer").out
+    # It works in any folder, wherever the run directory was named from.
+    monkeypatch.chdir(tmp_path.parent)
+    printed = sme2("report", tmp_path.name, "--format", "model-explorer").out
     assert printed.startswith(f"model-explorer {PROGRAM} --host=127.0.0.1 ")
-    assert "/model-explorer/ran.json" in printed
+    *_, paths = printed.strip().partition("--node_data_paths=")
+    files = [Path(each) for each in paths.split(",")]
+    assert files[-1].name == "ran.json"
+    assert all(each.is_absolute() and each.is_file() for each in files)
     refused = sme2("report", tmp_path, "--format", "model-explorer", "--open", code=3)
     assert "pytest-sme2[see]" in refused.err
     record = next(tmp_path.rglob("metrics.json"))
