@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.profile.cost import rest, work_coverage
 from pytest_sme2.profile.matching import source_text
 from pytest_sme2.report.cost import LIMITS_OF_COST, WORDS, millions
-from pytest_sme2.report.text import NOTHING, duration, percent
+from pytest_sme2.report.csv_files import breakdown
+from pytest_sme2.report.text import NOTHING, PROOFS, TOP, duration, percent, times
 from pytest_sme2.report.versus_baseline import outcome_of
-from pytest_sme2.results import PAIR, Arm, CaseResult, Check, OperatorProfile
+from pytest_sme2.results import (
+    PAIR,
+    Arm,
+    CaseResult,
+    Category,
+    Check,
+    Comparison,
+    Frontier,
+    FrontierCell,
+    OperatorChange,
+    OperatorProfile,
+    Profile,
+    Ship,
+)
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count, fewer
 from pytest_sme2.timing.stats import centre_interval
@@ -223,3 +237,149 @@ def _beside(measured: CaseResult) -> tuple[str, str]:
     place = "" if costliest.origin is None else source_text(costliest.origin)
     most = f"{percent(share)} of all in {costliest.operator.name}"
     return answer, ": ".join(filter(None, (most, place)))
+
+
+Rows = list[list[str]]
+"""A table in plain text, the first row its titles: each report lays it out in its own way."""
+
+
+def breakdown_rows(profiles: Mapping[str, Profile], *, timed: bool) -> Rows:
+    """Categories and their kinds: how many operators, time and share in each profile, and how
+    many times faster the last is than the first.
+    """
+    found: dict[tuple[str, str], dict[str, tuple[int, float]]] = {}
+    for name, profile in profiles.items():
+        for category, kind, number, ns in breakdown(profile):
+            if number or (timed and category == "overhead"):
+                found.setdefault((category, kind), {})[name] = number, ns
+    order = [*map(str, Category), "overhead", "total"]
+    both = timed and len(profiles) > 1
+    rows = [["category", "operators", *[*profiles] * timed, *["faster"] * both]]
+    for category, kind in sorted(found, key=lambda place: order.index(place[0])):
+        sides, whole = (
+            [found[category, name].get(each, (0, 0.0)) for each in profiles] for name in (kind, "")
+        )
+        if kind and sides == whole:
+            continue  # the only kind of its category
+        numbers = dict.fromkeys(str(number) for number, _ in sides)
+        row = [f"- {kind}" if kind else category]
+        row.append(" / ".join(numbers) if category != "overhead" else "")
+        if timed:
+            pairs = zip(profiles.values(), sides, strict=True)
+            row += [f"{duration(ns)}, {percent(each.share(ns))}" for each, (_, ns) in pairs]
+        if both:
+            before, *_, after = (ns for _, ns in sides)
+            row.append(times(before / after if before and after else None))
+        rows.append(row)
+    return rows
+
+
+def operator_rows(profile: Profile) -> Rows:
+    """The costliest in time."""
+    ranked = sorted(profile.operators, key=lambda member: -member.share)
+    rows = [["operator", "ran", "SME2", "time", "share"]]
+    for member in ranked[:TOP]:
+        proof = PROOFS[member.operator.proof] if member.operator.matrix else ""
+        spent = duration(member.time_ns), percent(profile.share(member.time_ns))
+        rows.append([member.label, str(member.operator.executor), proof, *spent])
+    left = len(ranked) - TOP
+    return [*rows, [f"and {count(left, 'operator')} more", *[""] * 4]] if left > 0 else rows
+
+
+def changed_rows(comparison: Comparison, names: Sequence[str], *, timed: bool) -> Rows:
+    """Operators of one name before and after, together: those that changed most; without ``timed``
+    those that have another name.
+    """
+    groups: dict[str, list[OperatorChange]] = {}
+    for change in comparison.operators:
+        sides = (side and side.operator.name for side in (change.before, change.after))
+        name = " → ".join(dict.fromkeys(each or "none" for each in sides))
+        if timed or "→" in name:
+            groups.setdefault(name, []).append(change)
+    rows = [["operator", "number", *[*names, "faster"] * timed]]
+    ranked = sorted(groups, key=lambda name: -abs(sum(each.delta_ns for each in groups[name])))
+    for name in ranked[:TOP]:
+        row = [name, str(len(groups[name]))]
+        if timed:
+            before = sum(each.before.time_ns for each in groups[name] if each.before)
+            after = sum(each.after.time_ns for each in groups[name] if each.after)
+            ratio = times(before / after if before and after else None)
+            row += [duration(before), duration(after), ratio]
+        rows.append(row)
+    return rows
+
+
+CHOSEN = "*"
+
+
+def _arm_word(arm: Arm, sme1: bool) -> str:
+    return "NEON" if arm is Arm.OFF else "SME1" if sme1 else "SME2"
+
+
+def _cell_name(cell: FrontierCell, found: Frontier, sme1: bool) -> str:
+    threads = count(cell.threads, "thread")
+    return threads if found.alone else f"{_arm_word(cell.arm, sme1)} with {threads}"
+
+
+def decision_text(found: Frontier, sme1: bool = False) -> str:
+    """The decision in one sentence."""
+    best, other = found.cells[found.candidate], found.cells[found.reference]
+    text = estimate_text(found.speedup)
+    name, rival = (_cell_name(cell, found, sme1) for cell in (best, other))
+    of = f"the next best ({rival})"
+    if not found.alone:
+        of = f"your best {_arm_word(other.arm, sme1)} ({count(other.threads, 'thread')})"
+    if found.ship is Ship.CANDIDATE:
+        return f"Ship {name}: {text} of {of}."
+    if found.ship is Ship.REFERENCE:
+        return f"{rival} is better: {name} is {text} of it."
+    head = "No difference that matters" if found.ship is Ship.EITHER else "Too close to tell"
+    return f"{head}: {name} is {text} of {of}."
+
+
+def frontier_rows(measured: CaseResult, found: Frontier) -> Rows:
+    """With the best of each arm marked."""
+    arms = list(dict.fromkeys(cell.arm for cell in found.cells))
+    sme1 = measured.fingerprint.sme1
+    names = ["time" if found.alone else _arm_word(arm, sme1) for arm in arms]
+    rows = [["threads", *names, "cores"]]
+    for threads in dict.fromkeys(cell.threads for cell in found.cells):
+        members = {
+            cell.arm: (index, cell)
+            for index, cell in enumerate(found.cells)
+            if cell.threads == threads
+        }
+        cores = dict.fromkeys(_cores(cell) for _, cell in members.values())
+        taken = [_time(*members[arm], found.best) for arm in arms]
+        rows.append([str(threads), *taken, " / ".join(cores)])
+    return rows
+
+
+def _time(index: int, cell: FrontierCell, best: frozenset[int]) -> str:
+    bounds = centre_interval(cell.medians_ns)
+    text = duration(cell.median_ns)
+    if bounds is not None:
+        low, high = (duration(bound).split()[0] for bound in bounds)
+        text += f" [{low}, {high}]"
+    return f"{text} {CHOSEN}" if index in best else text
+
+
+def _cores(cell: FrontierCell) -> str:
+    slow = cell.efficiency_share
+    return cell.cores if slow is None else f"{cell.cores} ({percent(slow)} on slow ones)".lstrip()
+
+
+def frontier_notes(measured: CaseResult, found: Frontier) -> Iterator[str]:
+    sme1 = measured.fingerprint.sme1
+    yield decision_text(found, sme1)
+    yield (
+        f"{CHOSEN} is the best of its arm, chosen on one half of {count(found.rounds, 'round')}, "
+        f"judged on the other; {found.speedup.confidence:.1%} confidence; {found.stopped_because}"
+    )
+    if found.unsure:
+        names = ", ".join(_cell_name(found.cells[index], found, sme1) for index in found.unsure)
+        yield f"not told apart from the best of its arm: {names}; measure longer (--budget)"
+    hot = found.throttled
+    if hot:
+        yield f"the device slowed itself down in {count(hot, 'round')} that counts"
+    yield from found.notes

@@ -28,7 +28,16 @@ from typing import Any
 
 from pytest_sme2 import __version__
 from pytest_sme2.profile.cost import packing_share, rest, tile_use, work_coverage
-from pytest_sme2.report.case_summary import answers, cells, facts, made_of, noise_of, notes
+from pytest_sme2.report.case_summary import (
+    answers,
+    cells,
+    facts,
+    frontier_notes,
+    frontier_rows,
+    made_of,
+    noise_of,
+    notes,
+)
 from pytest_sme2.report.cost import (
     engine_names,
     engine_shares,
@@ -43,7 +52,6 @@ from pytest_sme2.report.findings import (
     run_findings,
 )
 from pytest_sme2.report.history_series import FigureHistory, Series, version_changes
-from pytest_sme2.report.terminal import arm_word, decision_text
 from pytest_sme2.report.text import as_sentence
 from pytest_sme2.report.versus_baseline import (
     change_text,
@@ -251,19 +259,10 @@ def _latency(medians: Sequence[float]) -> dict[str, Any]:
 
 
 def _frontier(measured: CaseResult) -> dict[str, Any] | None:
-    """A line per arm, and what it comes to."""
     found = measured.frontier
     if found is None:
         return None
-    sme1 = measured.fingerprint.sme1
-    lines: dict[str, list[dict[str, Any]]] = {}
-    for index, cell in enumerate(found.cells):
-        entry = {"threads": cell.threads, "best": index in found.best, "cores": cell.cores}
-        times = _latency(cell.medians_ns)
-        entry |= {key: times[key] for key in ("median", "low", "high")}
-        lines.setdefault(str(cell.arm), []).append(entry)
-    names = {arm: "time" if found.alone else arm_word(Arm(arm), sme1) for arm in lines}
-    return {"lines": lines, "names": names, "decision": decision_text(found, sme1)}
+    return {"rows": frontier_rows(measured, found), "notes": [*frontier_notes(measured, found)]}
 
 
 def _generation(measured: CaseResult) -> dict[str, Any] | None:

@@ -10,9 +10,19 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pytest_sme2.report.case_summary import cells, facts, made_of, noise_text, notes
+from pytest_sme2.report.case_summary import (
+    breakdown_rows,
+    cells,
+    changed_rows,
+    facts,
+    frontier_notes,
+    frontier_rows,
+    made_of,
+    noise_text,
+    notes,
+    operator_rows,
+)
 from pytest_sme2.report.cost import cost_lines, tokens_per_second
-from pytest_sme2.report.csv_files import breakdown
 from pytest_sme2.report.findings import (
     case_sentences,
     compared,
@@ -20,10 +30,8 @@ from pytest_sme2.report.findings import (
     remedy_text,
     run_findings,
 )
-from pytest_sme2.report.terminal import frontier_notes, frontier_rows, spent
 from pytest_sme2.report.text import (
     NOTHING,
-    PROOFS,
     TOP,
     as_sentence,
     code,
@@ -33,7 +41,6 @@ from pytest_sme2.report.text import (
     printable,
     prose,
     table,
-    times,
 )
 from pytest_sme2.report.versus_baseline import deciding, outcome_of, summary
 from pytest_sme2.results import (
@@ -49,7 +56,7 @@ from pytest_sme2.verdict.generation import figure_lines, sentence
 from pytest_sme2.verdict.judging import FAILING, WARNING, estimate_text
 
 REPORT = "report.md"
-"""Its name in a run directory, and in each case's folder."""
+"""Its name in a run directory."""
 MOST_CASES = 50
 """So many are told in full in one report: of more, nobody reads them, and no comment takes them."""
 
@@ -72,7 +79,7 @@ def run_report(records: Sequence[CaseRecord], runs: Sequence[str] = ()) -> str:
         left = len(advice) - MOST_CASES
         advice = [*advice[:MOST_CASES], *[f"- and {count(left, 'line')} more."] * (left > 0)]
         rest = count(len(records) - len(told), "other case")
-        lines += ["", f"The {rest} are in full in the {REPORT} of their own folders."]
+        lines += ["", f"The {rest} are in full in their own folders."]
     lines += _sections("##", {"Recommendations": advice})
     for record, name in told:
         lines += ["", *case_lines(record, "##", where=name)]
@@ -136,7 +143,7 @@ def case_lines(record: CaseRecord, level: str, where: str = "") -> list[str]:
         "Generation": _generated(measured),
         "Category breakdown": _categories(measured, timed),
         "Cost": cost_lines(measured),
-        "What was accelerated": _accelerated(measured, timed),
+        "SME2 off and on": _changed(measured, timed),
         "Bottlenecks by operator": _operators(measured),
         "Portable and delegated": _executors(measured, timed),
         "Kernel insights": _kernels(measured),
@@ -145,17 +152,6 @@ def case_lines(record: CaseRecord, level: str, where: str = "") -> list[str]:
         "How to reproduce": [f"    {printable(reproduce_command(record))}"],
     }
     return [f"{level} {code(title)}", *_sections(f"{level}#", sections)]
-
-
-def pipeline_markdown(record: CaseRecord) -> str:
-    """The short account of one case: latency with robust statistics, breakdown, verdict."""
-    sections = {
-        "Latency": latency_lines(record),
-        "Category breakdown": _categories(record.measured, not record.measured.emulated),
-        "Checks": _checks(record),
-    }
-    heading = f"# {code(record.id)}: pipeline summary"
-    return document([heading, "", *_overview([(record, "")]), *_sections("##", sections)])
 
 
 def _sections(level: str, sections: Mapping[str, Iterable[str]]) -> Iterator[str]:
@@ -206,7 +202,8 @@ def latency_lines(record: CaseRecord) -> Iterator[str]:
 def _threads(measured: CaseResult) -> Iterator[str]:
     found = measured.frontier
     if found is not None:
-        yield from table(*frontier_rows(measured, found))
+        titles, *rows = frontier_rows(measured, found)
+        yield from table(titles, rows)
         yield from ("", *(f"- {prose(note)}" for note in frontier_notes(measured, found)))
 
 
@@ -217,71 +214,27 @@ def _generated(measured: CaseResult) -> Iterator[str]:
 
 
 def _categories(measured: CaseResult, timed: bool) -> Iterator[str]:
-    profiles = {arm: measured.profiles[arm] for arm in SHOWN if arm in measured.profiles}
-    words = ["operators", *["time", "share"] * timed]
-    headings = ["category", *(f"{word} {arm}" for arm in profiles for word in words)]
-    rows: dict[str, list[str]] = {}
-    for profile in profiles.values():
-        for name, kind, number, ns in breakdown(profile):
-            if not kind and name != "total" and (timed or name != "overhead"):
-                # Without operators there is nothing to say, but for the overhead.
-                told = timed and (number > 0 or name == "overhead")
-                cells = [str(number or ""), *spent(profile, ns) * told]
-                rows.setdefault(name, []).extend([*cells, *[""] * (len(words) - len(cells))])
-    rows = {name: cells for name, cells in rows.items() if name == "overhead" or any(cells)}
-    comparison = compared(measured) if timed else None
-    if comparison is not None:
-        headings.append("faster")
-        parts = (*comparison.categories, comparison.overhead)
-        ratios = {change.name: times(change.ratio) for change in parts}
-        rows = {name: [*cells, ratios.get(name, "-")] for name, cells in rows.items()}
-    yield from table(headings, ([name, *cells] for name, cells in rows.items()))
+    arms = {str(arm): measured.profiles[arm] for arm in SHOWN if arm in measured.profiles}
+    titles, *rows = breakdown_rows(arms, timed=timed)
+    yield from table(titles, rows)
     if timed and rows:
         yield ""
         yield "These times are of traced runs, and tracing costs time. The latency is above."
 
 
-def _accelerated(measured: CaseResult, timed: bool) -> Iterator[str]:
+def _changed(measured: CaseResult, timed: bool) -> Iterator[str]:
     comparison = compared(measured)
-    if comparison is None:
-        return
-    groups: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for change in comparison.operators:
-        if change.before and change.after and change.after.operator.sme2:
-            names = (change.before.operator.name, change.after.operator.name)
-            groups.setdefault(names, []).append((change.before.time_ns, change.after.time_ns))
-    ranked = []
-    for names, members in groups.items():
-        before, after = map(sum, zip(*members, strict=True))
-        row = [*map(code, names), str(len(members))]
-        if timed:
-            faster = times(before / after if after else None)
-            row += [duration(before), duration(after), faster]
-        ranked.append((-before if timed else -len(members), names, row))
-    headings = ["SME2 off", "SME2 on", "operators", *(["time off", "time on", "faster"] * timed)]
-    yield from table(headings, [row for *_, row in sorted(ranked)])
-    if not groups:
-        yield "No operator ran on an SME2 kernel."
+    if comparison is not None:
+        titles, *rows = changed_rows(comparison, ("off", "on"), timed=timed)
+        yield from table(titles, ([code(name), *rest] for name, *rest in rows))
 
 
 def _operators(measured: CaseResult) -> Iterator[str]:
-    """The costliest in time; where that says nothing, those in instructions stand under Cost."""
+    """Where time says nothing, those that cost most in instructions stand under Cost."""
     profile = None if measured.emulated else measured.profiles.get(measured.arm)
-    if profile is None:
-        return
-    costliest = sorted(profile.operators, key=lambda entry: -entry.share)[:TOP]
-    rows = [
-        [
-            *(code(entry.label), str(entry.operator.category), str(entry.operator.executor)),
-            PROOFS[entry.operator.proof] if entry.operator.matrix else "",
-            *spent(profile, entry.time_ns),
-        ]
-        for entry in costliest
-    ]
-    yield from table(["operator", "category", "ran", "SME2", "time", "share"], rows)
-    left = len(profile.operators) - len(costliest)
-    if left:
-        yield from ("", f"and {count(left, 'operator')} more, in the operator statistics (CSV).")
+    if profile is not None:
+        titles, *rows = operator_rows(profile)
+        yield from table(titles, ([code(name), *rest] for name, *rest in rows))
 
 
 def _executors(measured: CaseResult, timed: bool) -> Iterator[str]:

@@ -8,9 +8,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from pytest_sme2.report.case_summary import cells, noise_text, notes
+from pytest_sme2.profile.compare import compare
+from pytest_sme2.report.case_summary import (
+    breakdown_rows,
+    cells,
+    changed_rows,
+    frontier_notes,
+    frontier_rows,
+    noise_text,
+    notes,
+    operator_rows,
+)
 from pytest_sme2.report.cost import instructions_per_token, rest_text, tokens_per_second
-from pytest_sme2.report.csv_files import breakdown
 from pytest_sme2.report.findings import (
     Advice,
     comparison_findings,
@@ -23,36 +32,24 @@ from pytest_sme2.report.findings import (
 )
 from pytest_sme2.report.text import (
     NOTHING,
-    PROOFS,
-    TOP,
     WIDTH,
     aligned,
     bullet,
     clipped,
     duration,
-    percent,
     printable,
-    times,
 )
 from pytest_sme2.report.versus_baseline import check_cells, deciding, failed_cases, summary
 from pytest_sme2.results import (
     AS_EXPORTED,
-    Arm,
     CaseResult,
-    Change,
-    Comparison,
-    Frontier,
-    FrontierCell,
-    OperatorChange,
     Outcome,
     Profile,
-    Ship,
 )
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
-from pytest_sme2.timing.stats import centre_interval
 from pytest_sme2.verdict.generation import sentence
-from pytest_sme2.verdict.judging import FAILING, WARNING, estimate_text, reference_of
+from pytest_sme2.verdict.judging import FAILING, WARNING, reference_of
 from pytest_sme2.verdict.times import load_text
 
 UNTIMED = "times of an emulated CPU say nothing about hardware and are left out"
@@ -68,158 +65,33 @@ def profile_text(name: str, profile: Profile, *, timed: bool = True) -> str:
     if timed:
         median, low, high = map(duration, (latency.median, latency.p5, latency.p95))
         heading += f": median {median}, 5-95 % {low} to {high}"
-    lines = [clipped(name, WIDTH), heading, "", *_breakdown(profile, timed), ""]
-    lines += [*_costliest(profile), ""] if timed else [bullet(UNTIMED)]
+    lines = [clipped(name, WIDTH), heading, ""]
+    lines += [*aligned(breakdown_rows({"time": profile}, timed=timed), WIDTH), ""]
+    lines += [*aligned(operator_rows(profile), WIDTH), ""] if timed else [bullet(UNTIMED)]
     return "\n".join([*lines, *map(bullet, profile_findings(profile, timed=timed))])
 
 
-def spent(profile: Profile, ns: float) -> list[str]:
-    return [duration(ns), percent(profile.share(ns))]
-
-
-def _breakdown(profile: Profile, timed: bool) -> list[str]:
-    """Categories with their kinds, or without ``timed`` their numbers alone."""
-    titles = ["category", "operators", *["time", "share"] * timed]
-    rows = [
-        [
-            f"  {clipped(kind, 30)}" if kind else name,
-            str(number) if number else "",
-            *spent(profile, ns) * timed,
-        ]
-        for name, kind, number, ns in breakdown(profile)
-        if number or name == "total" or (timed and name == "overhead")
-    ]
-    return aligned([titles, *rows])
-
-
-def _costliest(profile: Profile) -> list[str]:
-    ranked = sorted(profile.operators, key=lambda member: -member.share)[:TOP]
-    rows = [
-        [
-            clipped(member.label, 45),
-            *spent(profile, member.time_ns),
-            PROOFS[member.operator.proof] if member.operator.matrix else "",
-        ]
-        for member in ranked
-    ]
-    left = len(profile.operators) - len(ranked)
-    more = [f"and {count(left, 'operator')} more"] if left else []
-    return aligned([["operator", "time", "share", "SME2"], *rows]) + more
-
-
-def comparison_text(comparison: Comparison, *, timed: bool = True) -> str:
+def comparison_text(
+    before: Profile, after: Profile, names: Sequence[str] = ("off", "on"), *, timed: bool = True
+) -> str:
     """Two profiles side by side, and what was found."""
+    comparison = compare(before, after, names=(names[0], names[1]))
     found = [*comparison_findings(comparison, timed=timed), *sme2_moves(comparison)]
     if not timed:
         return "\n".join(map(bullet, (UNTIMED, *(found or ["the same operators"]))))
-    names = (clipped(comparison.before_name, 13), clipped(comparison.after_name, 13), "faster")
-    ranked = sorted(comparison.operators, key=lambda change: -abs(change.delta_ns))[:TOP]
-    parts = (*comparison.categories, comparison.overhead, comparison.end_to_end)
-    blocks = {"": _parts(parts), "kind": _parts(comparison.kinds)}
-    blocks["operators that changed most"] = [*map(_operator, ranked)]
-    rows = [row for title, body in blocks.items() for row in ((title, *names), *body, [""] * 4)]
-    return "\n".join([*aligned(rows), *map(bullet, found)])
+    first, second = (clipped(name, 13) for name in names)
+    second += "'" * (first == second)
+    parts = breakdown_rows({first: before, second: after}, timed=True)
+    changed = changed_rows(comparison, (first, second), timed=True)
+    lines = [*aligned(parts, WIDTH), "", *aligned(changed, WIDTH), ""]
+    return "\n".join([*lines, *map(bullet, found)])
 
 
-def _parts(changes: Iterable[Change]) -> list[list[str]]:
-    return [_compared(change.name, change.before_ns, change.after_ns) for change in changes]
-
-
-def _operator(change: OperatorChange) -> list[str]:
-    member = change.after or change.before
-    sides = (None if side is None else side.time_ns for side in (change.before, change.after))
-    return _compared(member.label if member else "", *sides)
-
-
-def _compared(name: str, before: float | None, after: float | None) -> list[str]:
-    told = ("-" if ns is None else duration(ns) for ns in (before, after))
-    return [clipped(name, 37), *told, times(before / after if before and after else None)]
-
-
-CHOSEN = "*"
-
-
-def arm_word(arm: Arm, sme1: bool) -> str:
-    return "NEON" if arm is Arm.OFF else "SME1" if sme1 else "SME2"
-
-
-def cell_name(cell: FrontierCell, found: Frontier, sme1: bool) -> str:
-    threads = count(cell.threads, "thread")
-    return threads if found.alone else f"{arm_word(cell.arm, sme1)} with {threads}"
-
-
-def decision_text(found: Frontier, sme1: bool = False) -> str:
-    """The decision in one sentence."""
-    best, other = found.cells[found.candidate], found.cells[found.reference]
-    text = estimate_text(found.speedup)
-    name, rival = (cell_name(cell, found, sme1) for cell in (best, other))
-    of = f"the next best ({rival})"
-    if not found.alone:
-        of = f"your best {arm_word(other.arm, sme1)} ({count(other.threads, 'thread')})"
-    if found.ship is Ship.CANDIDATE:
-        return f"Ship {name}: {text} of {of}."
-    if found.ship is Ship.REFERENCE:
-        return f"{rival} is better: {name} is {text} of it."
-    head = "No difference that matters" if found.ship is Ship.EITHER else "Too close to tell"
-    return f"{head}: {name} is {text} of {of}."
-
-
-def frontier_rows(measured: CaseResult, found: Frontier) -> tuple[list[str], list[list[str]]]:
-    """The titles, and the rows with the best of each arm marked."""
-    arms = list(dict.fromkeys(cell.arm for cell in found.cells))
-    sme1 = measured.fingerprint.sme1
-    names = ["time" if found.alone else arm_word(arm, sme1) for arm in arms]
-    rows = []
-    for threads in dict.fromkeys(cell.threads for cell in found.cells):
-        members = {
-            cell.arm: (index, cell)
-            for index, cell in enumerate(found.cells)
-            if cell.threads == threads
-        }
-        cores = dict.fromkeys(_cores(cell) for _, cell in members.values())
-        taken = [_time(*members[arm], found.best) for arm in arms]
-        rows.append([str(threads), *taken, " / ".join(cores)])
-    return ["threads", *names, "cores"], rows
-
-
-def _time(index: int, cell: FrontierCell, best: frozenset[int]) -> str:
-    bounds = centre_interval(cell.medians_ns)
-    text = duration(cell.median_ns)
-    if bounds is not None:
-        low, high = (duration(bound).split()[0] for bound in bounds)
-        text += f" [{low}, {high}]"
-    return f"{text} {CHOSEN}" if index in best else text
-
-
-def _cores(cell: FrontierCell) -> str:
-    slow = cell.efficiency_share
-    return cell.cores if slow is None else f"{cell.cores} ({percent(slow)} on slow ones)".lstrip()
-
-
-def frontier_lines(measured: CaseResult) -> Iterator[str]:
-    """The table, then the decision, then what to know about it."""
-    found = measured.frontier
-    if found is None:
-        return
-    titles, rows = frontier_rows(measured, found)
-    yield from aligned([titles, *rows])
-    yield from frontier_notes(measured, found)
-
-
-def frontier_notes(measured: CaseResult, found: Frontier) -> Iterator[str]:
-    sme1 = measured.fingerprint.sme1
-    yield decision_text(found, sme1)
-    yield (
-        f"{CHOSEN} is the best of its arm, chosen on one half of {count(found.rounds, 'round')}, "
-        f"judged on the other; {found.speedup.confidence:.1%} confidence; {found.stopped_because}"
-    )
-    if found.unsure:
-        names = ", ".join(cell_name(found.cells[index], found, sme1) for index in found.unsure)
-        yield f"not told apart from the best of its arm: {names}; measure longer (--budget)"
-    hot = found.throttled
-    if hot:
-        yield f"the device slowed itself down in {count(hot, 'round')} that counts"
-    yield from found.notes
+def frontier_lines(measured: CaseResult, width: int = WIDTH) -> Iterator[str]:
+    """The table, then what to know about it, wrapped to the width."""
+    if measured.frontier is not None:
+        yield from aligned(frontier_rows(measured, measured.frontier))
+        yield from (bullet(note, "", width) for note in frontier_notes(measured, measured.frontier))
 
 
 _COMPARED = ("check", "baseline", "now", "change", "interval %", "limit", "verdict")
@@ -257,7 +129,7 @@ def run_lines(
     ]
     for record in records:
         if record.measured.frontier is not None:
-            blocks.append([f"{printable(record.id)}:", *_wrapped(record, width)])
+            blocks.append([f"{printable(record.id)}:", *frontier_lines(record.measured, width)])
     sentences = [(one, sentence(g)) for one in records if (g := one.measured.generation)]
     blocks.append(f"{printable(record.id)}: {text}" for record, text in sentences if text)
     loads = [(record.id, load) for record in records if (load := record.measured.sustained)]
@@ -274,12 +146,6 @@ def run_lines(
         command = next_step(records, typed)
     lines = [line for block in map(list, blocks) if block for line in ("", *block)][1:]
     return [*lines, bullet(command, "Next: ", width)] if command else lines
-
-
-def _wrapped(record: CaseRecord, width: int) -> Iterator[str]:
-    """The table of threads as it is, sentences to the width."""
-    for line in frontier_lines(record.measured):
-        yield line if len(line) <= width else bullet(line, "", width)
 
 
 def _failures(failed: Sequence[CaseRecord]) -> Iterator[str]:

@@ -108,9 +108,14 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(row) + " |" for row in (list(headings), rule, *body)]
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table for a terminal: a column is as wide as its widest cell."""
+def aligned(rows: Sequence[Sequence[str]], width: int = 0) -> list[str]:
+    """A table for a terminal: a column is as wide as its widest cell, the first one in a terminal
+    of this ``width`` as there is room.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if width:
+        widths[0] = min(widths[0], width - sum(2 + each for each in widths[1:]))
+        rows = [[clipped(first, widths[0]), *rest] for first, *rest in rows]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 

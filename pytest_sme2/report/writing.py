@@ -27,7 +27,6 @@ from pytest_sme2.report.findings import cost_text, run_findings
 from pytest_sme2.report.markdown import (
     REPORT,
     case_report,
-    pipeline_markdown,
     run_report,
     step_summary,
 )
@@ -91,8 +90,7 @@ def write_case(
     write_summary([*analyses.values()], out, timed=not record.measured.emulated)
     stem = model_stem(record)
     write_json(out / f"{stem}_pipeline_summary.json", pipeline_summary(record))
-    write_text(out / f"{stem}_pipeline_summary.md", pipeline_markdown(record))
-    write_text(out / REPORT, case_report(record))
+    write_text(out / f"{stem}_pipeline_summary.md", case_report(record))
     made = {**manifest(folder, record, command), "commit": commit}
     write_json(out / MANIFEST, {**made, **_of_its_making(folder, record)})
 

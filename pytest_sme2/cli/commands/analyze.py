@@ -9,7 +9,6 @@ from pathlib import Path
 
 from pytest_sme2.cli.options import Arguments
 from pytest_sme2.errors import UsageError
-from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.coverage import check_pair
 from pytest_sme2.report.csv_files import run_summary, write_experiment, write_summary
 from pytest_sme2.report.terminal import comparison_text, profile_text
@@ -71,11 +70,10 @@ def _text(analyses: list[Analysis]) -> str:
         )
     for on, off in on_off_pairs(analyses):
         evidence = check_pair(on.profile, off.profile)
-        comparison = compare(off.profile, on.profile)
         parts.append(
             f"{off.name} against {on.name}\n"
             + bullet(f"evidence: {evidence.message}")
             + "\n\n"
-            + comparison_text(comparison, timed=on.timed and off.timed)
+            + comparison_text(off.profile, on.profile, timed=on.timed and off.timed)
         )
     return f"\n\n{'-' * WIDTH}\n".join(parts)

@@ -29,13 +29,14 @@ ARGUMENTS: Arguments = {
 def run(arguments: argparse.Namespace) -> int:
     before, after = (analyze_file(the_etdump(path)) for path in (arguments.before, arguments.after))
     timed = before.timed and after.timed and not arguments.emulated
-    comparison = compare(before.profile, after.profile, names=tuple(arguments.names))
+    sides = before.profile, after.profile
     if arguments.json:
+        comparison = compare(*sides, names=tuple(arguments.names))
         print(json_text(comparison_summary(comparison, timed=timed)))
         return 0
     for name, analysis in zip(arguments.names, (before, after), strict=True):
         runs = count(analysis.profile.runs, "run")
         print(f"{printable(name)}: {printable(str(analysis.path))}, {runs}")
     print()
-    print(comparison_text(comparison, timed=timed))
+    print(comparison_text(*sides, arguments.names, timed=timed))
     return 0

@@ -20,7 +20,8 @@ from pytest_sme2.cli.options import (
 )
 from pytest_sme2.cli.running import named_case, require_valid
 from pytest_sme2.errors import UsageError
-from pytest_sme2.report.terminal import decision_text, frontier_lines
+from pytest_sme2.report.case_summary import decision_text
+from pytest_sme2.report.terminal import frontier_lines
 from pytest_sme2.report.writing import write_case
 from pytest_sme2.session.case_result import device_counts
 from pytest_sme2.session.options import DEVICE

@@ -430,32 +430,6 @@
       }), true);
   }
 
-  // Threads against latency: a line per arm with its interval as a band, the best of it marked.
-  function frontier(parent, chosen) {
-    const found = chosen.frontier;
-    if (!found) return;
-    chart(parent, "Best number of threads", found.decision, found.decision, () => ({
-      traces: Object.entries(found.lines).flatMap(([arm, cells]) => {
-        const x = cells.map((each) => each.threads), name = found.names[arm], color = colour(`--${arm}`);
-        const band = cells.filter((each) => known(each.low)), size = cells.map((each) => each.best ? 14 : 7);
-        return [{
-          type: "scatter", mode: "lines", fill: "toself", fillcolor: color, opacity: 0.25, line: { width: 0 },
-          x: [...band, ...band.slice().reverse()].map((each) => each.threads), hoverinfo: "skip", showlegend: false,
-          y: [...band.map((each) => each.high), ...band.slice().reverse().map((each) => each.low)],
-        }, {
-          type: "scatter", mode: "lines+markers", name, x, y: cells.map((each) => each.median), line: { color },
-          marker: { size, symbol: cells.map((each) => each.best ? "star" : "circle") },
-          text: cells.map((each) => plain(each.cores && `cores ${each.cores}`)),
-          hovertemplate: "%{x} threads: %{y:.4g} ms<br>%{text}<extra>" + name + "</extra>",
-        }];
-      }),
-      layout: {
-        xaxis: { title: { text: "threads" }, tickvals: Object.values(found.lines)[0].map((each) => each.threads) },
-        yaxis: { title: { text: "milliseconds" }, rangemode: "tozero" },
-      },
-    }));
-  }
-
   // What each token of a generation takes as the context grows; the first point is the prompt's.
   function generation(parent, chosen) {
     const found = chosen.generation;
@@ -637,6 +611,14 @@
     ], chosen.kernels.rows, { caption: ran, column: operators ? 3 : 2, down: true, most: 40 });
   }
 
+  function frontier(parent, chosen) {
+    if (!chosen.frontier) return;
+    const [titles, ...rows] = chosen.frontier.rows;
+    parent.append(element("h3", {}, "Best number of threads"),
+      plainTable("Median of process medians with its 95 % interval", titles, rows),
+      element("ul", {}, ...chosen.frontier.notes.map((text) => element("li", {}, text))));
+  }
+
   function baseline(parent, chosen) {
     parent.append(element("h3", {}, "Checks against the baseline"));
     if (chosen.checks.length) {
@@ -671,10 +653,10 @@
     costliest(charts, chosen);
     breakdown(charts, chosen);
     distribution(charts, chosen);
-    frontier(charts, chosen);
     generation(charts, chosen);
     sustained(charts, chosen);
     timeline(charts, chosen);
+    frontier(body, chosen);
     operators(body, chosen);
     kernels(body, chosen);
   }

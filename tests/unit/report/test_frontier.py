@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_sme2.report.terminal import decision_text
+from pytest_sme2.report.case_summary import decision_text
 from pytest_sme2.results import Arm, Frontier, Ship
 from tests.support.gate_examples import frontier
 

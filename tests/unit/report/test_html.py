@@ -80,22 +80,18 @@ def test_a_case_on_hardware_holds_both_arms(tmp_path: Path) -> None:
     assert {row["family"] for row in case["kernels"]["rows"]} == {"sme2", "neon"}
 
 
-def test_a_frontier_is_a_line_per_arm_with_its_best_marked(tmp_path: Path) -> None:
+def test_a_frontier_is_a_table_with_the_best_of_each_arm_marked(tmp_path: Path) -> None:
     folder = toy_run(tmp_path)[0]
     record = read_record(folder)
     (without,) = report_document([(folder, record)])["cases"]
     assert without["frontier"] is None
     known = changed(record, frontier=frontier(), conditions={"cores": "7 at 3.30 GHz"})
     (case,) = report_document([(folder, known)])["cases"]
-    found = case["frontier"]
-    assert found["names"] == {"on": "SME2", "off": "NEON"}
-    assert found["decision"].startswith("Ship SME2 with 2 threads")
-    assert {
-        arm: [entry["threads"] for entry in line if entry["best"]]
-        for arm, line in found["lines"].items()
-    } == {"on": [2], "off": [4]}
-    first = found["lines"]["on"][0]
-    assert first["low"] < first["median"] < first["high"]
+    titles, *rows = case["frontier"]["rows"]
+    assert titles == ["threads", "SME2", "NEON", "cores"]
+    best = [(row[0], titles[at]) for row in rows for at in (1, 2) if row[at].endswith(" *")]
+    assert best == [("2", "SME2"), ("4", "NEON")]
+    assert case["frontier"]["notes"][0].startswith("Ship SME2 with 2 threads")
     assert ("cores", "7 at 3.30 GHz") in case["environment"]
     text = "\n".join(case_lines(known, "##"))
     assert "### Best number of threads" in text

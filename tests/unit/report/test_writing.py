@@ -57,7 +57,6 @@ def test_a_run_directory_is_as_it_should_be(
         "linux_sme2_on",
         "manifest.json",
         "metrics.json",
-        "report.md",
         f"{STEM}_pipeline_summary.json",
         f"{STEM}_pipeline_summary.md",
     ]
