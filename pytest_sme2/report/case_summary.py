@@ -21,6 +21,7 @@ from pytest_sme2.results import (
     Comparison,
     Frontier,
     FrontierCell,
+    InferenceCost,
     OperatorChange,
     OperatorProfile,
     Profile,
@@ -274,35 +275,46 @@ def breakdown_rows(profiles: Mapping[str, Profile], *, timed: bool) -> Rows:
     return rows
 
 
-def operator_rows(profile: Profile) -> Rows:
-    """The costliest in time."""
-    ranked = sorted(profile.operators, key=lambda member: -member.share)
-    rows = [["operator", "ran", "SME2", "time", "share"]]
-    for member in ranked[:TOP]:
+def operator_rows(profile: Profile, cost: InferenceCost | None = None) -> Rows:
+    """The costliest, in time or in executed instructions."""
+    spent = [(member.time_ns, duration(member.time_ns)) for member in profile.operators]
+    whole, unit = profile.end_to_end.median, "time"
+    if cost is not None:
+        counts = [entry.counts.instructions for entry in cost.operators]
+        spent, unit = [(count, f"{count:,}") for count in counts], "instructions"
+        whole = cost.total.instructions
+    ranked = sorted(zip(spent, profile.operators, strict=True), key=lambda one: -one[0][0])
+    rows = [["operator", "ran", "SME2", unit, "share"]]
+    for (amount, text), member in ranked[:TOP]:
         proof = PROOFS[member.operator.proof] if member.operator.matrix else ""
-        spent = duration(member.time_ns), percent(profile.share(member.time_ns))
-        rows.append([member.label, str(member.operator.executor), proof, *spent])
+        share = percent(amount / whole) if whole else NOTHING
+        rows.append([member.label, str(member.operator.executor), proof, text, share])
     left = len(ranked) - TOP
     return [*rows, [f"and {count(left, 'operator')} more", *[""] * 4]] if left > 0 else rows
 
 
 def changed_rows(comparison: Comparison, names: Sequence[str], *, timed: bool) -> Rows:
-    """Operators of one name before and after, together: those that changed most; without ``timed``
-    those that have another name.
+    """Operators of one name before and after, together, and whether these were on SME2.
+
+    Those that changed most; without ``timed`` those that have another name.
     """
-    groups: dict[str, list[OperatorChange]] = {}
+    groups: dict[tuple[str, str], list[OperatorChange]] = {}
     for change in comparison.operators:
-        sides = (side and side.operator.name for side in (change.before, change.after))
-        name = " → ".join(dict.fromkeys(each or "none" for each in sides))
-        if timed or "→" in name:
-            groups.setdefault(name, []).append(change)
-    rows = [["operator", "number", *[*names, "faster"] * timed]]
-    ranked = sorted(groups, key=lambda name: -abs(sum(each.delta_ns for each in groups[name])))
-    for name in ranked[:TOP]:
-        row = [name, str(len(groups[name]))]
+        sides = [side.operator for side in (change.before, change.after) if side]
+        name = " → ".join(dict.fromkeys(each.name for each in sides))
+        if len(sides) == 1:
+            name = f"{'+' if change.after else '-'} {name}"
+        elif not timed and sides[0].name == sides[1].name:
+            continue
+        proofs = dict.fromkeys(PROOFS[each.proof] for each in sides if each.matrix)
+        groups.setdefault((name, " → ".join(proofs)), []).append(change)
+    rows = [["operator", "number", "SME2", *[*names, "faster"] * timed]]
+    ranked = sorted(groups.items(), key=lambda one: -abs(sum(each.delta_ns for each in one[1])))
+    for (name, proof), members in ranked[:TOP]:
+        row = [name, str(len(members)), proof]
         if timed:
-            before = sum(each.before.time_ns for each in groups[name] if each.before)
-            after = sum(each.after.time_ns for each in groups[name] if each.after)
+            before = sum(each.before.time_ns for each in members if each.before)
+            after = sum(each.after.time_ns for each in members if each.after)
             ratio = times(before / after if before and after else None)
             row += [duration(before), duration(after), ratio]
         rows.append(row)

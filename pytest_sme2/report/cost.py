@@ -14,7 +14,7 @@ from pytest_sme2.profile.cost import (
     tile_use,
     work_coverage,
 )
-from pytest_sme2.report.text import TOP, as_sentence, code, percent, table
+from pytest_sme2.report.text import as_sentence, percent, table
 from pytest_sme2.results import (
     SHOWN,
     Arm,
@@ -131,23 +131,8 @@ def cost_lines(measured: CaseResult) -> Iterator[str]:
     rows = ([name, *(column.get(name, "0") for column in columns)] for name in names)
     yield from table(["per inference", *(f"SME2 {measured.arm_name(arm)}" for arm in arms)], rows)
     each = instructions_per_token(measured)
-    yield from ("", as_sentence(each), "") if each else ("",)
-    cost = measured.costs[arms[-1]]
-    ranked = sorted(cost.operators, key=lambda entry: -entry.counts.instructions)[:TOP]
-    yield from table(
-        ["operator", "category", "instructions", "share", "outer products", "most of it in"],
-        (
-            [
-                code(entry.label),
-                str(entry.category),
-                f"{entry.counts.instructions:,}",
-                percent(entry.counts.instructions / cost.total.instructions),
-                f"{entry.counts.outer_products:,}",
-                code(entry.kernels[0][0]) if entry.kernels else "",
-            ]
-            for entry in ranked
-        ),
-    )
+    if each:
+        yield from ("", as_sentence(each))
 
 
 def _figures(cost: InferenceCost) -> dict[str, str]:

@@ -20,7 +20,7 @@ from pytest_sme2.profile.build import robust_stats, robust_stats_of_each
 from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.coverage import check_pair
 from pytest_sme2.profile.operators import OPERATOR, OUTSIDE, ROLE_NAMES, durations, select
-from pytest_sme2.report.findings import comparison_findings, profile_findings, sme2_moves
+from pytest_sme2.report.findings import comparison_findings, profile_findings
 from pytest_sme2.report.text import json_text
 from pytest_sme2.results import Comparison, OperatorProfile, Profile, RobustStats
 from pytest_sme2.session.analysis import Analysis, on_off_pairs
@@ -259,5 +259,5 @@ def comparison_summary(comparison: Comparison, *, timed: bool = True) -> dict[st
         "after": comparison.after_name,
         **{name: encode(getattr(comparison, name)) for name in _COMPARED * timed},
         "operators": [[side(change.before), side(change.after)] for change in comparison.operators],
-        "findings": [*comparison_findings(comparison, timed=timed), *sme2_moves(comparison)],
+        "findings": comparison_findings(comparison, timed=timed),
     }

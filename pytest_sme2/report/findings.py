@@ -285,19 +285,3 @@ def _structure(comparison: Comparison) -> Iterator[str]:
             names = Counter(member.operator.name for member in members)
             listed = ", ".join(f"{number} {name!r}" for name, number in names.most_common())
             yield f"{count(len(members), 'operator')} {word}: {listed}"
-
-
-def sme2_moves(comparison: Comparison) -> list[str]:
-    """What moved to SME2 kernels, what left them, or that nothing is on them."""
-    sides = [(each.before, each.after) for each in comparison.operators]
-    pairs = [(old.operator, new.operator) for old, new in sides if old and new]
-    told = []
-    for word, moved in (("moved to", True), ("left", False)):
-        changed = [(old, new) for old, new in pairs if old.sme2 != new.sme2 == moved]
-        if changed:
-            names = Counter(f"{old.name} -> {new.name}" for old, new in changed).most_common()
-            shown = "; ".join(f"{number} x {name}" for name, number in names)
-            told.append(f"{count(len(changed), 'operator')} {word} SME2: {shown}")
-    if not any(member.operator.sme2 for side in sides for member in side if member):
-        told.append("on neither side is an operator on SME2")
-    return told

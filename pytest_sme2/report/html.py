@@ -17,14 +17,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.resources
-import json
-import math
 import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from pytest_sme2 import __version__
 from pytest_sme2.profile.cost import packing_share, rest, tile_use, work_coverage
@@ -136,18 +136,12 @@ def _data(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def embedded_json(document: object) -> str:
-    """JSON that can stand in a script element: no name in it can end the element."""
-    text = json.dumps(_finite(document), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    """JSON that can stand in a script element: no name in it can end the element.
+
+    It has no infinity, which the error of an output with a NaN is: null stands for it.
+    """
+    text = msgspec.json.encode(document).decode()
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no infinity, which the error of an output with a NaN is: nothing stands for it."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    return [_finite(entry) for entry in value] if isinstance(value, list) else value
 
 
 def report_document(cases: Sequence[Case]) -> dict[str, Any]:

@@ -230,10 +230,9 @@ def _changed(measured: CaseResult, timed: bool) -> Iterator[str]:
 
 
 def _operators(measured: CaseResult) -> Iterator[str]:
-    """Where time says nothing, those that cost most in instructions stand under Cost."""
-    profile = None if measured.emulated else measured.profiles.get(measured.arm)
-    if profile is not None:
-        titles, *rows = operator_rows(profile)
+    profile, cost = measured.profiles.get(measured.arm), measured.costs.get(measured.arm)
+    if profile is not None and not (measured.emulated and cost is None):
+        titles, *rows = operator_rows(profile, cost if measured.emulated else None)
         yield from table(titles, ([code(name), *rest] for name, *rest in rows))
 
 

@@ -28,7 +28,6 @@ from pytest_sme2.report.findings import (
     profile_findings,
     remedy_text,
     run_findings,
-    sme2_moves,
 )
 from pytest_sme2.report.text import (
     NOTHING,
@@ -76,15 +75,13 @@ def comparison_text(
 ) -> str:
     """Two profiles side by side, and what was found."""
     comparison = compare(before, after, names=(names[0], names[1]))
-    found = [*comparison_findings(comparison, timed=timed), *sme2_moves(comparison)]
-    if not timed:
-        return "\n".join(map(bullet, (UNTIMED, *(found or ["the same operators"]))))
+    found = comparison_findings(comparison, timed=timed)
     first, second = (clipped(name, 13) for name in names)
     second += "'" * (first == second)
-    parts = breakdown_rows({first: before, second: after}, timed=True)
-    changed = changed_rows(comparison, (first, second), timed=True)
+    parts = breakdown_rows({first: before, second: after}, timed=timed)
+    changed = changed_rows(comparison, (first, second), timed=timed)
     lines = [*aligned(parts, WIDTH), "", *aligned(changed, WIDTH), ""]
-    return "\n".join([*lines, *map(bullet, found)])
+    return "\n".join([*lines, *map(bullet, found if timed else [*found, UNTIMED])])
 
 
 def frontier_lines(measured: CaseResult, width: int = WIDTH) -> Iterator[str]:

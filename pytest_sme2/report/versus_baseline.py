@@ -402,12 +402,8 @@ def update_lines(
     counted = ", ".join(f"{len(names)} {state}" for state, names in cases.items() if names)
     del cases["unchanged"]
     lines = [f"{state}: {some_of(names, MOST_NAMED)}" for state, names in cases.items() if names]
-    shared: Counter[str] = Counter()
-    for update in updates:
-        # A kernel whose name the library does not keep: its place there says nothing to a reader.
-        named = (each for each in update.changes if not update.new and "+0x" not in each.what)
-        shared.update(dict.fromkeys(map(_words, named), 1))
-    kinds = [f"{count(number, 'case')}: {words}" for words, number in shared.most_common()]
+    shared = Counter(each.what for one in updates if not one.new for each in one.changes)
+    kinds = [f"{count(number, 'case')}: {what}" for what, number in shared.most_common()]
     lines += few(kinds, MOST_KINDS)
     if verbosity > 0:
         for update in updates:
@@ -422,14 +418,3 @@ def update_lines(
     head = bullet(f"baselines: {counted}, in {root}", "", width)
     # With -v nothing is wrapped: paths are there to be copied.
     return [head, *(f"  {line}" if verbosity > 0 else bullet(line, "  ", width) for line in lines)]
-
-
-def _words(entry: BaselineChange) -> str:
-    """What changed, the same words for all cases where it changed alike."""
-    word, _, name = entry.what.partition(" ")
-    if word == "version":
-        return f"{name.removeprefix('of ')} {entry.old} → {entry.new}"
-    if word != "operator":
-        return entry.what
-    old, new = (0 if text == "none" else int(text) for text in (entry.old, entry.new))
-    return f"{new - old:+d} {name}"

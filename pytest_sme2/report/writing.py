@@ -16,7 +16,7 @@ from typing import Any
 
 from pytest_sme2 import __version__
 from pytest_sme2.errors import Sme2Error, UsageError
-from pytest_sme2.profile.build import build_profiles, robust_stats
+from pytest_sme2.profile.build import robust_stats
 from pytest_sme2.report.cost import cost_summary
 from pytest_sme2.report.csv_files import (
     profile_summary,
@@ -44,7 +44,6 @@ from pytest_sme2.session.run_directory import (
 )
 from pytest_sme2.system.files import encode, file_sha256, safe_name, write_json, write_text
 from pytest_sme2.system.reading import read_members
-from pytest_sme2.trace.etdump import read_etdump
 
 PIPELINE_SCHEMA = 2
 MANIFEST_SCHEMA = 1
@@ -259,10 +258,7 @@ def _unlike(there: Path, made: Path) -> str:
 
 def _dump_problem(path: Path) -> str:
     try:
-        columns = read_etdump(path)
-        if not columns.runs:
-            return "holds no inference"
-        build_profiles(columns)[0]
+        analyze_file(path)
     except (Sme2Error, OSError) as error:
         return str(error).removeprefix(f"{path}: ")
     return ""

@@ -91,22 +91,18 @@ def test_a_damaged_dump_stops_none_of_the_others(tmp_path: Path, sme2: Command) 
 
 
 def test_compare_says_what_moved_to_sme2(sme2: Command) -> None:
-    moved = "Convolution (NHWC, F16) IGEMM -> Convolution (NHWC, PF16) IGEMM"
-    sentence = f"2 operators moved to SME2: 1 x {moved}; "
     for words, told in (
-        ((FP16_OFF, FP16_ON), sentence),
-        (("--emulated", FP16_OFF, FP16_ON), sentence),
-        (("--emulated", FP16_ON, FP16_ON), "the same operators"),
-        ((FP16_ON, FP16_OFF), "2 operators left SME2: "),
-        ((FP16_OFF, FP16_OFF), "on neither side is an operator on SME2"),
+        ((FP16_OFF, FP16_ON), ", PF16) IGEMM 1 no → yes 8.319 ms 14.350 ms 0.58x"),
+        (("--emulated", FP16_OFF, FP16_ON), ", PF16) IGEMM 1 no → yes"),
+        (("--emulated", FP16_ON, FP16_OFF), ", F16) IGEMM 1 yes → no"),
     ):
-        text = flat(sme2("report", "compare", *words).out)
-        assert told in text
-        assert ("the same operators" in text) == (words[1:] == (FP16_ON, FP16_ON))
+        assert told in flat(sme2("report", "compare", *words).out)
+    # Nothing has another name.
+    text = sme2("report", "compare", "--emulated", FP16_ON, FP16_ON).out
+    assert "operator  number  SME2\n\n" in text
     document = json.loads(sme2("report", "compare", FP16_OFF, FP16_ON, "--json").out)
     assert (document["before"], document["after"]) == ("A", "B")
     assert len(document["operators"]) == 7
-    assert sentence in document["findings"][-1]
 
 
 @pytest.mark.parametrize(

@@ -335,9 +335,10 @@ def test_what_was_stored_is_few_lines_and_with_v_every_value() -> None:
         "baselines: 1 new, 42 changed, 1 unchanged, in /b",
         "  new: toy",
         "  changed: net-0, net-1, net-2, net-3, net-4, net-5 and 36 more",
-        "  41 cases: +2 Transpose (ND, X32) (on, delegated)",
-        "  41 cases: executorch 1.5.0 → 1.5.1",
+        "  41 cases: operator Transpose (ND, X32) (on, delegated)",
+        "  41 cases: version of executorch",
         "  20 cases: program size",
+        "  1 case: kernel libxnnpack.so+0x18fe30 (on)",
         "  Every value, old and new, is shown with -v.",
         "  Commit the files.",
     ]
