@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_sme2.profile.compare import largest_category
 from pytest_sme2.profile.cost import rest, work_coverage
-from pytest_sme2.profile.matching import source_text
-from pytest_sme2.report.cost import LIMITS_OF_COST, WORDS, millions
+from pytest_sme2.report.cost import LIMITS_OF_COST, millions
 from pytest_sme2.report.csv_files import breakdown
 from pytest_sme2.report.text import NOTHING, PROOFS, TOP, duration, percent, times
 from pytest_sme2.report.versus_baseline import outcome_of
@@ -23,7 +22,6 @@ from pytest_sme2.results import (
     FrontierCell,
     InferenceCost,
     OperatorChange,
-    OperatorProfile,
     Profile,
     Ship,
 )
@@ -138,6 +136,24 @@ def facts(record: CaseRecord) -> list[tuple[str, str]]:
     return [(name, value) for name, value in known.items() if value is not None]
 
 
+TITLES = {
+    "on SME2": "matrix operators on SME2",
+    "work": "of their multiply-accumulates on SME2",
+    "on SME1": "matrix operators on SME1",
+    "SME2 off": "latency with SME2 off",
+    "SME2 on": "latency with SME2 on",
+    "speedup": "speedup by SME2",
+    "most time": "of the time goes to",
+    "memory": "peak memory of a process",
+    "Minst off": "million instructions with SME2 off",
+    "Minst sme1": "million instructions on SME1",
+    "Minst on": "million instructions with SME2 on",
+    "instructions": "instructions: cost, not time",
+    "the rest": "of them are no matrix work: SME2 cannot help with these, most of them",
+}
+"""What the titles of a case's row mean, where there is room for it."""
+
+
 def cells(measured: CaseResult, checks: Sequence[Check] = ()) -> dict[str, str]:
     """A case's row of a table, by title; a dash stands for what is not known."""
     counted = {arm: cost.total.instructions for arm, cost in measured.costs.items()}
@@ -184,64 +200,18 @@ def _largest(measured: CaseResult) -> str:
     return f"{category} {profile.share(profile.category_ns[category]):.0%}"
 
 
-def answers(record: CaseRecord, row: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Whether SME2 is used, what it saves, what else costs most: title, answer, more about it."""
-    measured = record.measured
-    work = f"{row['work']} of their work" if row["work"] != NOTHING else ""
-    used = ("SME2 used", f"{row['on SME2']} matrix operators", work)
-    if measured.coverage is None:
-        used = ("SME2 used", "no", "SME2 on did not run here")
-    saved = ("Speedup", "not known", "SME2 on and off were not both measured")
-    if measured.speedup is not None:
-        saved = ("Speedup", row["speedup"], f"{row['SME2 off']} → {row['SME2 on']}")
-    elif measured.emulated:
-        change = f"{row['Minst off']} → {row['Minst on']} million per inference, not time"
-        counted = row["instructions"] != NOTHING
-        saved = (
-            "Instructions",
-            row["instructions"] if counted else "not known",
-            change if counted else "SME2 on and off were not both counted",
-        )
-    if measured.emulated:
-        # What SME2 cannot help with is exact, and holds on hardware: so it leads.
-        return [used, ("SME2 cannot help with", *_beside(measured)), saved]
-    return [used, saved, ("Largest cost that is not matrix work", *_beside(measured))]
-
-
-def _beside(measured: CaseResult) -> tuple[str, str]:
-    """``data movement 43.7 %``, and the costliest operator of it with its place."""
-    profile, cost = measured.profiles.get(measured.arm), measured.costs.get(measured.arm)
-    if profile is None or (measured.emulated and cost is None):
-        return "not known", "nothing was counted or timed"
-    shares = {member.index: member.share for member in profile.operators}
-    if measured.emulated and cost is not None:
-        total = max(1, cost.total.instructions)
-        shares = {entry.index: entry.counts.instructions / total for entry in cost.operators}
-    groups: dict[str, list[tuple[float, OperatorProfile]]] = {}
-    for member in profile.operators:
-        if not member.operator.matrix:
-            name = WORDS.get(member.operator.category, str(member.operator.category))
-            groups.setdefault(name, []).append((shares.get(member.index, 0.0), member))
-    parts = {name: sum(share for share, _ in members) for name, members in groups.items()}
-    if not measured.emulated:
-        parts["the framework's overhead"] = max(0.0, profile.share(profile.overhead_ns))
-    if not any(parts.values()):
-        return "none", ""
-    name = max(parts, key=lambda each: parts[each])
-    answer = f"{name} {percent(parts[name])}"
-    found = rest(cost) if measured.emulated and cost is not None else None
-    if found is not None:
-        answer = f"{percent(found[0])} of the instructions, {percent(found[2])} of these {name}"
-    if name not in groups:
-        return answer, ""
-    share, costliest = max(groups[name], key=lambda each: each[0])
-    place = "" if costliest.origin is None else source_text(costliest.origin)
-    most = f"{percent(share)} of all in {costliest.operator.name}"
-    return answer, ": ".join(filter(None, (most, place)))
-
-
 Rows = list[list[str]]
 """A table in plain text, the first row its titles: each report lays it out in its own way."""
+
+
+def latency_rows(measured: CaseResult) -> Rows:
+    rows = [["arm", "processes", "median", "fastest", "slowest"]]
+    for arm, values in (measured.medians_ns or {}).items():
+        if values:
+            ends = statistics.median(values), min(values), max(values)
+            name = f"SME2 {measured.arm_name(arm)}"
+            rows.append([name, str(len(values)), *map(duration, ends)])
+    return rows
 
 
 def breakdown_rows(profiles: Mapping[str, Profile], *, timed: bool) -> Rows:

@@ -119,20 +119,26 @@ def rest_text(measured: CaseResult) -> str:
 
 def cost_lines(measured: CaseResult) -> Iterator[str]:
     """The Markdown section about cost."""
-    arms = [arm for arm in SHOWN if arm in measured.costs]
-    if not arms:
+    if not measured.costs:
         if measured.uncounted and measured.emulated:
             yield f"Nothing was counted: {measured.uncounted}."
         return
     if left := rest_text(measured):
         yield from (as_sentence(left), "")
-    columns = [_figures(measured.costs[arm]) for arm in arms]
-    names = dict.fromkeys(name for column in columns for name in column)
-    rows = ([name, *(column.get(name, "0") for column in columns)] for name in names)
-    yield from table(["per inference", *(f"SME2 {measured.arm_name(arm)}" for arm in arms)], rows)
+    titles, *rows = cost_rows(measured)
+    yield from table(titles, rows)
     each = instructions_per_token(measured)
     if each:
         yield from ("", as_sentence(each))
+
+
+def cost_rows(measured: CaseResult) -> list[list[str]]:
+    """What was counted, the first row its titles."""
+    arms = [arm for arm in SHOWN if arm in measured.costs]
+    columns = [_figures(measured.costs[arm]) for arm in arms]
+    names = dict.fromkeys(name for column in columns for name in column)
+    titles = ["per inference", *(f"SME2 {measured.arm_name(arm)}" for arm in arms)]
+    return [titles, *([name, *(each.get(name, "0") for each in columns)] for name in names)]
 
 
 def _figures(cost: InferenceCost) -> dict[str, str]:

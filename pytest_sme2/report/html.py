@@ -27,22 +27,25 @@ from typing import Any
 import msgspec
 
 from pytest_sme2 import __version__
-from pytest_sme2.profile.cost import packing_share, rest, tile_use, work_coverage
 from pytest_sme2.report.case_summary import (
-    answers,
+    TITLES,
     cells,
     facts,
     frontier_notes,
     frontier_rows,
+    latency_rows,
     made_of,
-    noise_of,
+    noise_text,
     notes,
 )
 from pytest_sme2.report.cost import (
+    cost_rows,
     engine_names,
     engine_shares,
     engines_of,
+    instructions_per_token,
     kernel_operators,
+    tokens_per_second,
 )
 from pytest_sme2.report.findings import (
     case_sentences,
@@ -153,6 +156,7 @@ def report_document(cases: Sequence[Case]) -> dict[str, Any]:
         "next": next_step(failed_cases(records) or records),
         "engines": list(engine_names([record.measured for record in records])),
         "categories": [str(category) for category in Category],
+        "titles": TITLES,
         "notes": list(map(as_sentence, notes(records))),
         "insights": [
             {"model": model, "text": cost_text(e), "remedy": remedy_text(e), "share": e.cost.share}
@@ -188,7 +192,6 @@ def _device(record: CaseRecord) -> str:
 
 def _case(record: CaseRecord) -> dict[str, Any]:
     measured, speedup = record.measured, record.measured.speedup
-    coverage = measured.coverage
     row, outcome = cells(measured, record.checks), outcome_of(record.checks)
     effect, where = headline(record.checks)
     reason, shares = deciding(record.checks), engine_shares(measured)
@@ -201,9 +204,8 @@ def _case(record: CaseRecord) -> dict[str, Any]:
         "verdict": None if outcome is None else str(outcome),
         "reason": (effect or None) if news else None,
         "where": (where or None) if news else None,
-        "answers": answers(record, row),
+        "row": row,
         "engines": None if shares is None else {"of": shares[0], "shares": shares[1]},
-        "coverage": coverage and [coverage.sme2_operators, coverage.matrix_operators],
         "evidence": None if measured.evidence is None else measured.evidence.message,
         "valid": measured.evidence is None or measured.evidence.valid,
         "latency": {
@@ -217,15 +219,11 @@ def _case(record: CaseRecord) -> dict[str, Any]:
         "frontier": _frontier(measured),
         "generation": _generation(measured),
         "sustained": _sustained(measured),
-        "precision": noise_of(record),
-        "cost": _case_cost(measured),
-        "fewer": row["instructions"],
-        "tokens": measured.tokens,
-        "memory": {str(arm): size for arm, size in (measured.peak_bytes or {}).items()},
+        "figures": [latency_rows(measured), cost_rows(measured)],
         "arms": {str(arm): _arm(measured, arm) for arm in SHOWN if arm in measured.profiles},
         "kernels": _kernels(measured),
         "findings": case_sentences(measured),
-        "notes": made_of(record),
+        "notes": [*_told(record), *made_of(record)],
         "checks": [
             {
                 **encode(check),
@@ -238,6 +236,16 @@ def _case(record: CaseRecord) -> dict[str, Any]:
         "environment": facts(record),
         "reproduce": reproduce_command(record),
     }
+
+
+def _told(record: CaseRecord) -> Iterator[str]:
+    for text in (
+        noise_text([record]),
+        tokens_per_second(record.measured),
+        instructions_per_token(record.measured),
+    ):
+        if text:
+            yield as_sentence(text)
 
 
 def _latency(medians: Sequence[float]) -> dict[str, Any]:
@@ -334,20 +342,6 @@ def _arm(measured: CaseResult, arm: Arm) -> dict[str, Any]:
             "share": [round(member.share, 6) for member in operators],
         }
     return {**shown, "names": list(names), "kinds": list(kinds)}
-
-
-def _case_cost(measured: CaseResult) -> dict[str, Any] | None:
-    """What the overview shows of the cost; None where nothing was counted."""
-    if not measured.costs:
-        return None
-    on, counted = measured.costs.get(Arm.ON), measured.costs.get(measured.arm)
-    return {
-        "instructions": {str(arm): cost.total.instructions for arm, cost in measured.costs.items()},
-        "by_work": None if on is None else work_coverage(on),
-        "tile_use": None if on is None else tile_use(on),
-        "packing": None if on is None else packing_share(on),
-        "rest": None if counted is None else rest(counted),
-    }
 
 
 def _cost(cost: InferenceCost) -> dict[str, Any]:

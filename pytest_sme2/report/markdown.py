@@ -6,7 +6,6 @@ Names come from files that anybody may have written, so each stands in a code sp
 from __future__ import annotations
 
 import itertools
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -17,6 +16,7 @@ from pytest_sme2.report.case_summary import (
     facts,
     frontier_notes,
     frontier_rows,
+    latency_rows,
     made_of,
     noise_text,
     notes,
@@ -36,7 +36,6 @@ from pytest_sme2.report.text import (
     as_sentence,
     code,
     document,
-    duration,
     percent,
     printable,
     prose,
@@ -172,19 +171,8 @@ def _metadata(record: CaseRecord) -> Iterator[str]:
 
 def latency_lines(record: CaseRecord) -> Iterator[str]:
     measured = record.measured
-    medians = measured.medians_ns or {}
-    rows = [
-        [
-            f"SME2 {measured.arm_name(arm)}",
-            str(len(values)),
-            duration(statistics.median(values)),
-            duration(min(values)),
-            duration(max(values)),
-        ]
-        for arm, values in medians.items()
-        if values
-    ]
-    yield from table(["arm", "processes", "median", "fastest", "slowest"], rows)
+    titles, *rows = latency_rows(measured)
+    yield from table(titles, rows)
     rate = tokens_per_second(measured)
     if rate:
         yield from ("", as_sentence(rate))

@@ -37,14 +37,10 @@
     (value >= 100 ? value.toFixed(1) : value >= 1 ? value.toFixed(2) : value.toFixed(4)) + " ms";
   const percent = (value) => known(value) ? (100 * value).toFixed(1) + " %" : "-";
   const whole = (value) => known(value) ? Math.round(value).toLocaleString("en") : "-";
-  const millions = (value) => known(value) ? (value / 1e6).toFixed(3) : "-";
   // Cost stands in for time where time means nothing; both arms must have been counted.
   const counted = (chosen) => chosen.emulated && Object.values(chosen.arms).every((arm) => arm.cost);
   const factor = (value) => known(value) ? value.toFixed(2) + "x" : "-";
   const amount = (number, noun) => `${number} ${noun}${number === 1 ? "" : noun.endsWith("s") ? "es" : "s"}`;
-  // Too few pairs have no interval: it would reach from nothing to infinity.
-  const interval = ([, low, high, , pairs]) =>
-    known(high) ? `[${low.toFixed(2)}, ${high.toFixed(2)}]` : `(${amount(pairs, "pair")})`;
   const ids = data.cases.map((each) => each.id);
   // The same model on two devices is two rows, so a label names the device where it must.
   const labelOf = (each) => ids.filter((id) => id === each.id).length > 1 ? `${each.id} on ${each.device}` : each.id;
@@ -470,42 +466,10 @@
 
   // --- the parts of one case ---------------------------------------------------------------------
 
-  function facts(chosen) {
-    const list = element("dl", { class: "facts" });
-    const add = (name, value, small) => list.append(element("div", {},
-      element("dt", {}, name), element("dd", {}, value, small ? element("small", {}, small) : null)));
-    if (!chosen.reason) add("Verdict", verdict(chosen.verdict));
-    add("Device", chosen.device, chosen.emulated ? "emulated: no latency" : null);
-    if (chosen.coverage) add("Matrix operators on SME2", `${chosen.coverage[0]} of ${chosen.coverage[1]}`);
-    if (chosen.cost) {
-      for (const arm of ["off", "on"]) {
-        const count = chosen.cost.instructions[arm];
-        if (known(count)) add(`Instructions, SME2 ${arm}`, whole(count),
-          known(chosen.tokens) ? `per inference; ${whole(count / chosen.tokens)} per token` : "per inference");
-      }
-      if (known(chosen.cost.by_work)) add("Multiply-accumulates on SME2", percent(chosen.cost.by_work));
-      if (known(chosen.cost.tile_use)) add("Tile use", percent(chosen.cost.tile_use), "of what its outer products can do");
-      if (known(chosen.cost.packing)) add("Packing and layout", percent(chosen.cost.packing), "of all instructions, SME2 on");
-    }
-    for (const arm of ["off", "on"]) {
-      const found = chosen.latency[arm];
-      if (found) add(`Latency, SME2 ${arm}`, milliseconds(found.median),
-        known(found.low) ? `${milliseconds(found.low)} to ${milliseconds(found.high)}` : amount(found.processes.length, "process"));
-      if (found && known(chosen.tokens)) add(`Tokens per second, SME2 ${arm}`, (1000 * chosen.tokens / found.median).toFixed(1));
-    }
-    if (chosen.speedup) {
-      const [value, , high, confidence, pairs] = chosen.speedup;
-      const certainty = known(high) ? ` (${(100 * confidence).toFixed(1)} %, ${amount(pairs, "pair")})` : "";
-      add("Speedup", factor(value), interval(chosen.speedup) + certainty);
-    }
-    if (chosen.precision) {
-      const [floor, detectable] = chosen.precision;
-      add("Noise floor", percent(floor), known(detectable) ? `smallest detectable difference ${percent(detectable)}` : null);
-    }
-    for (const arm of ["off", "on"]) {
-      if (known(chosen.memory[arm])) add(`Peak memory, SME2 ${arm}`, figureFor(chosen.memory[arm], "bytes"));
-    }
-    return list;
+  function figures(chosen) {
+    const tables = chosen.figures.filter((rows) => rows.length > 1);
+    return tables.length ? element("details", {}, element("summary", {}, "All figures"),
+      ...tables.map(([titles, ...rows]) => plainTable(titles[0] === "arm" ? "Latency" : "Cost", titles, rows))) : null;
   }
 
   function choice(label, id, options, changed) {
@@ -673,7 +637,8 @@
     body.append(element("h3", {}, chosen.id));
     if (chosen.reason) body.append(element("div", { class: `why ${tone(chosen.verdict)}` },
       element("strong", {}, verdict(chosen.verdict), `: ${chosen.reason} `, chosen.where ? element("code", {}, chosen.where.replaceAll("`", "")) : "")));
-    body.append(element("details", {}, element("summary", {}, "All figures"), facts(chosen)));
+    const all = figures(chosen);
+    if (all) body.append(all);
     if (!chosen.valid) body.append(element("p", { class: "note bad" }, chosen.evidence));
     else if (chosen.evidence) body.append(element("p", {}, chosen.evidence));
     baseline(body, chosen);
@@ -696,39 +661,25 @@
     if (scroll) document.getElementById("case").scrollIntoView();
   }
 
+  // By what a figure of the row is sorted: "8.319 ms", "8.38x fewer", "2 of 3", "48% CONV"; nothing for a dash.
+  function amountOf(text) {
+    const found = /([\d.]+)(?: (us|ms|s)\b|x (more))?/.exec(text);
+    if (!found) return null;
+    return found[3] ? 1 / found[1] : found[1] * ({ us: 1e-3, s: 1e3 }[found[2]] ?? 1);
+  }
+
   // On one line, however narrow the column.
   const together = (text) => text.replaceAll(" ", "\u00a0").replace("->", "-\u2060>");
 
   function overview() {
-    const largest = (each) => {
-      const found = each.arms[each.arm];
-      if (each.emulated || !found) return null;
-      const most = Math.max(...found.times);
-      return most > 0 ? `${data.categories[found.times.indexOf(most)]} ${together(percent(most / found.end_to_end))}` : null;
-    };
-    const timed = data.cases.some((each) => Object.keys(each.latency).length);
     const columns = [
       { title: "model", name: true, value: (each) => each.id, show: (each) => element("button", {
         type: "button", class: "open", onclick: () => choose(data.cases.indexOf(each), true) }, each.id) },
       { title: "verdict", value: (each) => each.verdict, show: (each) => verdict(each.verdict) },
       { title: "largest change", name: true, value: (each) => each.reason, show: (each) => each.reason?.replace(/\S+ -> \S+/, together) ?? "-" },
       ...(new Set(data.cases.map((each) => each.device)).size > 1 ? [{ title: "device", value: (each) => each.device }] : []),
-      { title: "on SME2", number: true, value: (each) => each.coverage && each.coverage[1] ? each.coverage[0] / each.coverage[1] : null,
-        show: (each) => each.coverage ? `${each.coverage[0]} of ${each.coverage[1]}` : "-" },
-      ...(timed ? [
-        { title: "SME2 off", number: true, value: (each) => each.latency.off?.median, show: (each) => milliseconds(each.latency.off?.median) },
-        { title: "SME2 on", number: true, value: (each) => each.latency.on?.median, show: (each) => milliseconds(each.latency.on?.median) },
-        { title: "speedup", number: true, value: (each) => each.speedup?.[0],
-          show: (each) => each.speedup ? `${factor(each.speedup[0])} ${interval(each.speedup)}` : "-" },
-        { title: "most time", value: largest, show: (each) => largest(each) ?? "-" },
-        { title: "memory", number: true, value: (each) => each.memory[each.arm], show: (each) => figureFor(each.memory[each.arm], "bytes") },
-      ] : []),
-      { title: "% of work", number: true, value: (each) => each.cost?.by_work, show: (each) => percent(each.cost?.by_work) },
-      { title: "Minst off", number: true, value: (each) => each.cost?.instructions.off, show: (each) => millions(each.cost?.instructions.off) },
-      { title: "Minst on", number: true, value: (each) => each.cost?.instructions.on, show: (each) => millions(each.cost?.instructions.on) },
-      { title: "instructions", number: true, value: (each) => each.cost && each.cost.instructions.on ? each.cost.instructions.off / each.cost.instructions.on : null,
-        show: (each) => each.fewer },
-      { title: "the rest", value: (each) => each.cost?.rest?.[0], show: (each) => each.cost?.rest ? `${together(percent(each.cost.rest[0]))} ${each.cost.rest[1]}` : "-" },
+      ...Object.keys(data.titles).map((title) => (
+        { title, number: true, value: (each) => amountOf(each.row[title]), show: (each) => each.row[title] })),
     ];
     // A column in which no model has anything to say is left out.
     const told = columns.filter((column, index) => !index || data.cases.some((each) => known(column.value(each))));
@@ -760,8 +711,13 @@
 
   function answers(chosen) {
     document.getElementById("answers-title").textContent = `${chosen.id} on ${chosen.device}`;
-    document.getElementById("answers-list").replaceChildren(...chosen.answers.map(([title, answer, more]) => element("div", {},
-      element("dt", {}, title), element("dd", {}, answer, more ? element("small", {}, more.replaceAll("`", "")) : null))));
+    const told = Object.entries(chosen.row).filter(([title, text]) => data.titles[title] && text !== "-");
+    document.getElementById("answers-list").replaceChildren(...told.map(([title, text]) => {
+      // A category belongs to the words: "CONV 48%", "95% DATA_MOVEMENT".
+      const category = data.categories.find((name) => text.includes(name)) ?? "";
+      return element("div", {}, element("dd", {}, text.replace(category, "").trim()),
+        element("dt", {}, `${data.titles[title]} ${category}`));
+    }));
   }
 
   // What is in the headline is not said again.
