@@ -54,7 +54,7 @@ from pytest_sme2.report.findings import (
     remedy_text,
     run_findings,
 )
-from pytest_sme2.report.history_series import FigureHistory, Series, version_changes
+from pytest_sme2.report.history_series import FigureHistory, Series
 from pytest_sme2.report.text import as_sentence
 from pytest_sme2.report.versus_baseline import (
     change_text,
@@ -381,10 +381,8 @@ def _kernels(measured: CaseResult) -> dict[str, Any] | None:
 
 
 # As wide as a phone shows it, so that its letters are never smaller than the page's.
-_WIDTH, _HEIGHT = 420, 216
-_LEFT, _RIGHT, _TOP, _BOTTOM = 80, 8, 34, 24
-_LABEL = 70
-"""How wide the label of a change is at most."""
+_WIDTH, _HEIGHT = 420, 196
+_LEFT, _TOP, _BOTTOM = 80, 10, 24
 _STRETCHED = 0.04
 """A figure that moves by less fills less than the chart."""
 
@@ -415,74 +413,42 @@ def _section(series: Series) -> str:
 
 
 def _chart(track: FigureHistory) -> str:
-    """A figure element."""
-    plot, name = _Plot(track), escape(track.figure.name)
-    parts = [*plot.frame(), *plot.changes(), *plot.course()]
-    told = f"{name}, {count(len(track.points), 'run')}, {count(len(track.changes), 'change')}"
+    """A figure element: the runs, what a noisy figure is without its noise, and every change."""
+    values = [point.value for point in track.points]
+    least, most = min(values), max(values)
+    room = max(0.0, (abs(most) * _STRETCHED or 1) - (most - least)) / 2
+    low, high = least - room, most + room
+
+    def path(kind: str, places: Iterable[tuple[float, float]]) -> str:
+        x = (_WIDTH - _LEFT - 8) / len(values)
+        y = (_HEIGHT - _TOP - _BOTTOM) / (high - low)
+        found = ((_LEFT + x * (at + 0.5), _TOP + y * (high - value)) for at, value in places)
+        return f'<path class="{kind}" d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in found)}"/>'
+
+    def text(at: float, height: float, words: str, anchor: str = "end") -> str:
+        return f'<text x="{at}" y="{height}" text-anchor="{anchor}">{escape(words)}</text>'
+
+    days = [track.points[end].run.recorded[:10] for end in (0, -1)]
+    parts = [
+        text(_LEFT - 5, _TOP + 12, track.figure.format(high)),
+        text(_LEFT - 5, _HEIGHT - _BOTTOM, track.figure.format(low)),
+        text(_LEFT, _HEIGHT - 4, days[0], "start"),
+        *[text(_WIDTH - 8, _HEIGHT - 4, days[1])] * (days[0] != days[1]),
+    ]
+    for change in track.changes:
+        first, last = ([(at, low), (at, high)] for at in (change.first, change.last))
+        old, new = map(track.figure.format, (change.old, change.new))
+        title = escape(f"{change.format()}: {old} → {new}, {change.where()}")
+        area = path("", [*first, *last[::-1], first[0]])
+        parts.append(f'<g class="change {change.tone}"><title>{title}</title>{area}</g>')
+    arm = "off" if track.figure.name.endswith("(off)") else "on"
+    parts.append(path(f"line {arm}", enumerate(values)))
+    if track.model is not None:
+        parts.append(path("level", enumerate(track.model.levels())))
+    name = escape(track.figure.name)
+    told = f"{name}, {count(len(values), 'run')}, {count(len(track.changes), 'change')}"
     return (
         f"<figure><figcaption>{name}: {escape(track.summary)}</figcaption>"
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{told}">'
         f"{''.join(parts)}</svg></figure>"
     )
-
-
-class _Plot:
-    """From runs and values to places on the drawing."""
-
-    def __init__(self, track: FigureHistory) -> None:
-        self.track, self.points = track, track.points
-        values = [point.value for point in track.points]
-        self.least, self.most = min(values), max(values)
-        room = max(0.0, (abs(self.most) * _STRETCHED or 1) - (self.most - self.least)) / 2
-        self.low, self.high = self.least - room, self.most + room
-
-    def x(self, position: float) -> float:
-        return round(_LEFT + (_WIDTH - _LEFT - _RIGHT) * (position + 0.5) / len(self.points), 1)
-
-    def y(self, value: float) -> float:
-        part = float((self.high - value) / (self.high - self.low))
-        return round(_TOP + (_HEIGHT - _TOP - _BOTTOM) * part, 1)
-
-    def path(self, kind: str, places: Iterable[tuple[float, float]], end: str = "") -> str:
-        told = "L".join(f"{self.x(at)} {self.y(value)}" for at, value in places)
-        return f'<path class="{kind}" d="M{told}{end}"/>'
-
-    def frame(self) -> Iterator[str]:
-        """The least, the last and the largest figure, the days, and where a version changed."""
-        last = self.points[-1].value
-        for value in dict.fromkeys((self.least, last, self.most)):
-            if value == last or abs(self.y(value) - self.y(last)) > 14:
-                yield self.path("grid", ((-0.5, value), (len(self.points) - 0.5, value)))
-                yield _text(_LEFT - 5, self.y(value) + 4, self.track.figure.format(value), "end")
-        days = dict.fromkeys(self.points[end].run.recorded[:10] for end in (0, -1))
-        for day, at, anchor in zip(days, (_LEFT, _WIDTH - _RIGHT), ("start", "end"), strict=False):
-            yield _text(at, _HEIGHT - 4, day, anchor)
-        for at in range(1, len(self.points)):
-            if told := version_changes(self.points[at - 1].run, self.points[at].run):
-                line = self.path("", ((at - 0.5, self.low), (at - 0.5, self.high)))
-                yield f'<g class="version"><title>{escape("; ".join(told))}</title>{line}</g>'
-
-    def course(self) -> Iterator[str]:
-        """All runs, and what a noisy figure is without its noise."""
-        arm = "off" if self.track.figure.name.endswith("(off)") else "on"
-        yield self.path(f"line {arm}", ((at, each.value) for at, each in enumerate(self.points)))
-        if self.track.model is not None:
-            yield self.path("level", enumerate(self.track.model.levels()))
-
-    def changes(self) -> Iterator[str]:
-        """The largest first; a label that would cover another is left out."""
-        taken: list[float] = []
-        for change in sorted(self.track.changes, key=lambda change: -change.effect):
-            start, label = min(self.x(change.first), _WIDTH - _LABEL), ""
-            if all(abs(start - other) >= _LABEL for other in taken):
-                taken.append(start)
-                label = _text(start, _TOP - 10, change.format().split()[0])
-            old, new = map(self.track.figure.format, (change.old, change.new))
-            about = escape(f"{change.where()}: {old} → {new}")
-            first, last = ([(at, self.low), (at, self.high)] for at in (change.first, change.last))
-            area = self.path("", (*first, *last[::-1]), "Z")
-            yield f'<g class="change {change.tone}"><title>{about}</title>{area}{label}</g>'
-
-
-def _text(at: float, height: float, words: str, anchor: str = "start") -> str:
-    return f'<text x="{at}" y="{height}" text-anchor="{anchor}">{escape(words)}</text>'

@@ -17,6 +17,7 @@ from tests.support.nodes import assert_all_is_on_nodes
 # torch and torchao warn at import about matters of their own.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
+SUITE = sorted(path.stem for path in (recorded_runs.ROOT / "baselines/emulated").glob("*.json"))
 TOY = [f"toy_cnn-{variant}" for variant in ("fp32", "fp16", "int8", "int8_dynamic")]
 
 
@@ -24,14 +25,13 @@ TOY = [f"toy_cnn-{variant}" for variant in ("fp32", "fp16", "int8", "int8_dynami
     "names",
     [
         TOY,
-        # All of the suite and of the zoo.
-        pytest.param([], marks=pytest.mark.nightly),
+        pytest.param([*SUITE, *recorded_runs.ARCHITECTURE_RUNS], marks=pytest.mark.nightly),
     ],
     ids=["toy", "all"],
 )
 def test_every_counted_operator_is_on_a_node(names: list[str], tmp_path: Path) -> None:
     provision.emulator()
-    checked = []
+    left = {*names}
     for case, session in recorded_runs.cases(names):
         measured = recorded_runs.assembled(session, case, counted=True)
         record = CaseRecord(SCHEMA, case.id, measured, None, (), {})
@@ -42,5 +42,5 @@ def test_every_counted_operator_is_on_a_node(names: list[str], tmp_path: Path) -
         whole = sum(each.counts.instructions for each in measured.costs[Arm.ON].operators)
         calls = next(data for graph, data in found["on"].items() if "::" not in graph)
         assert sum(each["value"] for each in calls["results"].values()) == whole
-        checked.append(case.id)
-    assert len(checked) >= len(TOY)
+        left.remove(case.id)
+    assert not left

@@ -159,8 +159,8 @@ def test_every_change_is_listed_and_drawn_with_its_commits_and_versions() -> Non
     one = [run(3, 1e6, case="alone")]
     page = history_page(all_series([*runs, *one, *timed(80, {40: 1.05}, spread=0.005, seed=2)]))
     noisy, exact, alone = drawings(page)
-    assert not {"change bad", "version", "level"} & {*alone}
-    assert [exact.count(kind) for kind in ("change bad", "version", "level")] == [3, 2, 0]
+    assert not {"change bad", "level"} & {*alone}
+    assert [exact.count(kind) for kind in ("change bad", "level")] == [3, 0]
     assert [noisy.count(kind) for kind in ("level", "change bad")] == [1, 1]
     assert page.count("<li>") == 8
     assert "c0001..c0002; executorch none → 1.5.1" in page
