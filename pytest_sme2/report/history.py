@@ -58,8 +58,6 @@ FIGURES: Mapping[str, Figure] = {
     for figure in (
         *_by_arm("latency", "ms", exact=False),  # never of an emulator
         Figure("speedup", "ratio", exact=False, worse=-1),
-        # Of earlier versions.
-        Figure("best against best", "ratio", exact=False, worse=-1),
         *_by_arm("instructions"),
         Figure("operators on SME2", worse=-1),
         Figure("matrix operators", worse=0),
