@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,8 +17,10 @@ from executorch.backends.xnnpack.partition.config import ALL_PARTITIONER_CONFIGS
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves, tree_map, tree_unflatten
 
+from pytest_sme2.export.rewriting import OWN, REPLACED, fold_constants
 from pytest_sme2.export.variant import CHANNEL, DEPTHWISE, GENERAL, MOST_TAPS, rewrite_for
 
+_ROUNDS = 3
 # More slices than that take more than a product.
 _MOST_SLICES = 16
 # Of numbers that an operator is tried on.
@@ -49,17 +51,34 @@ _WRITTEN = {
 }
 _POWERS = {0.5: "torch.sqrt(x)", 2: "x * x", 3: "x * x * x", 4: "x * x * (x * x)"}
 _Form = Callable[..., Any]
+_Rule = tuple[str, Callable[["_Graph", Any], "_Found"]]
 
 
 def with_forms(
-    program: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], names: Iterable[str]
+    program: Any,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    names: Iterable[str],
+    shapes: Any = None,
 ) -> tuple[Any, list[str]]:
     """The program with other forms of what these rewrites are for, and what was written how."""
-    graph = _Graph(_steps_written_out(program) if GENERAL in names else program, names)
-    if not graph.forms and not graph.images:
-        return program, []
-    with torch.fx.traceback.preserve_node_meta():
-        return torch.export.export(_Network(graph), arguments, keywords), graph.told
+    told: list[str] = []
+    if shapes is not None:
+        # By name or in their order.
+        shapes = (tuple(shapes.values() if isinstance(shapes, dict) else shapes),)
+    elif GENERAL in names:
+        program = _steps_written_out(program)
+    # What takes the place of an operator may have other forms itself.
+    for _ in range(_ROUNDS):
+        graph = _Graph(program, names, fixed=shapes is None)
+        if not graph.forms and not graph.images:
+            break
+        told += [text for text in graph.told if text not in told]
+        with torch.fx.traceback.preserve_node_meta():
+            program = torch.export.export(
+                _Network(graph), arguments, keywords, dynamic_shapes=shapes
+            )
+    return fold_constants(program, names), told
 
 
 def _steps_written_out(program: Any) -> Any:
@@ -68,7 +87,14 @@ def _steps_written_out(program: Any) -> Any:
     if not found:
         return program
     known = torch.export.default_decompositions()
-    return program.run_decompositions({target: known[target] for target in found})
+    program = program.run_decompositions({target: known[target] for target in found})
+    for node in filter(_is_recurrent, program.graph.nodes):
+        node.meta["custom"] = {OWN: True}
+    return program
+
+
+def _is_recurrent(node: Any) -> bool:
+    return "torch.nn.modules.rnn" in str(node.meta.get("nn_module_stack"))
 
 
 def unused(program: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[str]:
@@ -137,7 +163,7 @@ class _Network(torch.nn.Module):  # type: ignore[misc]  # torch has no types her
 class _Graph(torch.fx.Interpreter):  # type: ignore[misc]
     """A captured graph, what is constant in it, and the form that each node gets."""
 
-    def __init__(self, program: Any, names: Iterable[str]) -> None:
+    def __init__(self, program: Any, names: Iterable[str], *, fixed: bool = True) -> None:
         super().__init__(program.module(check_guards=False), garbage_collect_values=False)
         self.program = program
         self.names = frozenset(names)
@@ -152,15 +178,23 @@ class _Graph(torch.fx.Interpreter):  # type: ignore[misc]
         torch.manual_seed(0)
         with torch.no_grad():
             for node in self.module.graph.nodes:
-                self._look_at(node)
+                if fixed:
+                    self._look_at(node)
+                elif node.op == "call_function":
+                    # Numbers are tried for the shapes of the example alone.
+                    self._find(node, _RULES[:1])
 
     def run_node(self, node: Any) -> Any:
-        with torch.fx.traceback.set_current_meta(node):
+        rewritten = node in self.images or node in self.forms
+        own = torch.fx.traceback.annotate({OWN: True}) if rewritten else contextlib.nullcontext()
+        with torch.fx.traceback.set_current_meta(node), own:
             if node in self.images:
                 image = self._lifted(node, self._image)
                 self._known[node] = image
                 return tree_map(_sequence, image)
-            if _name(node) in _PARTS and self.forms.keys() >= node.users.keys():
+            parts = _name(node) in _PARTS and self.forms.keys() >= node.users.keys()
+            # What a data type was asserted of may have another one now.
+            if parts or _name(node) == "_assert_tensor_metadata":
                 return None
             if node in self.forms:
                 return self.forms[node](*(self.env[one] for one in self.computed(node)))
@@ -181,25 +215,22 @@ class _Graph(torch.fx.Interpreter):  # type: ignore[misc]
         elif node.op == "call_function" and _name(node).endswith(_OF_SHAPES):
             # What goes in gives its shape alone.
             self.constants[node] = self._called(node, _numbers)
+        elif node.op == "call_function" and _IMAGES in self.names and self._carries(node):
+            self.images.add(node)
         elif node.op == "call_function":
-            self._find(node)
+            self._find(node, _RULES)
 
     def _called(self, node: Any, value_of: Callable[[Any], Any]) -> Any:
         arguments, keywords = torch.fx.node.map_arg((node.args, node.kwargs), value_of)
         return node.target(*arguments, **keywords)
 
-    def _find(self, node: Any) -> None:
-        if _IMAGES in self.names and self._carries(node):
-            self.images.add(node)
-            return
-        general = _rewrite_of(_whole(node)) or GENERAL
-        if "torch.nn.modules.rnn" in str(node.meta.get("nn_module_stack")):
-            general = GENERAL
-        for name, look in _RULES:
+    def _find(self, node: Any, rules: Sequence[_Rule]) -> None:
+        general = GENERAL if _is_recurrent(node) else _rewrite_of(_whole(node)) or GENERAL
+        for name, look in rules:
             found = look(self, node) if (name or general) in self.names else None
             if found is not None:
                 text, self.forms[node] = found
-                self.told += [text] * (text not in self.told)
+                self.told += [text] * bool(text and text not in self.told)
                 return
 
     def computed(self, node: Any) -> list[Any]:
@@ -357,6 +388,21 @@ def _alike(one: Any, other: Any) -> bool:
 _Found = tuple[str, _Form] | None
 
 
+def _named(graph: _Graph, node: Any) -> _Found:
+    """An operator that PyTorch has a name for, where that fits."""
+    function = REPLACED.get(_name(node))
+    if function is None:
+        return None
+
+    def form(value_of: Callable[[Any], Any]) -> Any:
+        arguments, keywords = torch.fx.node.map_arg((node.args, node.kwargs), value_of)
+        return function(*arguments, **keywords)
+
+    with node.meta["val"].fake_mode:
+        fits = form(lambda one: one.meta["val"]) is not None
+    return ("", lambda *_: form(graph.env.__getitem__)) if fits else None
+
+
 def _of_one(graph: _Graph, node: Any) -> _Found:
     """An operator of one computed value that XNNPACK does not take."""
     inputs, value = graph.computed(node), node.meta.get("val")
@@ -502,7 +548,7 @@ def _matrix(graph: _Graph, node: Any, dimension: int, shape: tuple[int, ...]) ->
             whole = answer.reshape(*shape[:dimension], int(rest), *shape[dimension + 1 :])
         except RuntimeError:
             return None
-        columns.append(whole.movedim(dimension, 0).flatten(1)[:, 0])
+        columns.append(whole.movedim(dimension, 0).reshape(int(rest), -1)[:, 0])
     return torch.stack(columns, dim=1)
 
 
@@ -519,10 +565,16 @@ def _turned(graph: _Graph, node: Any, before: Any) -> _Found:
     if not known or not isinstance(place, int) or place % before.dim() == before.dim() - 1:
         return None
     code = f"x.transpose({place}, -1).{name}(-1).transpose({place}, -1)"
-    values = _numbers(graph.computed(node)[0])
-    if not _alike(_typed(code)(values), graph.tried(node, values)):
+    if not _does(graph, node, code, _numbers(graph.computed(node)[0])):
         return None
     return f"{_title(node, before.shape)} as `{code}`", _typed(code)
+
+
+def _does(graph: _Graph, node: Any, code: str, values: Any) -> bool:
+    """Whether the code answers as the operator does."""
+    with contextlib.suppress(Exception):
+        return _alike(graph.tried(node, values), _typed(code)(values))
+    return False
 
 
 def _averaged(graph: _Graph, node: Any, before: Any) -> _Found:
@@ -539,8 +591,7 @@ def _averaged(graph: _Graph, node: Any, before: Any) -> _Found:
         "x" + f".permute{tuple(order)}" * (order != sorted(order)) + ".mean((2, 3), keepdim=True)"
     )
     code = (f"({code} * {factor!r})" if factor != 1 else code) + _reshaped(size)
-    values = torch.randn(before.shape).double()
-    if not _alike(graph.tried(node, values), _typed(code)(values)):
+    if not _does(graph, node, code, torch.randn(before.shape).double()):
         return None
     return f"{_title(node, before.shape)} as `{code}`", _typed(code)
 
@@ -644,7 +695,8 @@ def _shape(shape: Any) -> str:
     return "x".join(map(str, shape))
 
 
-_RULES: tuple[tuple[str, Callable[[_Graph, Any], _Found]], ...] = (
+_RULES: tuple[_Rule, ...] = (
+    ("", _named),
     (DEPTHWISE, _narrowed),
     (CHANNEL, _paired),
     ("", _batched),

@@ -50,7 +50,7 @@ from pytest_sme2.export.sequences import (
     write_tensors,
 )
 from pytest_sme2.export.store import artifact_stem
-from pytest_sme2.export.variant import FOLDED, Variant
+from pytest_sme2.export.variant import Variant
 from pytest_sme2.export.weights import FILE_NAME as UPSTREAM_FILE
 from pytest_sme2.export.weights import (
     lifeless,
@@ -370,20 +370,16 @@ def _capture(
     """The model's graph, with rewrites applied where the variant names some; what other forms were
     found, and what is computed in vain.
     """
+    program = torch.export.export(network, arguments, keywords, dynamic_shapes=shapes)
     if not rewrites:
-        return torch.export.export(network, arguments, keywords, dynamic_shapes=shapes), {}
+        return program, {}
     from pytest_sme2.export.forms import unused, with_forms
-    from pytest_sme2.export.rewriting import Rewriting, fold_constants
 
-    with Rewriting(rewrites):
-        program = torch.export.export(network, arguments, keywords, dynamic_shapes=shapes)
     found: dict[str, list[str]] = {}
-    # Both are found for the shapes of the example alone.
     if shapes is None:
         found["unused"] = unused(program, arguments, keywords)
-        program, found["forms"] = with_forms(program, arguments, keywords, rewrites)
-    # Some rewrites make constants: masks, and the weights of a mean.
-    return fold_constants(program) if FOLDED.intersection(rewrites) else program, found
+    program, found["forms"] = with_forms(program, arguments, keywords, rewrites, shapes)
+    return program, found
 
 
 def _load(

@@ -1,4 +1,4 @@
-"""Applies rewrites while a model is captured: PyTorch's functions are replaced as they are called.
+"""What takes the place of an operator that PyTorch has a name for, and folding of constants.
 
 Runs in the child process that exports; see ``variant.py`` for what is replaced and why.
 """
@@ -10,30 +10,11 @@ from typing import Any
 
 import torch
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
+from pytest_sme2.export.variant import FOLDING
 
-class Rewriting(TorchFunctionMode):  # type: ignore[misc]  # torch has no types here
-    """While it is active, the named rewrites take the place of what a model calls."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        super().__init__()
-        self.replaced: dict[Any, list[Callable[..., Any]]] = {}
-        for name in names:
-            for function, replacement in _REPLACED.get(name, {}).items():
-                self.replaced.setdefault(function, []).append(replacement)
-
-    def __torch_function__(
-        self, function: Any, types: Any, arguments: Any = (), keywords: Any = None
-    ) -> Any:
-        keywords = keywords or {}
-        for replacement in self.replaced.get(function, ()):
-            # A replacement answers None where it does not fit.
-            with self:
-                answer = replacement(*arguments, **keywords)
-            if answer is not None:
-                return answer
-        return function(*arguments, **keywords)
+# By these nodes are known that a rewrite made.
+OWN = "sme2_own"
 
 
 def _attention(
@@ -78,9 +59,8 @@ def _repeated(heads: Any, times: int) -> Any:
 
 
 def _glu(value: Any, dim: int = -1) -> Any:
-    """Its halves become slices as those of any other chunk: ``forms.py``."""
-    left, right = torch.chunk(value, 2, dim)
-    return left * torch.sigmoid(right)
+    half = value.shape[dim] // 2
+    return value.narrow(dim, 0, half) * torch.sigmoid(value.narrow(dim, half, half))
 
 
 def _last_mean(value: Any) -> Any:
@@ -90,7 +70,12 @@ def _last_mean(value: Any) -> Any:
 
 
 def _layer_norm(
-    value: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+    value: Any,
+    normalized_shape: Any,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn: bool = False,
 ) -> Any:
     if len(normalized_shape) != 1:
         return None
@@ -101,7 +86,12 @@ def _layer_norm(
 
 
 def _group_norm(
-    value: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
+    value: Any,
+    num_groups: int,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn: bool = False,
 ) -> Any:
     image = value if value.dim() == 4 else value.reshape(*value.shape[:2], 1, -1)
     answer = _normalized(image, num_groups, weight, bias, eps)
@@ -125,12 +115,19 @@ def _normalized(image: Any, groups: int, weight: Any, bias: Any, eps: float) -> 
 
 
 def _instance_norm(
-    value: Any, *, weight: Any, bias: Any, use_input_stats: bool, eps: float, **_: Any
+    value: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    var: Any,
+    own: bool,
+    momentum: Any,
+    eps: Any,
+    *_: Any,
 ) -> Any:
-    """PyTorch names all of its arguments."""
-    if not use_input_stats or value.dim() != 4:
-        return None
-    return _normalized(value, value.shape[1], weight, bias, eps)
+    return (
+        _normalized(value, value.shape[1], weight, bias, eps) if own and value.dim() == 4 else None
+    )
 
 
 def _transposed(
@@ -172,44 +169,57 @@ def _transposed(
     return answer[:, :, padding[0] : ends[0], padding[1] : ends[1]]
 
 
-def _expand(value: Any, *sizes: Any) -> Any:
-    wanted = list(sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes)
-    if len(wanted) != value.dim() or not value.is_floating_point():
+def _expand(value: Any, shape: Any, **_: Any) -> Any:
+    if len(shape) != value.dim() or not value.is_floating_point():
         return None
-    shape = [old if new == -1 else new for old, new in zip(value.shape, wanted, strict=True)]
+    shape = [old if new == -1 else new for old, new in zip(value.shape, shape, strict=True)]
     # XNNPACK takes no concatenation of a value with itself, but products that repeat values.
     return value * torch.ones(shape, dtype=value.dtype)
 
 
-def _conversion(value: Any, *arguments: Any, **keywords: Any) -> Any:
+def _conversion(value: Any, dtype: Any = None, *_: Any, **keywords: Any) -> Any:
     """The value as it is, where fp32 was asked for in place of fp16."""
-    wide = any(word is torch.float32 for word in (*arguments, keywords.get("dtype")))
+    wide = torch.float32 in (dtype, keywords.get("dtype"))
     return value if wide and value.dtype == torch.float16 else None
 
 
-_REPLACED: dict[str, dict[Any, Callable[..., Any]]] = {
-    "sdpa": {functional.scaled_dot_product_attention: _attention},
-    "chunk": {functional.glu: _glu, torch._C._nn.glu: _glu},
-    "layer_norm": {functional.layer_norm: _layer_norm, torch.layer_norm: _layer_norm},
-    "group_norm": {
-        functional.group_norm: _group_norm,
-        torch.group_norm: _group_norm,
-        functional.instance_norm: _instance_norm,
-    },
-    "transposed": dict.fromkeys((functional.conv_transpose2d, torch.conv_transpose2d), _transposed),
-    "expand": {
-        torch.Tensor.expand: _expand,
-        torch.Tensor.expand_as: lambda value, other: _expand(value, *other.shape),
-    },
-    "conversion": {
-        torch.Tensor.to: _conversion,
-        torch.Tensor.float: lambda value, **_: _conversion(value, torch.float32),
-    },
+# Each answers None where it does not fit.
+REPLACED: dict[str, Callable[..., Any]] = {
+    "scaled_dot_product_attention": _attention,
+    "glu": _glu,
+    "layer_norm": _layer_norm,
+    "group_norm": _group_norm,
+    "instance_norm": _instance_norm,
+    "conv_transpose2d": _transposed,
+    "expand": _expand,
+    "expand_as": lambda value, other: _expand(value, other.shape),
+    "to": _conversion,
+    "_to_copy": _conversion,
 }
 
 
-def fold_constants(program: Any) -> Any:
-    """The program with everything that no input goes into computed once."""
-    from executorch.exir.passes.constant_prop_pass import constant_prop_pass
+def fold_constants(program: Any, names: Iterable[str]) -> Any:
+    """The program with what no input goes into computed once: what rewrites made themselves, and
+    where it is asked for what the model computes as well.
+    """
+    from executorch.exir.passes import constant_prop_pass as folding
 
-    return constant_prop_pass(program.run_decompositions({}))
+    every = FOLDING in names
+    # In-place operators change constants.
+    program = program.run_decompositions({}) if every else program
+    known: dict[Any, Any] = {}
+    for node, value in folding.get_propagated_const_tensor_dict(program, None).items():
+        own = node.meta.get("custom", {}).get(OWN) and known.keys() >= set(node.all_input_nodes)
+        # What the program answers stays an operator.
+        if node.op == "placeholder" or (
+            (every or own) and all(user.op != "output" for user in node.users)
+        ):
+            known[node] = value
+    signature = program.graph_signature
+    specs = {spec.arg.name: spec for spec in signature.input_specs}
+    specs |= folding.create_constant_nodes_and_return_specs(known, program)
+    signature.input_specs = [
+        specs[node.name] for node in program.graph.find_nodes(op="placeholder")
+    ]
+    program.graph.eliminate_dead_code()
+    return program

@@ -114,8 +114,9 @@ REWRITES: tuple[Rewrite, ...] = (
         "scaled_dot_product_attention",
         "it becomes a dozen operators that look for masked rows",
         "write `torch.bmm(torch.softmax(torch.bmm(q * d**-0.5, k.transpose(1, 2)), -1), v)` on "
-        "`q.flatten(0, 1)` and so on, a mask of zeros and -1e4, kept with `register_buffer`, added "
-        'before the softmax (`attn_implementation="eager"` of Hugging Face removes a part of it)',
+        "`q.flatten(0, 1)` and so on, a mask of zeros and -1e4 added before the softmax; a causal "
+        'one is kept with `register_buffer` (`attn_implementation="eager"` of Hugging Face removes '
+        "a part of it)",
     ),
     Rewrite(
         "chunk",
@@ -242,13 +243,6 @@ REWRITES: tuple[Rewrite, ...] = (
 
 NAMES = tuple(rewrite.name for rewrite in REWRITES)
 FOLDING, GENERAL, DEPTHWISE, CHANNEL = "constant", "form", "depthwise", "channel"
-FOLDED = frozenset(
-    {
-        FOLDING, GENERAL, "channel", "conv1d", "depthwise", "expand", "group_norm", "layer_norm",
-        "mean", "sdpa", "transposed",
-    }
-)  # fmt: skip
-"""The rewrites after which constants are folded: they make some."""
 ASKED = frozenset(NAMES) - {
     FOLDING,
     "conv1d",
@@ -278,7 +272,7 @@ NEAREST = Rewrite(
     "took more instructions",
 )
 COMPUTED = Rewrite(
-    "",
+    FOLDING,
     frozenset({"aten.conv2d", "aten.convolution"}),
     "a convolution",
     "XNNPACK takes those alone whose weights are constant",

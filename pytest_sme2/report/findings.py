@@ -176,13 +176,11 @@ def trial_text(trial: Trial, share: float = 0.0) -> str:
     """
     if trial.problem:
         return f"left out: {trial.problem}"
-    since = trial.folded or trial.before
-    old, new = since.amount, None if trial.after is None else trial.after.amount
-    if trial.after is None or old is None or new is None or trial.before.amount is None:
+    old, new = trial.before.amount, None if trial.after is None else trial.after.amount
+    if trial.after is None or old is None or new is None:
         return "not counted"
     timed = trial.before.timed
-    amounts = abs(old - new), trial.before.amount
-    gone, whole = (amount_text(amount, timed=timed) for amount in amounts)
+    gone, whole = (amount_text(amount, timed=timed) for amount in (abs(old - new), old))
     unit = "in traced runs" if timed else "instructions"
     if -LEAST_SAVING < trial.saving < share / 2:
         left = [e for e in trial.after.findings if e.topic in (Topic.PORTABLE, Topic.LAYOUT)]
@@ -200,10 +198,9 @@ def trial_text(trial: Trial, share: float = 0.0) -> str:
         effect = f"costs {gone} {unit} on top of {whole} ({percent(-trial.saving)})"
     before, after = trial.before.portable, trial.after.portable
     outside = f"{before} to {count(after, 'operator')} outside of the delegate"
-    beyond = " beyond what folding constants saves" * (trial.helps and trial.total > trial.saving)
     forms = "; ".join(trial.after.forms[:MOST_NAMED]) if trial.helps else ""
     how = f". Tried: {forms}" if forms else ""
-    return f"{effect}{beyond}, outputs {outputs_text(trial.after)}; {outside}{how}"
+    return f"{effect}, outputs {outputs_text(trial.after)}; {outside}{how}"
 
 
 def next_step(records: Sequence[CaseRecord], typed: Sequence[str] = ()) -> str:

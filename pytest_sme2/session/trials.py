@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.export.variant import ASKED, FOLDED, FOLDING, NAMES, parse_variant, precision_of
+from pytest_sme2.export.variant import ASKED, FOLDING, NAMES, parse_variant, precision_of
 from pytest_sme2.profile.findings import find
 from pytest_sme2.results import (
     Agreement,
@@ -91,27 +91,12 @@ class Trial:
     after: Ran | None
     problem: str = ""
     """Why it could not be run, or may not be used."""
-    folded: Ran | None = None
-    """The case with its constants folded, where the rewrite alone does that as well."""
 
     @property
     def saving(self) -> float:
-        """The part of the whole that is saved, without what folding constants saves; below zero
-        where it costs more, or is of no use.
-        """
-        return self._saving(self.folded or self.before)
-
-    @property
-    def total(self) -> float:
-        """The same with what folding saves."""
-        return self._saving(self.before)
-
-    def _saving(self, since: Ran) -> float:
-        whole, old = self.before.amount, since.amount
-        new = None if self.after is None else self.after.amount
-        if self.problem or not whole or old is None or new is None:
-            return -1.0
-        return (old - new) / whole
+        """The part that is saved; below zero where it costs more, or is of no use."""
+        old, new = self.before.amount, None if self.after is None else self.after.amount
+        return -1.0 if self.problem or not old or new is None else 1 - new / old
 
     @property
     def helps(self) -> bool:
@@ -163,39 +148,30 @@ def shares_of(findings: Iterable[Finding]) -> dict[str, float]:
 
 
 def named_rewrites(before: Ran) -> tuple[str, ...]:
-    """Those that the findings name, the costliest first; none that could not save enough."""
+    """Those that the findings name, the costliest first; none that could not save enough.
+
+    What work without input costs is not known before: the delegate does a part of it.
+    """
     shares = shares_of(before.findings)
-    return tuple(name for name, share in shares.items() if share >= LEAST_SAVING)
+    return tuple(name for name, share in shares.items() if share >= LEAST_SAVING or name == FOLDING)
 
 
 def try_rewrites(
     session: Session, case: Case, before: Ran, names: Sequence[str]
 ) -> Iterator[Trial]:
-    """Each alone, then together all that cost nothing by themselves.
-
-    Constants are folded first: what that saves is no other rewrite's.
-    """
-    alone, folded = [], None
-    if FOLDED.intersection(names):
-        folding = _tried(session, case, before, (FOLDING,))
-        folded = None if folding.problem else folding.after
-        alone = [folding] if folding.helps or FOLDING in names else []
-    for name in names:
-        since = folded if name in FOLDED else None
-        alone += [_tried(session, case, before, (name,), since)] * (name != FOLDING)
+    """Each alone, then together all that cost nothing by themselves."""
+    alone = [_tried(session, case, before, (name,)) for name in names]
     yield from alone
     usable = [trial for trial in alone if not trial.problem and trial.saving > -LEAST_SAVING]
-    best = max((trial.total for trial in usable if trial.helps), default=0.0)
+    best = max((trial.saving for trial in usable if trial.helps), default=0.0)
     if best and len(usable) > 1:
         every = [name for trial in usable for name in trial.rewrites]
         both = _tried(session, case, before, tuple(every))
-        if both.total > best + LEAST_SAVING / 2:
+        if both.saving > best + LEAST_SAVING / 2:
             yield both
 
 
-def _tried(
-    session: Session, case: Case, before: Ran, names: tuple[str, ...], folded: Ran | None = None
-) -> Trial:
+def _tried(session: Session, case: Case, before: Ran, names: tuple[str, ...]) -> Trial:
     rewrites = tuple(name for name in NAMES if name in names)
     changed = dataclasses.replace(parse_variant(case.variant_name), rewrites=rewrites)
     case = dataclasses.replace(case, variant=changed)
@@ -208,4 +184,4 @@ def _tried(
     # What was wrong before is not the rewrite's fault.
     wrong = before.agrees and not after.agrees
     problem = f"the outputs differ: {after.outputs}" if wrong else ""
-    return Trial(rewrites, before, after, problem, folded)
+    return Trial(rewrites, before, after, problem)
