@@ -192,9 +192,7 @@ class _Graph(torch.fx.Interpreter):  # type: ignore[misc]
                 image = self._lifted(node, self._image)
                 self._known[node] = image
                 return tree_map(_sequence, image)
-            parts = _name(node) in _PARTS and self.forms.keys() >= node.users.keys()
-            # What a data type was asserted of may have another one now.
-            if parts or _name(node) == "_assert_tensor_metadata":
+            if _name(node) in _PARTS and self.forms.keys() >= node.users.keys():
                 return None
             if node in self.forms:
                 return self.forms[node](*(self.env[one] for one in self.computed(node)))

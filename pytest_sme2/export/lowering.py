@@ -370,11 +370,13 @@ def _capture(
     """The model's graph, with rewrites applied where the variant names some; what other forms were
     found, and what is computed in vain.
     """
-    program = torch.export.export(network, arguments, keywords, dynamic_shapes=shapes)
     if not rewrites:
-        return program, {}
+        return torch.export.export(network, arguments, keywords, dynamic_shapes=shapes), {}
     from pytest_sme2.export.forms import unused, with_forms
+    from pytest_sme2.export.rewriting import Narrow
 
+    with Narrow() if "conversion" in rewrites else contextlib.nullcontext():
+        program = torch.export.export(network, arguments, keywords, dynamic_shapes=shapes)
     found: dict[str, list[str]] = {}
     if shapes is None:
         found["unused"] = unused(program, arguments, keywords)

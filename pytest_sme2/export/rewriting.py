@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from pytest_sme2.export.variant import FOLDING
 
@@ -177,10 +178,22 @@ def _expand(value: Any, shape: Any, **_: Any) -> Any:
     return value * torch.ones(shape, dtype=value.dtype)
 
 
-def _conversion(value: Any, dtype: Any = None, *_: Any, **keywords: Any) -> Any:
-    """The value as it is, where fp32 was asked for in place of fp16."""
-    wide = torch.float32 in (dtype, keywords.get("dtype"))
-    return value if wide and value.dtype == torch.float16 else None
+class Narrow(TorchFunctionMode):  # type: ignore[misc]  # torch has no types here
+    """While a model is captured: a value stays as it is where fp32 was asked for in place of fp16.
+
+    What is made of it has its data type, which a captured graph has kept.
+    """
+
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Any = (), keywords: Any = None
+    ) -> Any:
+        given = (*arguments[1:], *(keywords or {}).values())
+        wide = function is torch.Tensor.float or (
+            function is torch.Tensor.to and any(word is torch.float32 for word in given)
+        )
+        if wide and arguments[0].dtype == torch.float16:
+            return arguments[0]
+        return function(*arguments, **(keywords or {}))
 
 
 # Each answers None where it does not fit.
@@ -193,8 +206,6 @@ REPLACED: dict[str, Callable[..., Any]] = {
     "conv_transpose2d": _transposed,
     "expand": _expand,
     "expand_as": lambda value, other: _expand(value, other.shape),
-    "to": _conversion,
-    "_to_copy": _conversion,
 }
 
 

@@ -125,7 +125,6 @@ NAMED = {
     "transposed": (f"F.conv_transpose2d(x, {KERNEL}, stride=2, padding=1)",
                    f"F.conv_transpose2d(x, {KERNEL}, groups=2, stride=2)"),
     "expand": ("x[:, :1].expand_as(x)", ""),
-    "conversion": ("", "x.to(torch.float64)"),
 }  # fmt: skip
 
 
