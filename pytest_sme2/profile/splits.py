@@ -129,7 +129,7 @@ def split_findings(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
     groups: dict[str, _Group] = {}
     key_of: dict[int, str] = {}
     for member in profile.operators:
-        if _splits(member):
+        if _splits(member) or is_constant(member):
             key, rewrite = _cause(member)
             groups.setdefault(key, _Group(rewrite)).members.append(member)
             key_of[member.index] = key
@@ -140,7 +140,7 @@ def split_findings(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
             continue
         inner = [member for member in chain.operators if member.index not in key_of]
         around_it = filter(None, (chain.before, *chain.operators, chain.after))
-        keys = [key_of[member.index] for member in around_it if member.index in key_of]
+        keys = [key_of[member.index] for member in around_it if _splits(member)]
         if keys:
             groups[keys[0]].beside += inner
         elif inner:
@@ -181,6 +181,12 @@ def _splits(member: OperatorProfile) -> bool:
     return member.origin is not None or not is_layout_change(member)
 
 
+def is_constant(member: OperatorProfile) -> bool:
+    """Whether the delegate does it in every inference, though no input goes in."""
+    inside = member.operator.executor is Executor.DELEGATED
+    return inside and member.origin is not None and member.origin.constant
+
+
 def _cause(member: OperatorProfile) -> tuple[str, Rewrite | None]:
     name = member.operator.name.removeprefix("native_call_")
     own = member.operator.operation.removesuffix("_copy")
@@ -203,8 +209,9 @@ def _finding(key: str, group: _Group, cost_of: CostOf) -> Finding:
         details += [f"{number} {name}" for name, number in names.most_common(4)]
     if group.beside:
         details.append(f"with {count(len(group.beside), 'transpose')} beside")
+    inside = all(map(is_constant, group.members))
     return Finding(
-        Topic.PORTABLE,
+        Topic.COSTLY if inside else Topic.PORTABLE,
         key,
         replace(cost, operators=len(group.members)),
         _PORTABLE if rewrite is None else f"{rewrite.why}; {rewrite.remedy}",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.export.variant import ASKED, FOLDING, NAMES, parse_variant, precision_of
+from pytest_sme2.export.variant import ASKED, NAMES, parse_variant, precision_of
 from pytest_sme2.profile.findings import find
 from pytest_sme2.results import (
     Agreement,
@@ -148,26 +148,22 @@ def shares_of(findings: Iterable[Finding]) -> dict[str, float]:
 
 
 def named_rewrites(before: Ran) -> tuple[str, ...]:
-    """Those that the findings name, the costliest first; none that could not save enough.
-
-    What work without input costs is not known before: the delegate does a part of it.
-    """
+    """Those that the findings name, the costliest first; none that could not save enough."""
     shares = shares_of(before.findings)
-    return tuple(name for name, share in shares.items() if share >= LEAST_SAVING or name == FOLDING)
+    return tuple(name for name, share in shares.items() if share >= LEAST_SAVING)
 
 
 def try_rewrites(
     session: Session, case: Case, before: Ran, names: Sequence[str]
 ) -> Iterator[Trial]:
-    """Each alone, then together all that cost nothing by themselves."""
+    """Each alone, then together all that cost nothing by themselves, where several help."""
     alone = [_tried(session, case, before, (name,)) for name in names]
     yield from alone
     usable = [trial for trial in alone if not trial.problem and trial.saving > -LEAST_SAVING]
-    best = max((trial.saving for trial in usable if trial.helps), default=0.0)
-    if best and len(usable) > 1:
-        every = [name for trial in usable for name in trial.rewrites]
-        both = _tried(session, case, before, tuple(every))
-        if both.saving > best + LEAST_SAVING / 2:
+    helping = [trial.saving for trial in usable if trial.helps]
+    if len(helping) > 1:
+        both = _tried(session, case, before, tuple(trial.rewrites[0] for trial in usable))
+        if both.saving > max(helping) + LEAST_SAVING / 2:
             yield both
 
 

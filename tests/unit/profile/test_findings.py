@@ -109,6 +109,15 @@ def test_constant_work_is_told_apart_from_work_on_the_input() -> None:
     assert unknown.what == "_to_dim_order_copy.out of cumsum"
 
 
+def test_constant_work_inside_of_the_delegate_is_told_as_well() -> None:
+    profile = profile_of([(ON, 100), ("Cosine (NC) #1", 50)])
+    convolution, cosine = profile.operators
+    cosine = replace(cosine, origin=Origin("aten.cos", constant=True))
+    (found,) = of(Topic.COSTLY, find(replace(profile, operators=(convolution, cosine))))
+    assert (found.rewrite, found.cost.operators) == ("constant", 1)
+    assert found.what == "work that does not depend on the input"
+
+
 @pytest.mark.parametrize(
     ("aten", "remedy"),
     [
