@@ -17,7 +17,7 @@ from executorch.backends.xnnpack.partition.config import ALL_PARTITIONER_CONFIGS
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves, tree_map, tree_unflatten
 
-from pytest_sme2.export.rewriting import OWN, REPLACED, fold_constants
+from pytest_sme2.export.rewriting import OWN, REPLACED, fold_constants, name_of
 from pytest_sme2.export.variant import CHANNEL, DEPTHWISE, GENERAL, MOST_TAPS, rewrite_for
 
 _ROUNDS = 3
@@ -25,8 +25,6 @@ _ROUNDS = 3
 _MOST_SLICES = 16
 # Of numbers that an operator is tried on.
 _MOST_NUMBERS = 1 << 26
-# Of the work that no output needs.
-_LEAST_UNUSED = 0.05
 _TAKEN = {config.target_name: config for config in ALL_PARTITIONER_CONFIGS}
 _IMAGES = "conv1d"
 # These are products already, or change no number.
@@ -83,7 +81,7 @@ def with_forms(
 
 def _steps_written_out(program: Any) -> Any:
     """The program with each step of an LSTM or GRU as operators of its own."""
-    found = {node.target for node in program.graph.nodes if _name(node) in _RECURRENT}
+    found = {node.target for node in program.graph.nodes if name_of(node) in _RECURRENT}
     if not found:
         return program
     known = torch.export.default_decompositions()
@@ -95,56 +93,6 @@ def _steps_written_out(program: Any) -> Any:
 
 def _is_recurrent(node: Any) -> bool:
     return "torch.nn.modules.rnn" in str(node.meta.get("nn_module_stack"))
-
-
-def unused(program: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[str]:
-    """What is computed and changes no output: where no gradient arrives; and what is not read."""
-    seen = _Gradients(program.module(check_guards=False), garbage_collect_values=False)
-    with torch.enable_grad(), contextlib.suppress(Exception):
-        given = [one.detach().clone() for one in tree_leaves((arguments, keywords))]
-        for value in filter(torch.is_floating_point, given):
-            value.requires_grad_()
-        answers = tree_leaves(seen.run(*given, enable_io_processing=False))
-        sum((one * torch.randn_like(one)).sum() for one in answers if one.requires_grad).backward()
-        return seen.told()
-    return []
-
-
-class _Gradients(torch.fx.Interpreter):  # type: ignore[misc]
-    """Keeps the gradients of what is multiplied by weights."""
-
-    def run_node(self, node: Any) -> Any:
-        value = super().run_node(node)
-        if _is_layer(node) and value.requires_grad:
-            value.retain_grad()
-        return value
-
-    def told(self) -> list[str]:
-        nodes = self.module.graph.nodes
-        given = [node for node in nodes if node.op == "placeholder"]
-        found = [f"input {n} is never read" for n, node in enumerate(given) if not node.users]
-        work: dict[Any, float] = {}
-        lost: dict[Any, float] = {}
-        for node in filter(_is_layer, nodes):
-            value, weight = self.env[node], self.env[node.args[1]]
-            channels = 1 if _name(node).startswith("conv") else value.dim() - 1
-            work[node] = value.numel() * weight[0].numel()
-            read = 0.0 if value.grad is None else (value.grad != 0).any(channels).double().mean()
-            lost[node] = work[node] * (1 - float(read))
-        share = sum(lost.values()) / max(1.0, sum(work.values()))
-        if share >= _LEAST_UNUSED:
-            most = max(lost, key=lambda node: lost[node])
-            module = [one for one, _ in (most.meta.get("nn_module_stack") or {}).values()][-1:]
-            found.append(
-                f"{share:.0%} of the multiply-accumulates change no output, most of them in "
-                f"{module[0] if module else _name(most)}: {lost[most] / work[most]:.0%} of the "
-                "positions of its answer are never read; compute the others alone"
-            )
-        return found
-
-
-def _is_layer(node: Any) -> bool:
-    return node.op == "call_function" and _name(node).startswith(("conv", "linear"))
 
 
 class _Network(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
@@ -192,7 +140,7 @@ class _Graph(torch.fx.Interpreter):  # type: ignore[misc]
                 image = self._lifted(node, self._image)
                 self._known[node] = image
                 return tree_map(_sequence, image)
-            if _name(node) in _PARTS and self.forms.keys() >= node.users.keys():
+            if name_of(node) in _PARTS and self.forms.keys() >= node.users.keys():
                 return None
             if node in self.forms:
                 return self.forms[node](*(self.env[one] for one in self.computed(node)))
@@ -210,7 +158,7 @@ class _Graph(torch.fx.Interpreter):  # type: ignore[misc]
             self.constants[node] = self.fetch_attr(node.target)
         elif node.op == "call_function" and all(n in self.constants for n in node.all_input_nodes):
             self.constants[node] = self._called(node, self.constants.__getitem__)
-        elif node.op == "call_function" and _name(node).endswith(_OF_SHAPES):
+        elif node.op == "call_function" and name_of(node).endswith(_OF_SHAPES):
             # What goes in gives its shape alone.
             self.constants[node] = self._called(node, _numbers)
         elif node.op == "call_function" and _IMAGES in self.names and self._carries(node):
@@ -252,7 +200,7 @@ class _Graph(torch.fx.Interpreter):  # type: ignore[misc]
 
     def taken(self, node: Any) -> bool:
         """Whether XNNPACK takes it as it is."""
-        name, overload = _name(node), getattr(node.target, "_overloadname", "default")
+        name, overload = name_of(node), getattr(node.target, "_overloadname", "default")
         if name == "unsqueeze":
             return False  # it is asked for the place of a new dimension only as it is lowered
         if name == "pad" and (len(node.args) < 3 or node.args[2] == "constant"):
@@ -273,7 +221,7 @@ class _Graph(torch.fx.Interpreter):  # type: ignore[misc]
             isinstance(one, torch.Tensor) and one.dim() == 3 for one in values
         ):
             return False
-        begins = _name(node) == "conv1d"
+        begins = name_of(node) == "conv1d"
         if not begins and not (self.images.intersection(node.all_input_nodes) and _leads(node)):
             return False
         given = {
@@ -291,7 +239,7 @@ class _Graph(torch.fx.Interpreter):  # type: ignore[misc]
 
     def _lifted(self, node: Any, image_of: Callable[[Any], Any]) -> Any:
         """The call on images: its dimensions move on, its sizes are those of two dimensions."""
-        target, name = node.target, _name(node)
+        target, name = node.target, name_of(node)
         if "1d" in name:
             packet = getattr(torch.ops.aten, name.replace("1d", "2d"))
             target = getattr(packet, node.target._overloadname)
@@ -337,26 +285,21 @@ def _leads(node: Any) -> bool:
     left, seen = [node], set()
     while left:
         one = left.pop()
-        if "1d" in _name(one):
+        if "1d" in name_of(one):
             return True
         left += [user for user in one.users if user not in seen]
         seen.update(one.users)
     return False
 
 
-def _name(node: Any) -> str:
-    target = node.target
-    return getattr(target, "_opname", getattr(target, "__name__", str(target)))
-
-
 def _whole(node: Any) -> Any:
     """What answers with several parts stands for each of them."""
-    part = _name(node) == "getitem" and _name(node.args[0]) in _PARTS
+    part = name_of(node) == "getitem" and name_of(node.args[0]) in _PARTS
     return node.args[0] if part else node
 
 
 def _rewrite_of(node: Any) -> str:
-    row = rewrite_for(f"aten.{_name(node).removesuffix('_')}", constant=False)
+    row = rewrite_for(f"aten.{name_of(node).removesuffix('_')}", constant=False)
     return row.name if row else ""
 
 
@@ -388,7 +331,7 @@ _Found = tuple[str, _Form] | None
 
 def _named(graph: _Graph, node: Any) -> _Found:
     """An operator that PyTorch has a name for, where that fits."""
-    function = REPLACED.get(_name(node))
+    function = REPLACED.get(name_of(node))
     if function is None:
         return None
 
@@ -408,7 +351,7 @@ def _of_one(graph: _Graph, node: Any) -> _Found:
         return None
     before = inputs[0].meta["val"]
     floating = isinstance(before, torch.Tensor) and before.is_floating_point()
-    if not floating or _name(node).startswith(_LEFT) or graph.taken(node) or not before.dim():
+    if not floating or name_of(node).startswith(_LEFT) or graph.taken(node) or not before.dim():
         return None
     looks = (_written, _moved, _turned, _averaged, _multiplied)
     return next(filter(None, (look(graph, node, before) for look in looks)), None)
@@ -416,7 +359,7 @@ def _of_one(graph: _Graph, node: Any) -> _Found:
 
 def _written(graph: _Graph, node: Any, before: Any) -> _Found:
     """A function of each number, from functions that XNNPACK has."""
-    name, given = _name(node).removesuffix("_"), node.args[1:]
+    name, given = name_of(node).removesuffix("_"), node.args[1:]
     code = _POWERS.get(given[0]) if name == "pow" else None if given else _WRITTEN.get(name)
     if code is None:
         return None
@@ -528,7 +471,9 @@ def _multiplied(graph: _Graph, node: Any, before: Any) -> _Found:
 def _is_beside_images(node: Any) -> bool:
     """Whether what goes in or comes out is laid out as images are."""
     beside = [*node.all_input_nodes, *node.users]
-    return any(_name(one).startswith(("conv", "batch_norm", "max_pool", "avg_")) for one in beside)
+    return any(
+        name_of(one).startswith(("conv", "batch_norm", "max_pool", "avg_")) for one in beside
+    )
 
 
 def _matrix(graph: _Graph, node: Any, dimension: int, shape: tuple[int, ...]) -> Any:
@@ -557,7 +502,7 @@ def _is_diagonal(matrix: Any) -> bool:
 
 def _turned(graph: _Graph, node: Any, before: Any) -> _Found:
     """What XNNPACK takes along the last dimension alone, along that one."""
-    name = _name(node)
+    name = name_of(node)
     place = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
     known = f"_{name}.default" in _TAKEN or f"{name}.dim" in _TAKEN
     if not known or not isinstance(place, int) or place % before.dim() == before.dim() - 1:
@@ -597,7 +542,7 @@ def _averaged(graph: _Graph, node: Any, before: Any) -> _Found:
 def _batched(graph: _Graph, node: Any) -> _Found:
     """A product of two computed matrices: XNNPACK takes it with a batch alone."""
     computed = graph.computed(node)
-    if _name(node) not in ("matmul", "mm", "__matmul__") or computed != list(node.args):
+    if name_of(node) not in ("matmul", "mm", "__matmul__") or computed != list(node.args):
         return None
     left, right = (one.meta["val"].shape for one in computed)
     if len(right) != 2 or len(left) < 2:
@@ -682,7 +627,7 @@ def _paired(graph: _Graph, node: Any) -> _Found:
 
 
 def _title(node: Any, shape: Any) -> str:
-    return f"`{_name(_whole(node))}` of {_shape(shape)}"
+    return f"`{name_of(_whole(node))}` of {_shape(shape)}"
 
 
 def _reshaped(size: Any) -> str:

@@ -372,8 +372,8 @@ def _capture(
     """
     if not rewrites:
         return torch.export.export(network, arguments, keywords, dynamic_shapes=shapes), {}
-    from pytest_sme2.export.forms import unused, with_forms
-    from pytest_sme2.export.rewriting import Narrow
+    from pytest_sme2.export.forms import with_forms
+    from pytest_sme2.export.rewriting import Narrow, unused
 
     with Narrow() if "conversion" in rewrites else contextlib.nullcontext():
         program = torch.export.export(network, arguments, keywords, dynamic_shapes=shapes)

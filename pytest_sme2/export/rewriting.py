@@ -1,21 +1,30 @@
-"""What takes the place of an operator that PyTorch has a name for, and folding of constants.
+"""What takes the place of an operator that PyTorch has a name for; constants; work in vain.
 
 Runs in the child process that exports; see ``variant.py`` for what is replaced and why.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from pytest_sme2.export.variant import FOLDING
 
 # By these nodes are known that a rewrite made.
 OWN = "sme2_own"
+# Of the work that no output needs.
+_LEAST_UNUSED = 0.05
+
+
+def name_of(node: Any) -> str:
+    target = node.target
+    return getattr(target, "_opname", getattr(target, "__name__", str(target)))
 
 
 def _attention(
@@ -234,3 +243,53 @@ def fold_constants(program: Any, names: Iterable[str]) -> Any:
     ]
     program.graph.eliminate_dead_code()
     return program
+
+
+def unused(program: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[str]:
+    """What is computed and changes no output: where no gradient arrives; and what is not read."""
+    seen = _Gradients(program.module(check_guards=False), garbage_collect_values=False)
+    with torch.enable_grad(), contextlib.suppress(Exception):
+        given = [one.detach().clone() for one in tree_leaves((arguments, keywords))]
+        for value in filter(torch.is_floating_point, given):
+            value.requires_grad_()
+        answers = tree_leaves(seen.run(*given, enable_io_processing=False))
+        sum((one * torch.randn_like(one)).sum() for one in answers if one.requires_grad).backward()
+        return seen.told()
+    return []
+
+
+class _Gradients(torch.fx.Interpreter):  # type: ignore[misc]
+    """Keeps the gradients of what is multiplied by weights."""
+
+    def run_node(self, node: Any) -> Any:
+        value = super().run_node(node)
+        if _is_layer(node) and value.requires_grad:
+            value.retain_grad()
+        return value
+
+    def told(self) -> list[str]:
+        nodes = self.module.graph.nodes
+        given = [node for node in nodes if node.op == "placeholder"]
+        found = [f"input {n} is never read" for n, node in enumerate(given) if not node.users]
+        work: dict[Any, float] = {}
+        lost: dict[Any, float] = {}
+        for node in filter(_is_layer, nodes):
+            value, weight = self.env[node], self.env[node.args[1]]
+            channels = 1 if name_of(node).startswith("conv") else value.dim() - 1
+            work[node] = value.numel() * weight[0].numel()
+            read = 0.0 if value.grad is None else (value.grad != 0).any(channels).double().mean()
+            lost[node] = work[node] * (1 - float(read))
+        share = sum(lost.values()) / max(1.0, sum(work.values()))
+        if share >= _LEAST_UNUSED:
+            most = max(lost, key=lambda node: lost[node])
+            module = [one for one, _ in (most.meta.get("nn_module_stack") or {}).values()][-1:]
+            found.append(
+                f"{share:.0%} of the multiply-accumulates change no output, most of them in "
+                f"{module[0] if module else name_of(most)}: {lost[most] / work[most]:.0%} of the "
+                "positions of its answer are never read; compute the others alone"
+            )
+        return found
+
+
+def _is_layer(node: Any) -> bool:
+    return node.op == "call_function" and name_of(node).startswith(("conv", "linear"))

@@ -201,7 +201,7 @@ IN_VAIN = {
 
 @pytest.mark.parametrize("code", IN_VAIN)
 def test_what_no_output_needs_is_told(code: str) -> None:
-    from pytest_sme2.export.forms import unused
+    from pytest_sme2.export.rewriting import unused
 
     class Net(torch.nn.Module):  # type: ignore[name-defined]
         def __init__(self):
