@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import sys
 import threading
@@ -32,9 +33,8 @@ from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner
 from pytest_sme2.system.files import write_text
 from pytest_sme2.targets.phone.adb import AdbDevice
-from pytest_sme2.targets.phone.leases import redo_when_lost
 from pytest_sme2.targets.phone.power import NOTE
-from pytest_sme2.targets.phone.target import AndroidTarget
+from pytest_sme2.targets.phone.target import AndroidTarget, redo_when_lost
 from pytest_sme2.verdict import baselines
 from tests.support import gate_examples
 from tests.support.phone_profiles import HOSTILE, MOVING, move
@@ -148,8 +148,8 @@ def signal_runner(number: signal.Signals, phone: FakePhone, over: threading.Even
         for pid, words in phone.processes().items():
             # As it is started; `ls` of its file, while it is pushed, is not the runner.
             if f"./{PROGRAM}" in words[:2]:
-                with contextlib.suppress(Sme2Error):
-                    phone.kill(pid, number)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
                 return
         time.sleep(0.01)
 

@@ -19,8 +19,7 @@ from typing import Any
 
 from pytest_sme2.export.server import export_environment
 from pytest_sme2.results import Artifact, TensorSpec
-from pytest_sme2.system.files import decode, file_sha256
-from pytest_sme2.system.reading import read_json
+from pytest_sme2.system.files import decode, file_sha256, read_json
 from pytest_sme2.system.terminal import Say
 
 RECORD = "export.json"

@@ -47,12 +47,12 @@ from pytest_sme2.system.files import (
     encode,
     inside,
     is_program,
+    read_json,
     structured,
     write_json,
     write_text,
 )
 from pytest_sme2.system.processes import project_commit
-from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.wording import count, one_of
 from pytest_sme2.targets.settings import DEVICES, parse_cpus

@@ -18,8 +18,7 @@ from typing import IO, Any
 from pytest_sme2.errors import EvidenceError, ModelError, Sme2Error, UsageError
 from pytest_sme2.export.registry import ModelEntry
 from pytest_sme2.system.cache import cache_folder
-from pytest_sme2.system.files import file_sha256, make_folders, replacing, safe_name
-from pytest_sme2.system.reading import read_toml
+from pytest_sme2.system.files import file_sha256, make_folders, read_toml, replacing, safe_name
 from pytest_sme2.system.terminal import Say
 
 FILE_NAME = "weights.toml"

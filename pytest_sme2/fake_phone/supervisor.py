@@ -391,6 +391,8 @@ def make_devices(folder: Path) -> None:
         bind(Path("/dev", name), folder / name)
 
 
+ADBD = "/adbd/adbd"
+"""In the root of a phone."""
 SOCKET = "adb.socket"
 """Where the adb server listens, in the sandbox's root."""
 # Where systemd takes numbers for users of short life; accounts do not have them.
@@ -523,7 +525,8 @@ class Supervisor:
             "TMPDIR": "/data/local/tmp",
         }
         with self.trees[name]:
-            self.devices[name] = self._start(name, "/adbd", "adbd", (), environment)
+            place, _, program = ADBD.rpartition("/")
+            self.devices[name] = self._start(name, place, program, (), environment)
         _wait_for_listener(port, self.devices[name])
 
     def kill_adbd(self, name: str) -> None:
@@ -556,27 +559,6 @@ class Supervisor:
             shutil.rmtree(place, ignore_errors=True)
         else:
             place.unlink(missing_ok=True)
-
-    def processes(self, name: str) -> dict[str, Any]:
-        """Command lines of the processes in the phone's root, without adbd."""
-        root = self.folder / name
-        own = self.devices[name].pid
-        found = {}
-        for entry in Path("/proc").iterdir():
-            with contextlib.suppress(OSError):
-                if not entry.name.isdigit() or int(entry.name) == own:
-                    continue
-                words = (entry / "cmdline").read_bytes().split(b"\0")[:-1]
-                if words and (entry / "root").resolve() == root:
-                    found[entry.name] = [word.decode("utf-8", "replace") for word in words]
-        return {"processes": found}
-
-    def signal(self, pid: int, number: int) -> None:
-        os.kill(pid, number)
-
-    def log(self, name: str) -> dict[str, Any]:
-        text = (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
-        return {"text": text[-8000:]}
 
 
 def _shell_user() -> int:

@@ -17,8 +17,7 @@ from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.categories import has_per_tensor_weights, ran_in
 from pytest_sme2.profile.matching import is_pointwise, rows
 from pytest_sme2.results import Cell, Executor, KernelMatrix, Operator, OperatorShapes
-from pytest_sme2.system.files import decode
-from pytest_sme2.system.reading import read_json
+from pytest_sme2.system.files import decode, read_json
 
 SCHEMA = 1
 _SHIPPED = Path(__file__).parent / "matrices"

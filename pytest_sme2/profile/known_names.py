@@ -20,9 +20,8 @@ from packaging.version import Version
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.results import PAIR, Arm, Operator
 from pytest_sme2.system.cache import cache_folder, trusted
-from pytest_sme2.system.files import decode, encode, safe_name, write_text
+from pytest_sme2.system.files import decode, encode, read_json, safe_name, write_text
 from pytest_sme2.system.locks import locked
-from pytest_sme2.system.reading import read_json
 
 SCHEMA = 1
 _REMEDY = "Remove it, and run the program on the emulator again."

@@ -17,8 +17,7 @@ from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.report.versus_baseline import value_text
 from pytest_sme2.results import Arm, CaseResult
 from pytest_sme2.session.run_directory import CaseRecord
-from pytest_sme2.system.files import decode, encode, safe_name, write_json
-from pytest_sme2.system.reading import read_json
+from pytest_sme2.system.files import decode, encode, read_json, safe_name, write_json
 from pytest_sme2.timing.stats import centre_interval
 
 SCHEMA = 4

@@ -42,8 +42,14 @@ from pytest_sme2.session.run_directory import (
     read_record,
     reproduce_command,
 )
-from pytest_sme2.system.files import encode, file_sha256, safe_name, write_json, write_text
-from pytest_sme2.system.reading import read_members
+from pytest_sme2.system.files import (
+    encode,
+    file_sha256,
+    read_members,
+    safe_name,
+    write_json,
+    write_text,
+)
 
 PIPELINE_SCHEMA = 2
 MANIFEST_SCHEMA = 1

@@ -44,11 +44,10 @@ from pytest_sme2.system.cache import (
     made_once,
     trusted,
 )
-from pytest_sme2.system.files import file_sha256, make_folders
+from pytest_sme2.system.files import file_sha256, make_folders, read_json
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
 from pytest_sme2.system.processes import answer_of, run_process, whitelisted_environment
 from pytest_sme2.system.provision import Compiler, find_cmake, find_compiler, find_ninja
-from pytest_sme2.system.reading import read_json
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.wording import count
 

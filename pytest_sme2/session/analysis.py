@@ -12,7 +12,7 @@ from pytest_sme2.profile.beside import kept_origins, kept_shapes
 from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.results import Columns, KernelCensus, KernelFamily, Profile
 from pytest_sme2.session.run_directory import METRICS
-from pytest_sme2.system.reading import read_members
+from pytest_sme2.system.files import read_members
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.program import read_program

@@ -41,11 +41,11 @@ from pytest_sme2.system.files import (
     file_facts,
     file_sha256,
     inside,
+    json_value,
     replacing,
     unwritable,
 )
 from pytest_sme2.system.locks import locked
-from pytest_sme2.system.reading import json_value
 
 # The history of the manifest. A change of its meaning raises the number.
 #   1  runner, artifacts, and sha256 and size of every file

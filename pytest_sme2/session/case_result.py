@@ -57,7 +57,7 @@ from pytest_sme2.session.cases import Case
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.targets.base import Job, Target
 from pytest_sme2.targets.local import LocalTarget
-from pytest_sme2.targets.phone.silicon import cores_text
+from pytest_sme2.targets.phone.answers import cores_text
 from pytest_sme2.timing import stats
 from pytest_sme2.timing.frontier import MeasuredRounds
 from pytest_sme2.timing.processes import (

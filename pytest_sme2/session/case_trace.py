@@ -38,8 +38,7 @@ from pytest_sme2.results import (
 from pytest_sme2.session.run_directory import read_profile
 from pytest_sme2.system.files import from_here
 from pytest_sme2.targets.base import LOG_NAME
-from pytest_sme2.targets.census import remembered_run
-from pytest_sme2.targets.emulated import EmulatedTarget
+from pytest_sme2.targets.emulated import EmulatedTarget, remembered_run
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.trace.etrecord import read_attribution
 

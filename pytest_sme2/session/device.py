@@ -41,7 +41,7 @@ from pytest_sme2.system.terminal import Say
 from pytest_sme2.targets.base import Target, Thermal
 from pytest_sme2.targets.emulated import EmulatedTarget
 from pytest_sme2.targets.local import MacTarget, this_machine
-from pytest_sme2.targets.phone.silicon import check_threads
+from pytest_sme2.targets.phone.answers import check_threads
 from pytest_sme2.targets.settings import parse_device
 from pytest_sme2.timing.pairs import StillOpen, measure_pairs
 from pytest_sme2.timing.processes import BLOCK_PAIRS, SamplingPlan, Starter, starter_on
@@ -248,7 +248,7 @@ class HeldDevice:
 
     def redo(self, measure: Callable[[], _Value]) -> _Value:
         """``measure()``, again from the start where the connection to the device was lost."""
-        from pytest_sme2.targets.phone.leases import Recoverable, redo_when_lost
+        from pytest_sme2.targets.phone.target import Recoverable, redo_when_lost
 
         if not isinstance(self.target, Recoverable):
             return measure()
@@ -263,7 +263,7 @@ class HeldDevice:
         self, request: RunRequest, folder: Path, runner: Runner | None = None
     ) -> KernelCensus:
         """The kernels of one inference."""
-        from pytest_sme2.targets.census import collect_census
+        from pytest_sme2.targets.emulated import collect_census
 
         return self.redo(
             lambda: collect_census(self.target, runner or self.runner, request, folder)
@@ -447,7 +447,7 @@ def _phone(settings: Settings, timeout: float, progress: Say | None) -> Target:
         emulator = _qemu("--sme2-phone=fake", progress)
         return open_fake_phone(emulator.path, **options)
     from pytest_sme2.targets.phone.adb import choose_serials, open_server
-    from pytest_sme2.targets.phone.leases import lease_phone
+    from pytest_sme2.targets.phone.target import lease_phone
 
     server = open_server(settings.adb_server)
     serials = choose_serials(server, settings.serials)

@@ -42,12 +42,12 @@ from pytest_sme2.system.files import (
     encode,
     from_here,
     inside,
+    read_json,
     unwritable,
     write_json,
     write_text,
 )
 from pytest_sme2.system.locks import holder_of, locked
-from pytest_sme2.system.reading import read_json
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.verdict.contract import Asked
 

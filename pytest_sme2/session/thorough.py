@@ -19,10 +19,9 @@ from pytest_sme2.session.device import HeldDevice, measure_sustained
 from pytest_sme2.session.gate import Gate
 from pytest_sme2.session.session import Session
 from pytest_sme2.targets.base import Job
-from pytest_sme2.targets.phone.answers import parse_cores
+from pytest_sme2.targets.phone.answers import caps_text, kinds, parse_cores, read_cores_under_load
 from pytest_sme2.targets.phone.power import NOTE
 from pytest_sme2.targets.phone.processes import ROOT
-from pytest_sme2.targets.phone.silicon import caps_text, kinds, read_cores_under_load
 from pytest_sme2.targets.phone.target import AndroidTarget
 from pytest_sme2.verdict import baselines
 from pytest_sme2.verdict.judging import combine, failing

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import BusyError, StorageError
-from pytest_sme2.system.files import make_folders
+from pytest_sme2.system.files import make_folders, open_plain
 from pytest_sme2.system.platforms import sysctl
-from pytest_sme2.system.reading import open_plain
 from pytest_sme2.system.terminal import Say
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from pytest_sme2.runners.base import (
 )
 from pytest_sme2.system.files import new_file, unwritable
 from pytest_sme2.system.processes import Finished, run_process, whitelisted_environment
-from pytest_sme2.targets.phone.silicon import Core
+from pytest_sme2.targets.phone.answers import Core
 
 RESULT_NAME = "runner.json"
 LOG_NAME = "runner.log"

@@ -31,7 +31,7 @@ from pytest_sme2.system.locks import (
 )
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.targets.phone.adb import AdbServer
-from pytest_sme2.targets.phone.leases import is_leased
+from pytest_sme2.targets.phone.target import is_leased
 from pytest_sme2.targets.settings import parse_adb_server
 
 _PORT = 20408

@@ -28,12 +28,12 @@ from pytest_sme2.targets.base import (
     run_here,
     run_here_in_turns,
 )
-from pytest_sme2.targets.phone.answers import parse_core_parts
-from pytest_sme2.targets.phone.silicon import (
+from pytest_sme2.targets.phone.answers import (
     Core,
     below_highest,
     caps_text,
     clock_change,
+    parse_core_parts,
     pick_cores,
 )
 

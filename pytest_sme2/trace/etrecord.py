@@ -20,7 +20,7 @@ from typing import Any
 
 from pytest_sme2.errors import EtdumpError
 from pytest_sme2.results import FORWARD, Attribution, Frame, Origin
-from pytest_sme2.system.reading import json_value, open_plain
+from pytest_sme2.system.files import json_value, open_plain
 
 _MARK = "ETRECORD_V0"
 _HANDLES = "debug_handle_map"

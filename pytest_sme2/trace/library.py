@@ -23,7 +23,7 @@ from pytest_sme2.errors import LibraryError, UsageError
 from pytest_sme2.results import KernelFamily
 from pytest_sme2.system import elf
 from pytest_sme2.system.elf import Binary, checked_code, chosen_names
-from pytest_sme2.system.reading import open_plain
+from pytest_sme2.system.files import open_plain
 from pytest_sme2.trace import instructions as decode
 from pytest_sme2.trace.kernel_log import family_of, is_microkernel, kernel_name
 

@@ -36,6 +36,8 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.system.files import (
     is_sealed,
+    json_value,
+    read_text_if_there,
     remove_leftovers,
     replacing,
     safe_name,
@@ -43,7 +45,6 @@ from pytest_sme2.system.files import (
     structured,
 )
 from pytest_sme2.system.locks import locked
-from pytest_sme2.system.reading import json_value, read_text_if_there
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.cost import steady_costs
 from pytest_sme2.verdict.generation import stored_generation

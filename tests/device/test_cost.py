@@ -17,10 +17,9 @@ from pytest_sme2.results import Arm, InferenceCost, RunRequest
 from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.provision import find_compiler
 from pytest_sme2.system.qemu import parse_cpu
-from pytest_sme2.targets import census, emulated
+from pytest_sme2.targets import emulated
 from pytest_sme2.targets.base import Job
-from pytest_sme2.targets.census import _counted_once, observed_run
-from pytest_sme2.targets.emulated import EmulatedTarget
+from pytest_sme2.targets.emulated import EmulatedTarget, _counted_once, observed_run
 from pytest_sme2.trace.etdump import read_etdump
 from tests.device import provision
 
@@ -84,7 +83,7 @@ def test_where_the_log_cannot_be_switched_on_the_whole_one_is_read(
 ) -> None:
     expected = count("int8", Arm.ON, tmp_path / "late").total
     # Another number than QEMU has: nothing in its memory is like it.
-    monkeypatch.setattr(census, "_LEVEL", census._LEVEL ^ 1 << 30)
+    monkeypatch.setattr(emulated, "_LEVEL", emulated._LEVEL ^ 1 << 30)
     assert count("int8", Arm.ON, tmp_path / "whole").total == expected
 
 

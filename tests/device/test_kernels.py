@@ -12,7 +12,7 @@ import pytest
 from pytest_sme2.errors import RunError
 from pytest_sme2.results import Arm, KernelCensus, KernelFamily, RunRequest
 from pytest_sme2.system.platforms import LINUX_AARCH64, host_platform
-from pytest_sme2.targets.census import collect_census
+from pytest_sme2.targets.emulated import collect_census
 from pytest_sme2.trace.kernel_log import census_from_qemu_log
 from tests.device import provision
 from tests.support import Command

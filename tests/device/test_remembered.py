@@ -13,8 +13,7 @@ from pytest_sme2.results import Arm, RunRequest
 from pytest_sme2.system.cache import mark_cache
 from pytest_sme2.system.files import sealed
 from pytest_sme2.system.qemu import Qemu
-from pytest_sme2.targets.census import EmulatedRun, remembered_run, run_key
-from pytest_sme2.targets.emulated import EmulatedTarget
+from pytest_sme2.targets.emulated import EmulatedRun, EmulatedTarget, remembered_run, run_key
 from pytest_sme2.trace.etdump import read_etdump
 from tests.device import provision
 from tests.support.phones import make_artifact

@@ -14,7 +14,7 @@ from pytest_sme2.results import PAIR, Arm, Artifact, KernelFamily, RunRequest
 from pytest_sme2.runners import stock
 from pytest_sme2.runners.stock import PairRunner, pair_runner
 from pytest_sme2.system.platforms import LINUX_AARCH64
-from pytest_sme2.targets.census import collect_census
+from pytest_sme2.targets.emulated import collect_census
 from pytest_sme2.trace.etdump import read_etdump
 from tests.device import provision
 

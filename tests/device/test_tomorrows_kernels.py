@@ -15,7 +15,7 @@ from pytest_sme2.profile.coverage import check_pair
 from pytest_sme2.results import Arm, CountedInference, KernelFamily, Toolchain
 from pytest_sme2.system.elf import read_elf
 from pytest_sme2.system.platforms import LINUX_AARCH64, host_platform
-from pytest_sme2.targets.census import _counting
+from pytest_sme2.targets.emulated import _counting
 from pytest_sme2.trace.kernel_log import census_from_qemu_log, read_counts
 from pytest_sme2.trace.library import read_package
 from tests.device import provision

@@ -18,7 +18,7 @@ from pytest_sme2.cli import main as cli
 from pytest_sme2.errors import UsageError
 from pytest_sme2.plugin.options import long_name
 from pytest_sme2.session.options import OPTIONS
-from pytest_sme2.system.reading import read_toml
+from pytest_sme2.system.files import read_toml
 from tests.docs.pages import (
     NOT_RUN,
     PAGES,

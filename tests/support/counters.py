@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from pytest_sme2.targets.census import block_counter
+from pytest_sme2.targets.emulated import block_counter
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.results import Artifact, Run
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.targets.phone.adb import AdbServer
-from pytest_sme2.targets.phone.power import NOTE, SETTINGS
+from pytest_sme2.targets.phone.power import NOTE, SETTING
 from pytest_sme2.targets.phone.target import AndroidTarget
 
 MakeTarget = Callable[..., AndroidTarget]
@@ -64,7 +64,7 @@ def processes_below(pid: int) -> Iterator[Path]:
 
 def settings_of(phone: FakePhone) -> dict[str, str | None]:
     """The settings we may change, read past adb."""
-    return {name: phone.setting(name) for name in SETTINGS}
+    return {name: phone.setting(name) for name in (SETTING,)}
 
 
 def leftovers(phone: FakePhone, *, prepared: bool = False) -> list[str]:

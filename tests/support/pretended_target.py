@@ -14,7 +14,7 @@ from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import LeftFiles, ProcessFiles, Runner
 from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.targets.base import Target
-from pytest_sme2.targets.phone.silicon import Core, pick_cores
+from pytest_sme2.targets.phone.answers import Core, pick_cores
 from tests.support import ETDUMPS
 
 BASE_NS = 3e6

@@ -30,8 +30,7 @@ from pytest_sme2.results import (
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.wording import count
-from pytest_sme2.targets.census import EmulatedRun, remembered_run
-from pytest_sme2.targets.emulated import EmulatedTarget
+from pytest_sme2.targets.emulated import EmulatedRun, EmulatedTarget, remembered_run
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.trace.program import read_program
 from pytest_sme2.verdict.numerics import compare_reference

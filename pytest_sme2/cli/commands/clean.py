@@ -15,7 +15,7 @@ from pytest_sme2.errors import Sme2Warning, StorageError, UsageError
 from pytest_sme2.system import cache
 from pytest_sme2.system.wording import one_of
 from pytest_sme2.targets.phone.adb import AdbServer, choose_serials, open_server
-from pytest_sme2.targets.phone.leases import lease_phone
+from pytest_sme2.targets.phone.target import lease_phone
 
 EXAMPLE = "sme2 clean --keep 2GB"
 ARGUMENTS: Arguments = {

@@ -11,19 +11,18 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from pytest_sme2.errors import Sme2Warning, TargetError
-from pytest_sme2.system.reading import json_value
+from pytest_sme2.system.files import json_value
 from pytest_sme2.targets.phone.adb import AdbDevice
 from pytest_sme2.targets.phone.answers import (
     parse_battery,
     parse_governors,
     parse_parts,
     parse_screen,
-    parse_settings,
     parse_temperature,
     parse_thermal_status,
 )
@@ -113,12 +112,14 @@ class Thermometer:
 # Beside the folder that gets cleaned, so that cleaning does not remove it.
 NOTE = "/data/local/tmp/pytest-sme2-restore.json"
 
-SETTINGS = (_STAYS_ON := "stay_on_while_plugged_in",)
+SETTING = "stay_on_while_plugged_in"
+_UNSET = "null"
+"""What Android says of a setting without a value, which is off."""
 # svc writes that setting. With its full path, because a shell may have another command called svc.
 _STAY_ON = ("/system/bin/svc", "power", "stayon", "true")
 # Phones that refuse ``settings put`` may let svc change it, which knows fewer values.
-_STAY_ON_WORDS = {"0": "false", "1": "ac", "2": "usb", "4": "wireless", "8": "dock"}
-_STAY_ON_WORDS |= {"7": "true", "15": "true"}
+_STAY_ON_WORDS = {_UNSET: "false", "0": "false", "1": "ac", "2": "usb", "4": "wireless"}
+_STAY_ON_WORDS |= {"8": "dock", "7": "true", "15": "true"}
 # Android's numbers of two keys that do what they say, whatever the power key would do.
 _WAKE, _SLEEP = ("input", "keyevent", "224"), ("input", "keyevent", "223")
 SCREEN = "dumpsys power 2>/dev/null | grep -m1 mWakefulness="
@@ -136,22 +137,21 @@ class PhonePower:
         complete before the first change.
         """
         self.restore()
-        before = self._settings_if_told() or {}
+        before = self._stays_on()
         note = {"asleep": self.screen() == "off"}
-        self._write_note({**note, "settings": before})
+        self._write_note({**note, SETTING: before})
         if not self._can_return(before) or self.device.shell(list(_STAY_ON)).code != 0:
             # A phone that forbids it is measured as it is.
             self.event("could not be kept awake: its shell may not change settings")
-            self._write_note({**note, "settings": {}})
+            self._write_note(note)
         if note["asleep"]:
             self.wake()
 
-    def _can_return(self, before: Mapping[str, str | None]) -> bool:
+    def _can_return(self, before: str | None) -> bool:
         """Whether what keeps the phone awake can be undone: by svc, or by putting what is there."""
-        if _STAYS_ON not in before:
-            return False
-        value = before[_STAYS_ON]
-        return (value or "0") in _STAY_ON_WORDS or self.device.shell(_put_back(value)).code == 0
+        if before is None or before in _STAY_ON_WORDS:
+            return before is not None
+        return self.device.shell(_put_back(before)).code == 0
 
     def restore(self) -> bool:
         """Restore the values of a note, and remove the note. False if there was none."""
@@ -159,31 +159,34 @@ class PhonePower:
         if text.code != 0:
             return False
         before, asleep = parse_note(text.text, self.device.serial)
-        for value in before.values():
-            self._restore_stays_on(value)
+        if before is not None:
+            self._restore_stays_on(before)
         if asleep:
             self.sleep()
         self.device.check(["rm", "-f", NOTE])
         return True
 
-    def _restore_stays_on(self, value: str | None) -> None:
+    def _restore_stays_on(self, value: str) -> None:
         """Put it back; by svc where the phone refuses that."""
-        word = _STAY_ON_WORDS.get(value or "0")
+        word = _STAY_ON_WORDS.get(value)
         ways = [_put_back(value), *([[*_STAY_ON[:-1], word]] if word else [])]
         for command in ways:
             done = self.device.shell([*command])
-            found = self._settings_if_told()
-            # Where the phone does not tell, its exit code decides. Unset is off.
-            if done.code == 0 if found is None else (found[_STAYS_ON] or "0") == (value or "0"):
+            found = self._stays_on()
+            # Where the phone does not tell, its exit code decides.
+            off = {found, value} <= {_UNSET, "0"}
+            if done.code == 0 if found is None else off or found == value:
                 return
-        said = f"did not take back {_STAYS_ON}: it was {value or 'unset'}"
+        said = f"did not take back {SETTING}: it was {_shown(value)}"
         self.event(said)
         text = f"{self.device.serial} {said}. Set it on the phone by hand."
         warnings.warn(Sme2Warning(text), stacklevel=3)
 
-    def _settings_if_told(self) -> dict[str, str | None] | None:
-        done = self.device.shell(["settings", "get", "global", _STAYS_ON])
-        return parse_settings(done.text, SETTINGS) if done.code == 0 else None
+    def _stays_on(self) -> str | None:
+        """The setting; None where the phone does not tell it."""
+        done = self.device.shell(["settings", "get", "global", SETTING])
+        lines = done.text.splitlines()
+        return lines[0] if done.code == 0 and len(lines) == 1 else None
 
     def _write_note(self, note: dict[str, Any]) -> None:
         self.device.push(json.dumps({"version": 1, **note}).encode(), f"{NOTE}.new")
@@ -210,32 +213,32 @@ class PhonePower:
             "cat /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor 2>/dev/null"
         )
         battery, power, governors = parse_parts(done.text, 3)
-        facts = {
+        setting = self._stays_on()
+        return {
             **parse_battery(battery),
             "screen": parse_screen(power),
             "governor": parse_governors(governors),
+            **({} if setting is None else {SETTING: _shown(setting)}),
         }
-        settings = self._settings_if_told() or {}
-        return facts | {name: value or "unset" for name, value in settings.items()}
 
 
-def parse_note(text: str, serial: str) -> tuple[dict[str, str | None], bool]:
-    """The settings that a note on a phone keeps, and whether its screen was off."""
+def _shown(setting: str) -> str:
+    return "unset" if setting == _UNSET else setting
+
+
+def parse_note(text: str, serial: str) -> tuple[str | None, bool]:
+    """The setting that a note on a phone keeps, and whether its screen was off."""
     where = f"The note {NOTE} on {serial}"
     remedy = "Its settings cannot be restored. Read it, restore them by hand, and remove it."
     note = json_value(text, where, remedy=remedy, error=TargetError)
-    settings = note.get("settings") if isinstance(note, dict) else None
+    value = note.get(SETTING) if isinstance(note, dict) else note
     # Other programs can write to this place, so only what a note of ours can say is done.
-    if not isinstance(settings, dict) or not all(
-        name in SETTINGS
-        and (value is None or (isinstance(value, str) and value.isprintable() and len(value) < 100))
-        for name, value in settings.items()
-    ):
+    known = isinstance(value, str) and value.isprintable() and len(value) < 100
+    if not isinstance(note, dict) or not (value is None or known):
         raise TargetError(f"{where} cannot be read: it has other things than settings. {remedy}")
-    return settings, bool(note.get("asleep"))
+    return value, bool(note.get("asleep"))
 
 
-def _put_back(value: str | None) -> list[str]:
-    if value is None:
-        return ["settings", "delete", "global", _STAYS_ON]
-    return ["settings", "put", "global", _STAYS_ON, value]
+def _put_back(value: str) -> list[str]:
+    words = ["delete", "global", SETTING] if value == _UNSET else ["put", "global", SETTING, value]
+    return ["settings", *words]

@@ -35,8 +35,11 @@ from pytest_sme2.targets.base import (
 )
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
 from pytest_sme2.targets.phone.answers import (
+    READ_CAPS,
     Answer,
+    Core,
     ShellResult,
+    clock_change,
     last_line,
     parse_answers,
     parse_free_bytes,
@@ -44,7 +47,6 @@ from pytest_sme2.targets.phone.answers import (
     parse_names,
 )
 from pytest_sme2.targets.phone.power import SCREEN, THROTTLES
-from pytest_sme2.targets.phone.silicon import READ_CAPS, Core, clock_change
 
 ROOT = "/data/local/tmp/pytest-sme2"
 _FILES = f"{ROOT}/files"

@@ -19,7 +19,7 @@ from pytest_sme2.targets.phone.adb import (
     list_attached,
     make_ready,
 )
-from pytest_sme2.targets.phone.leases import take_lease
+from pytest_sme2.targets.phone.target import take_lease
 from tests.support.phones import answering, start_lab
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,8 +19,7 @@ from pytest_sme2.errors import ConnectionLostError, TargetError
 from pytest_sme2.fake_phone.lab import FakePhone
 from pytest_sme2.results import PAIR, Arm
 from pytest_sme2.targets.phone.adb import AdbDevice
-from pytest_sme2.targets.phone.leases import redo_when_lost
-from pytest_sme2.targets.phone.target import AndroidTarget
+from pytest_sme2.targets.phone.target import AndroidTarget, redo_when_lost
 from tests.support.phones import MakeTarget, StartRun, leftovers, settings_of
 
 
@@ -67,7 +67,7 @@ def restart(phone: FakePhone) -> None:
     """All that runs on it ends; files and settings stay."""
     for pid in phone.processes():
         with contextlib.suppress(TargetError):
-            phone.kill(pid)
+            os.kill(pid, signal.SIGKILL)
     phone.kill_adbd()
     time.sleep(0.3)
     phone.start_adbd()

@@ -8,8 +8,7 @@ import pytest
 
 from pytest_sme2.errors import Sme2Warning
 from pytest_sme2.fake_phone.lab import FakeLab
-from pytest_sme2.targets.phone.answers import parse_cores
-from pytest_sme2.targets.phone.silicon import cores_text, kinds
+from pytest_sme2.targets.phone.answers import cores_text, kinds, parse_cores
 from tests.support.phone_profiles import HOSTILE, PROFILES, move
 from tests.support.phones import MakeTarget, StartRun, leftovers, settings_of
 

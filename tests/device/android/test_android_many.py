@@ -15,7 +15,7 @@ from pytest_sme2.cli.main import main
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
 from pytest_sme2.results import Artifact
-from pytest_sme2.targets.phone.leases import lease_phone
+from pytest_sme2.targets.phone.target import lease_phone
 from tests.support.phones import MakeTarget, StartRun, leftovers, settings_of
 
 
@@ -38,7 +38,7 @@ def test_restoring_a_phone_does_not_end_other_runs(
 def test_lease_belongs_to_one_process_and_ends_with_it(lab: FakeLab, phone: FakePhone) -> None:
     program = (
         "import sys\nfrom pytest_sme2.targets.phone.adb import open_server\n"
-        "from pytest_sme2.targets.phone.leases import take_lease\n"
+        "from pytest_sme2.targets.phone.target import take_lease\n"
         "lease = take_lease(open_server(sys.argv[1]), sys.argv[2])\n"
         "print(lease is not None, flush=True)\nsys.stdin.read()\n"
     )

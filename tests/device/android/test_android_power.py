@@ -46,7 +46,7 @@ def test_the_note_is_there_before_the_first_change(
     text = phone.read("system/bin/svc")
     phone.write("system/bin/svc", text.replace("case", f"cp {NOTE} {NOTE}.seen; case", 1))
     make_target(phone)
-    assert json.loads(phone.read(f"{NOTE_FILE}.seen"))["settings"] == before
+    assert json.loads(phone.read(f"{NOTE_FILE}.seen"))[AWAKE] == before[AWAKE]
 
 
 def test_restoring_twice_or_without_preparing_is_fine(
@@ -224,7 +224,7 @@ def test_a_phone_that_begins_to_refuse_is_told_and_not_locked_out(
 def test_a_note_on_a_phone_that_refuses_is_cleaned(
     lab: FakeLab, phone: FakePhone, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    note = {"version": 1, "settings": {AWAKE: "3"}}
+    note = {"version": 1, AWAKE: "3"}
     phone.write(NOTE_FILE, json.dumps(note))
     phone.write("data/system/fake/settings_refused", "")
     where = ["--serial", phone.serial, "--phone", f"adb-server={lab.address}"]

@@ -13,7 +13,7 @@ from pytest_sme2.session.cases import program_case
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.targets.phone.silicon import Core
+from pytest_sme2.targets.phone.answers import Core
 from tests.support import Command
 from tests.support.pretended_target import PretendedTarget, use
 

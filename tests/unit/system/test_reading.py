@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import EtdumpError, Sme2Error, UsageError
-from pytest_sme2.system.files import file_sha256
-from pytest_sme2.system.reading import read_bytes, read_json, read_text_if_there, read_toml
+from pytest_sme2.system.files import (
+    file_sha256,
+    read_bytes,
+    read_json,
+    read_text_if_there,
+    read_toml,
+)
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.trace.etrecord import read_attribution
 

@@ -14,8 +14,7 @@ from pytest_sme2.errors import RunError, StorageError
 from pytest_sme2.results import Arm, Artifact, RunRequest
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.system.qemu import Qemu
-from pytest_sme2.targets.census import observed_run, raise_failure
-from pytest_sme2.targets.emulated import EmulatedTarget
+from pytest_sme2.targets.emulated import EmulatedTarget, observed_run, raise_failure
 from tests.support.counters import compiled_counter
 
 WHOLE = "IN: kai_run_x_sme2_mopa\n0x0000000000001000:  d503201f  nop\n\n81 exit_group(0)\n"

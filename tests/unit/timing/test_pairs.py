@@ -13,7 +13,7 @@ from pytest_sme2.errors import ConnectionLostError, RunError, TargetError
 from pytest_sme2.results import CoreUse, Outcome, PairSample, Turn
 from pytest_sme2.session.case_result import speedup_of
 from pytest_sme2.targets.base import Job
-from pytest_sme2.targets.phone.leases import redo_when_lost
+from pytest_sme2.targets.phone.target import redo_when_lost
 from pytest_sme2.timing import pairs as measure
 from pytest_sme2.timing import processes, stats
 from pytest_sme2.timing.pairs import measure_pairs

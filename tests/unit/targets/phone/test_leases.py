@@ -11,9 +11,9 @@ import pytest
 
 from pytest_sme2.errors import ConnectionLostError, RunError, TargetError
 from pytest_sme2.system import locks
-from pytest_sme2.targets.phone import leases
+from pytest_sme2.targets.phone import target as phone_target
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer
-from pytest_sme2.targets.phone.leases import lease_phone, redo_when_lost, take_lease
+from pytest_sme2.targets.phone.target import lease_phone, redo_when_lost, take_lease
 
 SERVER = AdbServer("server", 1)
 
@@ -41,9 +41,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             raise ConnectionLostError(f"{serial} does not answer.")
 
     monkeypatch.setattr(locks, "_MACHINE_FOLDERS", (tmp_path,))
-    monkeypatch.setattr(leases, "AndroidTarget", Leased)
-    monkeypatch.setattr(leases, "make_ready", make_ready)
-    monkeypatch.setattr(leases, "_ours", set())
+    monkeypatch.setattr(phone_target, "AndroidTarget", Leased)
+    monkeypatch.setattr(phone_target, "make_ready", make_ready)
+    monkeypatch.setattr(phone_target, "_ours", set())
     return tmp_path
 
 
@@ -81,7 +81,7 @@ def test_one_that_does_not_work_is_passed_over() -> None:
 def test_one_in_use_is_waited_for_and_that_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     held = take_lease(SERVER, "a")
     # As if another process had it.
-    monkeypatch.setattr(leases, "_ours", set())
+    monkeypatch.setattr(phone_target, "_ours", set())
     told: list[str] = []
     with pytest.raises(TargetError, match=r"All devices are in use.*a \(process \d+ of \S+, since"):
         lease("a", timeout=0.4, progress=told.append)

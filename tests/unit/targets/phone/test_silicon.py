@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from pytest_sme2.errors import TargetError, UsageError
-from pytest_sme2.targets.phone.answers import parse_cores, parse_silicon
-from pytest_sme2.targets.phone.silicon import (
+from pytest_sme2.targets.phone.answers import (
     Core,
     Silicon,
     check_threads,
     cores_text,
     kinds,
+    parse_cores,
+    parse_silicon,
     pick_cores,
 )
 
