@@ -32,7 +32,6 @@ from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.stock import single_runner
 from pytest_sme2.session.analysis import SUFFIX, analyze_file
 from pytest_sme2.session.case_result import Timing
-from pytest_sme2.session.case_trace import Traced
 from pytest_sme2.session.cases import Case, program_case
 from pytest_sme2.session.run_directory import (
     MANIFEST,
@@ -55,6 +54,7 @@ from pytest_sme2.system.files import (
 from pytest_sme2.system.processes import project_commit
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.wording import count, one_of
+from pytest_sme2.targets.emulated import Traced
 from pytest_sme2.targets.settings import DEVICES, parse_cpus
 
 MODES = ("timing", "xnntrace")

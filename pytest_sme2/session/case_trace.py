@@ -8,7 +8,6 @@ import contextlib
 import itertools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,19 +25,16 @@ from pytest_sme2.results import (
     FORWARD,
     Arm,
     Artifact,
-    CountedInference,
     Evidence,
     InferenceCost,
-    KernelCensus,
     Origin,
     Profile,
-    Run,
     RunRequest,
 )
 from pytest_sme2.session.run_directory import read_profile
 from pytest_sme2.system.files import from_here
 from pytest_sme2.targets.base import LOG_NAME
-from pytest_sme2.targets.emulated import EmulatedTarget, remembered_run
+from pytest_sme2.targets.emulated import EmulatedTarget, Traced, remembered_run
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.trace.etrecord import read_attribution
 
@@ -72,17 +68,6 @@ _IN_XNNPACK = {
 _LONGEST_LOG = 1 << 20
 
 
-@dataclass(frozen=True)
-class Traced:
-    """A traced run, and what the device saw of it."""
-
-    run: Run
-    census: KernelCensus | None = None
-    counted: CountedInference | None = None
-    remembered: bool = False
-    """Whether it was made before and taken from the cache."""
-
-
 def trace_case(
     bench: HeldDevice, request: RunRequest, folder: Path, runner: Runner | None = None
 ) -> Traced:
@@ -90,10 +75,8 @@ def trace_case(
     runner = bench.runner if runner is None else runner
     try:
         if isinstance(bench.target, EmulatedTarget):
-            made, before = remembered_run(
-                bench.target, runner, request, folder, fresh=bench.settings.fresh
-            )
-            traced = Traced(made.run, made.census, made.counted, before)
+            fresh = bench.settings.fresh
+            traced = remembered_run(bench.target, runner, request, folder, fresh=fresh)
         else:
             traced = Traced(bench.run(request, folder, runner))
     except RunError as error:

@@ -34,13 +34,14 @@ from pytest_sme2.runners.sdk import parse_pin
 from pytest_sme2.runners.sme2 import find_runner, wheel_runner
 from pytest_sme2.session.bundle import SUFFIXES, open_bundle
 from pytest_sme2.session.case_result import measure_generations
-from pytest_sme2.session.case_trace import Traced, cost_of, profile_of, trace_case, why_not_counted
+from pytest_sme2.session.case_trace import cost_of, profile_of, trace_case, why_not_counted
 from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.settings import Reference
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.wording import count
 from pytest_sme2.targets.base import Job
+from pytest_sme2.targets.emulated import Traced
 from pytest_sme2.timing.processes import beginning, compare_phases, log_ratios
 from pytest_sme2.verdict import generation
 from pytest_sme2.verdict.cost import compare_costs

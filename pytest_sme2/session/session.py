@@ -59,7 +59,6 @@ from pytest_sme2.session.case_result import (
     new_session,
 )
 from pytest_sme2.session.case_trace import (
-    Traced,
     cost_of,
     evidence_of,
     profile_of,
@@ -82,6 +81,7 @@ from pytest_sme2.system.files import safe_name
 from pytest_sme2.system.platforms import LINUX_X86_64
 from pytest_sme2.system.processes import git
 from pytest_sme2.system.terminal import Say
+from pytest_sme2.targets.emulated import Traced
 from pytest_sme2.timing.processes import FEWEST_RUNS
 from pytest_sme2.verdict import baselines, limits
 from pytest_sme2.verdict.baselines import baseline_path

@@ -19,7 +19,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from pytest_sme2.errors import BuildError, RunError, Sme2Error, StorageError
 from pytest_sme2.results import (
@@ -254,13 +254,15 @@ _END_BYTES = 65536
 
 
 @dataclass(frozen=True)
-class EmulatedRun:
-    """A run on the emulator, and what the emulator saw of it."""
+class Traced:
+    """A traced run, and what the device saw of it."""
 
     run: Run
-    census: KernelCensus
-    counted: CountedInference | None
+    census: KernelCensus | None = None
+    counted: CountedInference | None = None
     """None where it was not asked to count."""
+    remembered: bool = False
+    """Whether it was made before and taken from the cache."""
 
 
 def collect_census(
@@ -270,13 +272,13 @@ def collect_census(
     # One inference runs every kernel there is; more would only make it slow.
     once = dataclasses.replace(request, warmup=0, runs=1, keep_outputs=False)
     if isinstance(target, EmulatedTarget):
-        return observed_run(target, runner, once, folder).census
+        return cast(KernelCensus, observed_run(target, runner, once, folder).census)
     return _logged(target, runner, once, folder)
 
 
 def observed_run(
     target: EmulatedTarget, runner: Runner, request: RunRequest, folder: Path
-) -> EmulatedRun:
+) -> Traced:
     """A run and its kernels in one; with ``request.counted``, also all that it executed."""
     with _log_file(folder) as log:
         if request.counted:
@@ -297,7 +299,7 @@ def observed_run(
             f"The log of the emulator {target.qemu.path} ({target.qemu.version}) holds no "
             "translated block, so nothing can be said about kernels. Use another version of QEMU."
         )
-    return EmulatedRun(run, census, counted)
+    return Traced(run, census, counted)
 
 
 def _counted(target: EmulatedTarget, job: Job, log: Path) -> tuple[Run, CountedInference]:
@@ -383,18 +385,19 @@ def remembered_run(
     *,
     fresh: bool = False,
     cache: Path | None = None,
-) -> tuple[EmulatedRun, bool]:
-    """A run, and whether it was made before; ``fresh``: run it in any case."""
+) -> Traced:
+    """A run that may have been made before; ``fresh``: run it in any case."""
     root = cache or cache_folder()
     kept = root / "emulated" / run_key(target, runner, request)
     job = Job(runner, request, folder)
     if fresh and request.counted:
         block_counter(fresh=True)
     found = None if fresh else _recall(target, job, kept)
-    made = found or observed_run(target, runner, request, folder)
-    if found is None:
-        _keep(made, folder, kept)
-    return made, found is not None
+    if found is not None:
+        return found
+    made = observed_run(target, runner, request, folder)
+    _keep(made, folder, kept)
+    return made
 
 
 def run_key(target: EmulatedTarget, runner: Runner, request: RunRequest) -> str:
@@ -432,7 +435,7 @@ def _file_hash(path: Path) -> str:
     return file_sha256(path)
 
 
-def _recall(target: EmulatedTarget, job: Job, kept: Path) -> EmulatedRun | None:
+def _recall(target: EmulatedTarget, job: Job, kept: Path) -> Traced | None:
     """The run that is kept there, put where the job wants it; None where there is no whole one."""
     try:
         record = read_json(trusted(kept, kept.parent.parent) / _RECORD, remedy="")
@@ -451,17 +454,17 @@ def _recall(target: EmulatedTarget, job: Job, kept: Path) -> EmulatedRun | None:
                 return None
         run = job.runner.read_result(job.request, place)
         mark_used(kept)
+        return Traced(run, census, counted, remembered=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, Sme2Error):
         # Never kept, or damaged since: it is made again, and says itself what is wrong here.
         return None
-    return EmulatedRun(run, census, counted)
 
 
 def _locked(kept: Path) -> contextlib.AbstractContextManager[None]:
     return locked(Path(f"{kept}.lock"), f"writing {kept}")
 
 
-def _keep(made: EmulatedRun, folder: Path, kept: Path) -> None:
+def _keep(made: Traced, folder: Path, kept: Path) -> None:
     run = made.run
     here = folder.absolute()
     written = [run.log, run.etdump, *(output.file for output in run.outputs)]

@@ -13,7 +13,7 @@ from pytest_sme2.results import Arm, RunRequest
 from pytest_sme2.system.cache import mark_cache
 from pytest_sme2.system.files import sealed
 from pytest_sme2.system.qemu import Qemu
-from pytest_sme2.targets.emulated import EmulatedRun, EmulatedTarget, remembered_run, run_key
+from pytest_sme2.targets.emulated import EmulatedTarget, Traced, remembered_run, run_key
 from pytest_sme2.trace.etdump import read_etdump
 from tests.device import provision
 from tests.support.phones import make_artifact
@@ -25,9 +25,7 @@ def asked(programs: dict[str, Path]) -> RunRequest:
     return RunRequest(toy, Arm.ON, warmup=0, runs=1, traced=True, keep_outputs=True, counted=True)
 
 
-def start(
-    asked: RunRequest, folder: Path, cache: Path, *, fresh: bool = False
-) -> tuple[EmulatedRun, bool]:
+def start(asked: RunRequest, folder: Path, cache: Path, *, fresh: bool = False) -> Traced:
     return remembered_run(
         provision.emulator(), provision.runner(), asked, folder, fresh=fresh, cache=cache
     )
@@ -35,10 +33,10 @@ def start(
 
 def test_a_run_that_was_made_before_is_the_same(tmp_path: Path, asked: RunRequest) -> None:
     cache = tmp_path / "cache"
-    made, before = start(asked, tmp_path / "first", cache)
-    assert not before
-    same, before = start(asked, tmp_path / "a b; 'c'", cache)
-    assert before
+    made = start(asked, tmp_path / "first", cache)
+    assert not made.remembered
+    same = start(asked, tmp_path / "a b; 'c'", cache)
+    assert same.remembered
     first, again = made.run, same.run
     assert same.census == made.census
     assert same.counted == made.counted
@@ -52,7 +50,7 @@ def test_a_run_that_was_made_before_is_the_same(tmp_path: Path, asked: RunReques
         assert all(output.file and output.file.stat().st_size for output in run.outputs)
         assert run.etdump.parent == run.log.parent
     assert again.etdump == tmp_path / "a b; 'c'" / "run.etdump"
-    assert not start(asked, tmp_path / "third", cache, fresh=True)[1]
+    assert not start(asked, tmp_path / "third", cache, fresh=True).remembered
 
 
 def test_a_kept_run_that_was_damaged_is_made_again(tmp_path: Path, asked: RunRequest) -> None:
@@ -78,8 +76,8 @@ def test_a_kept_run_that_was_damaged_is_made_again(tmp_path: Path, asked: RunReq
     cut_record = functools.partial(cut, record)
     for damage in (cut_etdump, cut_record, write_other_counts, put_under_this_key):
         damage()
-        assert not start(asked, tmp_path / "out", cache)[1], damage
-        assert start(asked, tmp_path / "out", cache)[1]
+        assert not start(asked, tmp_path / "out", cache).remembered, damage
+        assert start(asked, tmp_path / "out", cache).remembered
 
 
 def test_a_cache_that_cannot_be_written_costs_nothing_but_time(
@@ -88,8 +86,8 @@ def test_a_cache_that_cannot_be_written_costs_nothing_but_time(
     cache = tmp_path / "cache"
     cache.write_text("a file where the folder should be")
     for _ in range(2):
-        made, before = start(asked, tmp_path / "out", cache)
-        assert not before
+        made = start(asked, tmp_path / "out", cache)
+        assert not made.remembered
         assert made.run.etdump is not None
 
 
@@ -105,8 +103,8 @@ def test_a_cache_that_was_moved_still_holds_everything(
         if number:
             caches[0].rename(cache)
         keys.add(run_key(emulator, runner, asked))
-        _, before = remembered_run(emulator, runner, asked, tmp_path / f"out{number}")
-        assert before is bool(number)
+        made = remembered_run(emulator, runner, asked, tmp_path / f"out{number}")
+        assert made.remembered is bool(number)
     assert len(keys) == 1
 
 

@@ -16,7 +16,6 @@ from pytest_sme2.cli.main import main
 from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest, Turn
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.targets.base import Job
-from pytest_sme2.targets.phone.processes import PhoneProcesses
 from pytest_sme2.targets.phone.target import AndroidTarget
 from pytest_sme2.trace.etdump import read_etdump
 from tests.support import HANGS
@@ -76,12 +75,8 @@ def test_two_processes_share_a_core_and_keep_their_own_matrices(
     request = request_of(toy, Arm.ON, warmup=0, runs=6, cpus=(1,))
     alone = target.run(bundle, request, tmp_path / "alone")
     places = [tmp_path / "first", tmp_path / "second"]
-    processes = PhoneProcesses(
-        *(target.device, target.storage, target.name, True, (), target.pinned)
-    )
     with ThreadPoolExecutor(2) as pool:
-        jobs = [[Job(bundle, request, place)] for place in places]
-        both = [run for runs in pool.map(processes.run, jobs) for run in runs]
+        both = list(pool.map(lambda place: target.run(bundle, request, place), places))
     assert [digests(run) for run in both] == [digests(alone)] * 2
 
 

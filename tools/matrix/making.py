@@ -30,7 +30,7 @@ from pytest_sme2.results import (
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.wording import count
-from pytest_sme2.targets.emulated import EmulatedRun, EmulatedTarget, remembered_run
+from pytest_sme2.targets.emulated import EmulatedTarget, Traced, remembered_run
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.trace.program import read_program
 from pytest_sme2.verdict.numerics import compare_reference
@@ -151,7 +151,7 @@ def _run_sheet(
         timeout_seconds=_RUN_SECONDS,
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="sme2-matrix-") as name:
-        made, _ = remembered_run(target, runner, request, Path(name))
+        made = remembered_run(target, runner, request, Path(name))
         operators = _products(made, shapes, target, runner)
         if not operators:
             return {
@@ -183,7 +183,7 @@ class _Product:
 
 
 def _products(
-    made: EmulatedRun, shapes: Sequence[MethodShapes], target: EmulatedTarget, runner: Runner
+    made: Traced, shapes: Sequence[MethodShapes], target: EmulatedTarget, runner: Runner
 ) -> list[_Product]:
     """In the order in which they ran."""
     if made.run.etdump is None:

@@ -14,39 +14,30 @@ import contextlib
 import hashlib
 import math
 import re
-import secrets
-import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_sme2.errors import ConnectionLostError, DeviceTimeoutError, TargetError
-from pytest_sme2.results import Run, RunRequest
-from pytest_sme2.runners.base import TURN_DESCRIPTOR, LeftFiles, Player, ProcessFiles, Runner
+from pytest_sme2.errors import TargetError
+from pytest_sme2.results import RunRequest
+from pytest_sme2.runners.base import LeftFiles, ProcessFiles, Runner
 from pytest_sme2.system.files import file_sha256, new_file
 from pytest_sme2.system.processes import Finished
 from pytest_sme2.targets.base import (
-    Job,
     describe_failure,
-    make_place,
-    on_cores,
     one_line,
-    run_failed,
 )
 from pytest_sme2.targets.phone.adb import AdbDevice, quote
 from pytest_sme2.targets.phone.answers import (
     READ_CAPS,
     Answer,
-    Core,
     ShellResult,
-    clock_change,
     last_line,
     parse_answers,
     parse_free_bytes,
     parse_lines,
-    parse_names,
 )
-from pytest_sme2.targets.phone.power import SCREEN, THROTTLES
+from pytest_sme2.targets.phone.power import SCREEN
 
 ROOT = "/data/local/tmp/pytest-sme2"
 _FILES = f"{ROOT}/files"
@@ -191,7 +182,7 @@ _WATCH_SECONDS = 5
 # One that hangs is not waited for: dumpsys itself would wait for ten seconds.
 _THERMAL_STATUS = "dumpsys -t 2 thermalservice 2>/dev/null | grep -m1 'Thermal Status'"
 # The phone's own limit comes after ours; it is for a pulled cable.
-_GRACE_SECONDS = 30
+GRACE_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -341,170 +332,6 @@ def explain(runner: Runner, request: RunRequest, finished: Finished) -> str:
     return describe_failure(finished, runner, request) or "it failed."
 
 
-@dataclass(frozen=True)
-class PhoneProcesses:
-    """What it takes to run something on one phone."""
-
-    device: AdbDevice
-    storage: PhoneStorage
-    target: str
-    """The target's name, for results."""
-    emulated: bool
-    launcher: tuple[str, ...]
-    """What comes before a program: a fake phone's emulator, else nothing."""
-    cores: Callable[[int], Sequence[int]]
-    """The cores for a process with so many threads."""
-    known: Sequence[Core] = ()
-    """The phone's cores with their caps, as they were at the start."""
-    screen: str = "unknown"
-    """How the phone's screen was at the start."""
-    tell: Callable[[str], object] = lambda said: None
-    """Gets what belongs into the report."""
-
-    def run(self, jobs: Sequence[Job], turns: int | None = None) -> list[Run]:
-        """One process per job, whose files end up in the job's folder.
-
-        With ``turns``, they take so many turns, which a program of the first runner gives them.
-        """
-        places = [make_place(job, self.target, emulated=self.emulated) for job in jobs]
-        name = uuid.uuid4().hex
-        if turns is None:
-            started = self._plan(jobs[0], name, f"{RUNS}/{name}")
-            started = replace(started, command=self._placed(jobs[0], started.command))
-        else:
-            started = self._giver(jobs, turns, name)
-        done = self._shell(started, jobs, places)
-        try:
-            runs, answers = started.processes, started.parse(self.device.serial, done)
-            # Where some have no answer, reading the one that has raises why.
-            return [
-                self._collect(job, place, run, answer)
-                for job, place, run, answer in zip(jobs, places, runs, answers, strict=True)
-                if answer is not None
-            ]
-        finally:
-            if started.keeps_files:
-                self.device.shell(["rm", "-rf", started.place])
-
-    def _giver(self, jobs: Sequence[Job], turns: int, name: str) -> PhoneRun:
-        """The program that starts the processes and gives them their turns."""
-        place = f"{RUNS}/{name}"
-        players = [
-            self._plan(job, name, f"{place}/{index}", turn_descriptor=TURN_DESCRIPTOR)
-            for index, job in enumerate(jobs)
-        ]
-        # Processes with as many threads share their cores; else each is put on its own.
-        shared = len({(job.request.threads, job.request.cpus) for job in jobs}) == 1
-        given = []
-        for job, player in zip(jobs, players, strict=True):
-            command = player.command if shared else self._placed(job, player.command)
-            given.append(Player(player.log, player.home, command))
-        command = (*self.launcher, *jobs[0].runner.turn_giver(turns, given))
-        command = self._placed(jobs[0], command, one_core=True) if shared else command
-        return replace(players[0], place=place, command=command, players=tuple(players))
-
-    def _plan(
-        self, job: Job, name: str, place: str, turn_descriptor: int | None = None
-    ) -> PhoneRun:
-        runner, request = job.runner, job.request
-
-        def there(file: Path) -> str:
-            return f"{self.storage.put({file.name: file})}/{file.name}"
-
-        files = job.files(there, lambda name: f"{place}/{name}", turn_descriptor)
-        home = self.storage.put({path.name: path for path in runner.files(request.arm)})
-        command = (*self.launcher, *runner.command(request, files))
-        limit = math.ceil(request.timeout_seconds) + _GRACE_SECONDS
-        return PhoneRun(name, place, home, command, files, longest_seconds=limit)
-
-    def _placed(
-        self, job: Job, command: Sequence[str], *, one_core: bool = False
-    ) -> tuple[str, ...]:
-        """The command on its cores.
-
-        With ``one_core``, on one of them where that is enough: on two cores, processes that take
-        turns would each have different noise.
-        """
-        request = job.request
-        cores = request.cpus or self.cores(request.threads)
-        if one_core and cores and not request.cpus and request.threads == 1:
-            cores = (secrets.choice(cores),)
-        return on_cores(command, cores)
-
-    def _shell(
-        self, started: PhoneRun, jobs: Sequence[Job], places: Sequence[LeftFiles]
-    ) -> ShellResult:
-        """The answer of a script that runs processes; none of them stays when it fails."""
-        seconds = max(job.request.timeout_seconds for job in jobs)
-        try:
-            return self.device.shell(started.script(), timeout=seconds)
-        except DeviceTimeoutError as error:
-            logs = self._end(started)
-            for process, place, log in zip(started.processes, places, logs, strict=True):
-                _write_log(place, process, log, "time limit")
-            late = Finished((), 0, "", "", timed_out=True)
-            raise self._failure(jobs[0], places[0], late) from error
-        except ConnectionLostError:
-            raise
-        except BaseException:
-            # For example Ctrl-C: no process of ours may keep heating the phone.
-            self._end(started)
-            raise
-
-    def _end(self, started: PhoneRun) -> list[bytes]:
-        """End the processes of one run on the phone, and return what each had printed."""
-        # Without a connection, the next connection ends them.
-        with contextlib.suppress(TargetError):
-            self.storage.kill_run(started.name)
-            logs = [self.device.shell(process.tail()).stdout for process in started.processes]
-            self.device.shell(["rm", "-rf", started.place])
-            return logs
-        return [b"" for _ in started.processes]
-
-    def _collect(self, job: Job, place: LeftFiles, process: PhoneRun, answer: Answer) -> Run:
-        _write_log(place, process, answer.log, f"exit {answer.code}")
-        if answer.code != 0:
-            # A process that was killed cannot end what it had started.
-            self.storage.kill_run(process.name)
-            said = answer.log.decode(errors="replace")
-            raise self._failure(job, place, Finished((), answer.code, "", said, timed_out=False))
-        if answer.document:
-            place.result.write_bytes(answer.document)
-        if place.etdump is not None and process.files.etdump is not None:
-            if self.device.shell(["ls", process.files.etdump]).code == 0:
-                self.device.pull(process.files.etdump, place.etdump)
-            else:
-                place = replace(place, etdump=None)
-        if place.outputs is not None and process.files.outputs is not None:
-            self._pull_outputs(process.files.outputs, place.outputs)
-        run = job.runner.read_result(job.request, place)
-        used = job.request.cpus or self.cores(job.request.threads)
-        change = clock_change(self.known, answer.caps, used)
-        if 0 < answer.status < THROTTLES:
-            self.tell(f"was warm meanwhile (thermal status {answer.status}), and not slowed down")
-        screen = answer.screen
-        return replace(
-            run,
-            throttled=answer.status >= THROTTLES,
-            clock_change=change,
-            meant_for=tuple(used),
-            spoiled=""
-            if "unknown" in (screen, self.screen) or screen == self.screen
-            else f"the screen was {screen}, and {self.screen} at the start",
-        )
-
-    def _pull_outputs(self, remote: str, local: Path) -> None:
-        local.mkdir(exist_ok=True)
-        # The runner names them itself: output_0.bin and so on.
-        said = self.device.check(["ls", "-1", remote])
-        for name in parse_names(self.device.serial, said):
-            self.device.pull(f"{remote}/{name}", local / name)
-
-    def _failure(self, job: Job, place: LeftFiles, finished: Finished) -> Exception:
-        problem = explain(job.runner, job.request, finished)
-        return run_failed(self.device.serial, job, place, problem)
-
-
-def _write_log(place: LeftFiles, process: PhoneRun, said: bytes, ending: str) -> None:
+def write_log(place: LeftFiles, process: PhoneRun, said: bytes, ending: str) -> None:
     with new_file(place.log) as file:
         file.write(one_line(process.command) + said + f"[{ending}]\n".encode())

@@ -13,10 +13,13 @@ from __future__ import annotations
 import atexit
 import contextlib
 import hashlib
+import math
+import secrets
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -24,33 +27,55 @@ from pytest_sme2.errors import (
     BusyError,
     ConnectionLostError,
     DeviceGoneError,
+    DeviceTimeoutError,
     Sme2Warning,
     TargetError,
 )
 from pytest_sme2.results import SME1_ONLY, Capabilities, Fingerprint, Run, RunRequest
-from pytest_sme2.runners.base import Runner
+from pytest_sme2.runners.base import TURN_DESCRIPTOR, LeftFiles, Player, Runner
 from pytest_sme2.system.locks import holder_of, machine_lock, shared_lock
 from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64
-from pytest_sme2.targets.base import Job, Target, Thermal, check_request, count_turns
+from pytest_sme2.system.processes import Finished
+from pytest_sme2.targets.base import (
+    Job,
+    Target,
+    Thermal,
+    check_request,
+    count_turns,
+    make_place,
+    on_cores,
+    run_failed,
+)
 from pytest_sme2.targets.phone.adb import AdbDevice, AdbServer, make_ready, own_serial, quote
 from pytest_sme2.targets.phone.answers import (
     READ_CORES,
     READ_SILICON,
+    Answer,
     Core,
+    ShellResult,
     Silicon,
     caps_text,
+    clock_change,
     cores_text,
     parse_cores,
     parse_lines,
     parse_list,
+    parse_names,
     parse_page_size,
     parse_parts,
     parse_silicon,
     pick_cores,
     read_cores_under_load,
 )
-from pytest_sme2.targets.phone.power import CRITICAL, PhonePower, Thermometer
-from pytest_sme2.targets.phone.processes import PhoneProcesses, PhoneStorage
+from pytest_sme2.targets.phone.power import CRITICAL, THROTTLES, PhonePower, Thermometer
+from pytest_sme2.targets.phone.processes import (
+    GRACE_SECONDS,
+    RUNS,
+    PhoneRun,
+    PhoneStorage,
+    explain,
+    write_log,
+)
 
 FAKE_PROPERTY = "ro.pytest_sme2.fake"
 """The property that marks a fake phone, however it is reached."""
@@ -272,24 +297,156 @@ class AndroidTarget(Target):
                 self.pinned(job.request.threads)  # refuses before any push
         if self._hot and self.pauses:
             self.cool_down()
-        processes = PhoneProcesses(
-            self.device,
-            self.storage,
-            target=self.name,
-            emulated=bool(self.emulated),
-            launcher=self._launcher(),
-            cores=self.pinned,
-            known=self.cores,
-            screen=self.screen,
-            tell=self._note,
-        )
         self._hot = True  # unless we learn that it is not
-        runs = processes.run(jobs, turns)
+        runs = self._run_all(jobs, turns)
         self._hot = any(run.throttled for run in runs)
         if any(run.spoiled for run in runs) and self.screen == "on":
             self._tell(f"{runs[0].spoiled}; it was switched on again")
             self.power.wake()
         return runs
+
+    def _run_all(self, jobs: Sequence[Job], turns: int | None) -> list[Run]:
+        """One process per job, whose files end up in the job's folder.
+
+        With ``turns``, they take so many turns, which a program of the first runner gives them.
+        """
+        places = [make_place(job, self.name, emulated=bool(self.emulated)) for job in jobs]
+        name = uuid.uuid4().hex
+        if turns is None:
+            started = self._plan(jobs[0], name, f"{RUNS}/{name}")
+            started = replace(started, command=self._placed(jobs[0], started.command))
+        else:
+            started = self._giver(jobs, turns, name)
+        done = self._shell(started, jobs, places)
+        try:
+            runs, answers = started.processes, started.parse(self.device.serial, done)
+            # Where some have no answer, reading the one that has raises why.
+            return [
+                self._collect(job, place, run, answer)
+                for job, place, run, answer in zip(jobs, places, runs, answers, strict=True)
+                if answer is not None
+            ]
+        finally:
+            if started.keeps_files:
+                self.device.shell(["rm", "-rf", started.place])
+
+    def _giver(self, jobs: Sequence[Job], turns: int, name: str) -> PhoneRun:
+        """The program that starts the processes and gives them their turns."""
+        place = f"{RUNS}/{name}"
+        players = [
+            self._plan(job, name, f"{place}/{index}", turn_descriptor=TURN_DESCRIPTOR)
+            for index, job in enumerate(jobs)
+        ]
+        # Processes with as many threads share their cores; else each is put on its own.
+        shared = len({(job.request.threads, job.request.cpus) for job in jobs}) == 1
+        given = []
+        for job, player in zip(jobs, players, strict=True):
+            command = player.command if shared else self._placed(job, player.command)
+            given.append(Player(player.log, player.home, command))
+        command = (*self._launcher(), *jobs[0].runner.turn_giver(turns, given))
+        command = self._placed(jobs[0], command, one_core=True) if shared else command
+        return replace(players[0], place=place, command=command, players=tuple(players))
+
+    def _plan(
+        self, job: Job, name: str, place: str, turn_descriptor: int | None = None
+    ) -> PhoneRun:
+        runner, request = job.runner, job.request
+
+        def there(file: Path) -> str:
+            return f"{self.storage.put({file.name: file})}/{file.name}"
+
+        files = job.files(there, lambda name: f"{place}/{name}", turn_descriptor)
+        home = self.storage.put({path.name: path for path in runner.files(request.arm)})
+        command = (*self._launcher(), *runner.command(request, files))
+        limit = math.ceil(request.timeout_seconds) + GRACE_SECONDS
+        return PhoneRun(name, place, home, command, files, longest_seconds=limit)
+
+    def _placed(
+        self, job: Job, command: Sequence[str], *, one_core: bool = False
+    ) -> tuple[str, ...]:
+        """The command on its cores.
+
+        With ``one_core``, on one of them where that is enough: on two cores, processes that take
+        turns would each have different noise.
+        """
+        request = job.request
+        cores = request.cpus or self.pinned(request.threads)
+        if one_core and cores and not request.cpus and request.threads == 1:
+            cores = (secrets.choice(cores),)
+        return on_cores(command, cores)
+
+    def _shell(
+        self, started: PhoneRun, jobs: Sequence[Job], places: Sequence[LeftFiles]
+    ) -> ShellResult:
+        """The answer of a script that runs processes; none of them stays when it fails."""
+        seconds = max(job.request.timeout_seconds for job in jobs)
+        try:
+            return self.device.shell(started.script(), timeout=seconds)
+        except DeviceTimeoutError as error:
+            logs = self._end(started)
+            for process, place, log in zip(started.processes, places, logs, strict=True):
+                write_log(place, process, log, "time limit")
+            late = Finished((), 0, "", "", timed_out=True)
+            raise self._failure(jobs[0], places[0], late) from error
+        except ConnectionLostError:
+            raise
+        except BaseException:
+            # For example Ctrl-C: no process of ours may keep heating the phone.
+            self._end(started)
+            raise
+
+    def _end(self, started: PhoneRun) -> list[bytes]:
+        """End the processes of one run on the phone, and return what each had printed."""
+        # Without a connection, the next connection ends them.
+        with contextlib.suppress(TargetError):
+            self.storage.kill_run(started.name)
+            logs = [self.device.shell(process.tail()).stdout for process in started.processes]
+            self.device.shell(["rm", "-rf", started.place])
+            return logs
+        return [b"" for _ in started.processes]
+
+    def _collect(self, job: Job, place: LeftFiles, process: PhoneRun, answer: Answer) -> Run:
+        write_log(place, process, answer.log, f"exit {answer.code}")
+        if answer.code != 0:
+            # A process that was killed cannot end what it had started.
+            self.storage.kill_run(process.name)
+            said = answer.log.decode(errors="replace")
+            raise self._failure(job, place, Finished((), answer.code, "", said, timed_out=False))
+        if answer.document:
+            place.result.write_bytes(answer.document)
+        if place.etdump is not None and process.files.etdump is not None:
+            if self.device.shell(["ls", process.files.etdump]).code == 0:
+                self.device.pull(process.files.etdump, place.etdump)
+            else:
+                place = replace(place, etdump=None)
+        if place.outputs is not None and process.files.outputs is not None:
+            self._pull_outputs(process.files.outputs, place.outputs)
+        run = job.runner.read_result(job.request, place)
+        used = job.request.cpus or self.pinned(job.request.threads)
+        change = clock_change(self.cores, answer.caps, used)
+        if 0 < answer.status < THROTTLES:
+            self._note(f"was warm meanwhile (thermal status {answer.status}), and not slowed down")
+        screen = answer.screen
+        return replace(
+            run,
+            throttled=answer.status >= THROTTLES,
+            clock_change=change,
+            meant_for=tuple(used),
+            spoiled=""
+            if "unknown" in (screen, self.screen) or screen == self.screen
+            else f"the screen was {screen}, and {self.screen} at the start",
+        )
+
+    def _pull_outputs(self, remote: str, local: Path) -> None:
+        local.mkdir(exist_ok=True)
+        # The runner names them itself: output_0.bin and so on.
+        said = self.device.check(["ls", "-1", remote])
+        for name in parse_names(self.device.serial, said):
+            self.device.pull(f"{remote}/{name}", local / name)
+
+    def _failure(self, job: Job, place: LeftFiles, finished: Finished) -> Exception:
+        problem = explain(job.runner, job.request, finished)
+        return run_failed(self.device.serial, job, place, problem)
 
     def _check_runner(self, job: Job) -> None:
         """Check here what the phone would report less clearly."""
