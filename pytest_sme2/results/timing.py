@@ -24,13 +24,6 @@ class Outcome(Word):
     NOT_MEASURED = "NOT_MEASURED"
     """The device cannot measure it."""
 
-    @classmethod
-    def _missing_(cls, value: object) -> Outcome | None:
-        """The names that earlier versions wrote."""
-        earlier = {"SUSPECTED": "INVALID", "MACHINE_CHANGED": "INCONCLUSIVE"}
-        earlier |= {"STORED": "PASS", "NOT_STORED": "NO_BASELINE"}
-        return cls(earlier[str(value)]) if value in earlier else None
-
 
 @dataclass(frozen=True)
 class Estimate:

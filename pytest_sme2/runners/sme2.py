@@ -12,9 +12,9 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pytest_sme2.errors import BuildError, RunError, Sme2Error
 from pytest_sme2.results import (
@@ -44,7 +44,7 @@ from pytest_sme2.system.cache import (
     made_once,
     trusted,
 )
-from pytest_sme2.system.files import file_sha256, make_folders, read_json
+from pytest_sme2.system.files import file_sha256, make_folders, read_json, structured
 from pytest_sme2.system.platforms import LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64
 from pytest_sme2.system.processes import answer_of, run_process, whitelisted_environment
 from pytest_sme2.system.provision import Compiler, find_cmake, find_compiler, find_ninja
@@ -253,92 +253,91 @@ class Sme2Runner(Runner):
         try:
             measured = _measured(document, request, left.outputs)
             return self.run_with(request, left, etdump=left.etdump, **measured)
-        except (ValueError, KeyError, TypeError) as error:
+        except ValueError as error:
             raise RunError(
                 f"The runner ended without an error, but its result {result} cannot be used: "
-                f"{type(error).__name__}: {error}. Its log is {log}"
+                f"{error}. Its log is {log}"
             ) from error
 
 
-def _measured(
-    document: Mapping[str, Any], request: RunRequest, outputs: Path | None
-) -> dict[str, Any]:
-    """ValueError, KeyError or TypeError where the document is not what was asked for."""
-    if document["schema"] != 1:
-        raise ValueError(f"its schema is {document['schema']!r}, not 1")
-    if document["sme2"]["requested"] != str(request.switch):
+@dataclass(frozen=True)
+class _Switch:
+    requested: str
+    effective: bool | None
+    vector_bits: int | None = None
+
+
+@dataclass(frozen=True)
+class _Clock:
+    cycles: int
+    ns: int
+    refused: str
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What the runner writes: see ``cpp/main.cpp``."""
+
+    schema: Literal[1]
+    sme2: _Switch
+    cpu_features: tuple[str, ...]
+    load_ns: int
+    warmup_wall_ns: tuple[int, ...]
+    wall_ns: tuple[int, ...]
+    cpu_ns: tuple[int, ...]
+    peak_rss_load_bytes: int | None
+    peak_rss_bytes: int | None
+    outputs: tuple[Output, ...]
+    core: tuple[int, ...] = ()
+    waited_ns: tuple[int, ...] = ()
+    step_wall_ns: tuple[int, ...] = ()
+    step_peak_rss_bytes: tuple[int, ...] = ()
+    cores: CoreUse | None = None
+    clock: _Clock | None = None
+
+
+def _measured(document: Any, request: RunRequest, outputs: Path | None) -> dict[str, Any]:
+    """ValueError where the document is not what was asked for."""
+    found: _Result = structured(document, _Result)
+    if found.sme2.requested != str(request.switch):
         raise ValueError("it belongs to the other arm")
-    if len(document["wall_ns"]) != request.runs or len(document["cpu_ns"]) != request.runs:
+    if not len(found.wall_ns) == len(found.cpu_ns) == request.runs:
         raise ValueError(f"it does not have {count(request.runs, 'run')}")
-    if not all(_amount(value) for value in document["wall_ns"]):
+    if len(found.step_wall_ns) != (request.inferences if request.generate else 0):
+        raise ValueError("it does not have the steps of all its runs")
+    amounts = [found.load_ns, found.peak_rss_load_bytes or 0, found.peak_rss_bytes or 0]
+    amounts += (*found.warmup_wall_ns, *found.wall_ns, *found.cpu_ns, *found.step_wall_ns)
+    if not all(0 <= value < 2**63 for value in (*amounts, *found.step_peak_rss_bytes)):
+        raise ValueError("it has a number that is neither a time nor a size")
+    if not all(found.wall_ns):
         raise ValueError("a run took no time")
-    steps = request.inferences if request.generate else 0
-    if len(document.get("step_wall_ns", ())) != steps:
-        raise ValueError(f"it does not have {count(steps, 'step')}")
-    effective = document["sme2"]["effective"]
+    # Where the system does not tell them, they are not there, or below 0.
+    told = {"ran_on": found.core, "waited_ns": found.waited_ns}
+    clock = found.clock
     return dict(
-        sme2_effective=None if effective is None else bool(effective),
-        wall_ns=tuple(map(_amount, document["wall_ns"])),
-        cpu_ns=tuple(map(_amount, document["cpu_ns"])),
-        ran_on=_each_run(document.get("core", ()), request),
-        waited_ns=_each_run(document.get("waited_ns", ()), request),
-        warmup_wall_ns=tuple(map(_amount, document["warmup_wall_ns"])),
-        load_ns=_amount(document["load_ns"]),
-        peak_rss_load_bytes=_optional_amount(document["peak_rss_load_bytes"]),
-        peak_rss_bytes=_optional_amount(document["peak_rss_bytes"]),
-        outputs=tuple(_read_output(value, outputs) for value in document["outputs"]),
-        cpu_features=tuple(str(name) for name in document["cpu_features"]),
-        # A runner of an older version, in a bundle, does not tell it.
-        vector_bits=_optional_amount(document["sme2"].get("vector_bits")),
-        cores=_read_cores(document.get("cores")),
-        **_read_clock(document.get("clock")),
-        step_wall_ns=tuple(map(_amount, document.get("step_wall_ns", ()))),
-        step_peak_bytes=tuple(map(_amount, document.get("step_peak_rss_bytes", ()))),
-    )
-
-
-def _each_run(values: Sequence[object], request: RunRequest) -> tuple[int, ...]:
-    """One value for each run; none where the system does not tell, or the runner is older."""
-    known = len(values) == request.runs and all(isinstance(n, int) and n >= 0 for n in values)
-    return tuple(map(_amount, values)) if known else ()
-
-
-def _amount(value: object) -> int:
-    """A time or a size in 64 bits, as the runner counts them."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise ValueError(f"{value!r} is neither a time nor a size")
-    return value
-
-
-def _optional_amount(value: object) -> int | None:
-    return None if value is None else _amount(value)
-
-
-def _read_cores(value: Any) -> CoreUse | None:
-    # A runner of an older version, in a bundle, does not know them.
-    if value is None:
-        return None
-    names = ("performance_ns", "efficiency_ns", "energy_nj")
-    performance, efficiency, energy = (_amount(value[name]) for name in names)
-    return CoreUse(performance, efficiency, energy, str(value["quality"]))
-
-
-def _read_clock(value: Any) -> dict[str, Any]:
-    # Nor does it count cycles.
-    if value is None:
-        return {}
-    cycles, ns = _amount(value["cycles"]), _amount(value["ns"])
-    known = cycles > 0 < ns
-    return {"clock_ghz": cycles / ns if known else None, "uncounted": str(value["refused"])[:200]}
-
-
-def _read_output(value: Any, folder: Path | None) -> Output:
-    return Output(
-        dtype=str(value["dtype"]),
-        shape=tuple(map(_amount, value["shape"])),
-        sha256=str(value["sha256"]),
-        has_nan=bool(value["has_nan"]),
-        file=None if folder is None or value["file"] is None else folder / Path(value["file"]).name,
+        sme2_effective=found.sme2.effective,
+        vector_bits=found.sme2.vector_bits,
+        wall_ns=found.wall_ns,
+        cpu_ns=found.cpu_ns,
+        **{
+            name: values if len(values) == request.runs and min(values) >= 0 else ()
+            for name, values in told.items()
+        },
+        warmup_wall_ns=found.warmup_wall_ns,
+        load_ns=found.load_ns,
+        peak_rss_load_bytes=found.peak_rss_load_bytes,
+        peak_rss_bytes=found.peak_rss_bytes,
+        # A name out of a result never leads out of the folder.
+        outputs=tuple(
+            replace(each, file=outputs and each.file and outputs / each.file.name)
+            for each in found.outputs
+        ),
+        cpu_features=found.cpu_features,
+        cores=found.cores,
+        clock_ghz=clock.cycles / clock.ns if clock and clock.cycles > 0 < clock.ns else None,
+        uncounted="" if clock is None else clock.refused[:200],
+        step_wall_ns=found.step_wall_ns,
+        step_peak_bytes=found.step_peak_rss_bytes,
     )
 
 

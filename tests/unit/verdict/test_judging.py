@@ -18,7 +18,6 @@ from pytest_sme2.results import (
     Outcome,
 )
 from pytest_sme2.session.run_directory import read_record
-from pytest_sme2.system.files import decode
 from pytest_sme2.verdict import baselines, judging
 from pytest_sme2.verdict.growth import Growth, located
 from pytest_sme2.verdict.judging import (
@@ -48,23 +47,6 @@ def test_worst_verdict_decides(verdicts: list[str], outcome: str) -> None:
         assert judging.combine(order) is Outcome(outcome)
     evidence = Check("evidence", Outcome.INVALID, "")
     assert judging.combine([*checks, evidence]) is Outcome.INVALID
-
-
-@pytest.mark.parametrize(
-    ("name", "verdict"),
-    [
-        ("SUSPECTED", Outcome.INVALID),
-        ("MACHINE_CHANGED", Outcome.INCONCLUSIVE),
-        ("STORED", Outcome.PASS),
-        ("NOT_STORED", Outcome.NO_BASELINE),
-    ],
-)
-def test_names_of_earlier_versions_are_read(name: str, verdict: Outcome) -> None:
-    assert len(Outcome) == 8
-    check = {"metric": "latency (on)", "verdict": name, "message": ""}
-    assert decode(check, Check, Path("case.json")).verdict is verdict
-    with pytest.raises(ValueError, match="FASTER"):
-        Outcome("FASTER")
 
 
 @pytest.mark.parametrize(
