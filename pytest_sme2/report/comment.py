@@ -1,4 +1,4 @@
-"""What a run says on a pull request. Pure.
+"""What a run says to other programs: a pull request's comment, PyTorch's database. Pure.
 
 The comment is JSON, not Markdown: who posts it has a token, and trusts nothing that a branch wrote.
 ``docs/ci/post_comment.py`` makes the Markdown of it.
@@ -6,8 +6,11 @@ The comment is JSON, not Markdown: who posts it has a token, and trusts nothing 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from pytest_sme2.export.variant import precision_of
+from pytest_sme2.report.history import FIGURES, history_record
 from pytest_sme2.report.text import json_text
 from pytest_sme2.report.versus_baseline import (
     STATES,
@@ -84,3 +87,48 @@ def _failure(record: CaseRecord, check: Check) -> dict[str, str]:
         "place": check.where.replace("`", ""),
         "message": check.message,
     }
+
+
+def pytorch_benchmark(records: Sequence[CaseRecord]) -> str:
+    """The JSON of PyTorch's benchmark database, version 3; what is extra is text there."""
+    entries: list[dict[str, Any]] = []
+    for record in records:
+        measured, device = record.measured, record.measured.fingerprint
+        of = {
+            "benchmark": {
+                "name": "ExecuTorch",
+                "mode": "inference",
+                "dtype": precision_of(measured.variant),
+                "extra_info": {
+                    "variant": measured.variant,
+                    "threads": str(measured.threads),
+                    "emulated": str(measured.emulated).lower(),
+                },
+            },
+            "model": {"name": measured.model, "type": "OSS model", "backend": "xnnpack"},
+            "runners": [
+                {"name": device.key, "type": device.target, "extra_info": dict(device.facts)}
+            ],
+            "dependencies": {
+                package: {"version": version} for package, version in measured.versions.items()
+            },
+        }
+        for name, (value, *ends) in history_record(record).figures.items():
+            metric = {
+                "name": f"{name} ({FIGURES[name].unit or 'count'})",
+                "benchmark_values": [value],
+                "target_value": 0,
+                "extra_info": {
+                    side: f"{end:g}"
+                    for side, end in zip(("low", "high"), ends, strict=True)
+                    if end is not None
+                },
+            }
+            entries.append({**of, "metric": metric})
+    return json_text(entries)
+
+
+FORMATS: Mapping[str, Callable[[Sequence[CaseRecord]], str]] = {
+    "comment": comment_json,
+    "pytorch": pytorch_benchmark,
+}

@@ -202,8 +202,8 @@ def parse_reports(texts: Iterable[str]) -> dict[str, Path]:
         if kind is None or text.startswith(("github=", "bencher=")):
             raise UsageError(
                 f"{text!r} is not a report. Give FILE.html or FILE.json (a comment on a pull "
-                "request; post_comment.py makes Markdown of it). --sme2-history DIR writes every "
-                "figure for dashboards."
+                "request; post_comment.py makes Markdown of it). For dashboards, `sme2 report "
+                "RUN_DIR --format pytorch` prints every figure."
             )
         found[kind] = Path(text)
     return found

@@ -14,7 +14,7 @@ from pathlib import Path
 from pytest_sme2.cli.experiments import rewrite_experiments
 from pytest_sme2.cli.options import Arguments, show
 from pytest_sme2.errors import MissingExtraError, UsageError
-from pytest_sme2.report.comment import comment_json
+from pytest_sme2.report.comment import FORMATS
 from pytest_sme2.report.markdown import REPORT, run_report
 from pytest_sme2.report.model_explorer import viewer
 from pytest_sme2.report.text import printable
@@ -30,10 +30,11 @@ ARGUMENTS: Arguments = {
     "run_dir RUN_DIR+": "a run directory; several share one report",
     "--html FILE": "write the HTML report to this file",
     "--markdown FILE": "write the Markdown report to this file",
-    f"--format {{comment,{MODEL_EXPLORER}}}": (
-        f"comment: only print what to post on a pull request. {MODEL_EXPLORER}: write files that "
-        "colour the program's graph, and print the command that shows it; of two run directories "
-        "the first is what the second is compared with"
+    f"--format {{{','.join((*FORMATS, MODEL_EXPLORER))}}}": (
+        "only print the results: for a pull request, or PyTorch's benchmark database. "
+        f"{MODEL_EXPLORER}: write files that colour the program's graph, and "
+        "print the command that shows it; of two run directories the first is what the second is "
+        "compared with"
     ),
     "--open": f"with --format {MODEL_EXPLORER}: show it, on this machine only",
     "--check": "only say which files are missing or broken; exit code 1 if any is",
@@ -64,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == MODEL_EXPLORER:
         return _show_graphs(arguments, runs)
     if arguments.format is not None:
-        print(comment_json(records), end="")
+        print(FORMATS[arguments.format](records), end="")
         return 0
     for root in arguments.run_dir if rewritten else ():
         if (root / METRICS).is_file():

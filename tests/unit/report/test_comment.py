@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.report.comment import MOST_CASES, comment_json
-from pytest_sme2.results import Check, Outcome
+from pytest_sme2.report.comment import MOST_CASES, comment_json, pytorch_benchmark
+from pytest_sme2.results import CaseResult, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record
+from tests.support.gate_examples import emulated, measured
 from tests.support.records import stored_dumps, toy_run, write_case
 
 SLOWER = Check(
@@ -76,3 +77,27 @@ def test_many_cases_stay_a_small_document(tmp_path: Path) -> None:
     assert len(document["rows"]) == MOST_CASES
     assert (len(document["failures"]), document["more_failures"]) == (5, 25)
     assert told([])["rows"] == []
+
+
+def read(form: Callable[[Sequence[CaseRecord]], str], *results: CaseResult) -> Any:
+    return json.loads(form([CaseRecord(2, "case", each, None, (), {}) for each in results]))
+
+
+def test_pytorchs_database() -> None:
+    """As its schema has it: records with these parts, and text in all that is extra."""
+    entries = read(pytorch_benchmark, measured(), emulated())
+    for entry in entries:
+        assert set(entry) == {"benchmark", "model", "metric", "runners", "dependencies"}
+        assert set(entry["metric"]) == {"name", "benchmark_values", "target_value", "extra_info"}
+        assert all(isinstance(value, int | float) for value in entry["metric"]["benchmark_values"])
+        parts = (entry["benchmark"], entry["metric"], *entry["runners"])
+        extra = [value for part in parts for value in part["extra_info"].values()]
+        assert all(isinstance(value, str) for value in extra)
+        assert set(entry["benchmark"]) == {"name", "mode", "dtype", "extra_info"}
+        assert set(entry["model"]) == {"name", "type", "backend"}
+    (latency,) = (one for one in entries if one["metric"]["name"] == "latency (off) (ms)")
+    assert latency["metric"]["benchmark_values"] == [20]
+    low, high = (float(latency["metric"]["extra_info"][end]) for end in ("low", "high"))
+    assert low < 20 < high
+    times = {one["benchmark"]["extra_info"]["emulated"] for one in entries if "(ms)" in str(one)}
+    assert times == {"false"}
