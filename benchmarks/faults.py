@@ -230,7 +230,7 @@ def fault(name: str, what: str, strike: Fault, expected: str = "") -> Subject:
         expect(not wrong, f"{outcome}: {wrong}")
         return outcome
 
-    return Subject(name, what, 50, 1, attempt)
+    return Subject(name, what, 50, attempt)
 
 
 SUBJECTS = (

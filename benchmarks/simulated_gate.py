@@ -13,52 +13,34 @@ whatever its verdict is called. The scenarios were not: the first run missed bot
 device was corrected (equal programs feel a session alike, long runs last through several spells,
 spells are 0.1 s instead of 0.15 s). With 12 of 336 red, the product learned to measure longer what
 is open, and to look at the quickest runs.
-
-Budgets and the loss under load are judged at their limit, where red is a false alarm and green the
-other error, and 5 % beyond it. Of the load, the first run gave 2 % false alarms where processes
-differ by 1 %: it counted three to five moments of a process as so many observations.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-import numpy as np
 import pytest
 
-from benchmarks.harness import Claim, Verdict, account, finish, gate_claims, parser_of
+from benchmarks.harness import Verdict, account, finish, gate_claims, parser_of
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import Arm, Check, Moment, Sustained
+from pytest_sme2.results import Arm, Check
 from pytest_sme2.session.cases import Case
-from pytest_sme2.session.device import MOMENT_SECONDS, MOMENTS
 from pytest_sme2.session.gate import Gate
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.timing import stats
 from pytest_sme2.verdict import baselines
 from pytest_sme2.verdict.judging import combine, failing
-from pytest_sme2.verdict.times import ACQUITTAL, ALARM, check_budgets, check_sustained
-from tests.support.gate_examples import measured, with_limits
 from tests.support.pretended_device import Burst, PretendedDevice, pretend, program
-from tests.support.stored_sessions import processes
 
 SLOWDOWNS = (1.05, 1.3, 2.0, 3.0)
 OLD, NEW = program("old"), program("new")
-
-LIMIT_TRIALS = 10_000
-LIMIT_SPREADS = (0.002, 0.004, 0.01)
-LIMIT_LEVELS = (1.0, 1.05)
-LOSS, LOAD_SECONDS = 0.15, 300.0
-RUN_SPREAD, INFERENCES = 0.005, 30
 
 
 @dataclass(frozen=True)
@@ -152,100 +134,12 @@ def run(scenario: Scenario) -> list[Verdict]:
     return trials
 
 
-def budget_checks(level: float, spread: float, skewed: bool) -> Iterator[Check]:
-    """A median and what 95 % of a process's inferences stay within; the centres of both are at the
-    limit times ``level``. That of the latter is what the processes of all trials say together.
-    """
-    generator = np.random.default_rng(5)
-
-    def tails(centres: stats.Floats) -> stats.Floats:
-        runs = 1 + RUN_SPREAD * np.abs(generator.normal(size=(len(centres), INFERENCES)))
-        return centres * np.percentile(runs, 95, axis=1, method="hazen")
-
-    drawn = [
-        (centres, tails(centres)) for centres in processes(level, spread, skewed, LIMIT_TRIALS)
-    ]
-    tail = float(np.median(np.concatenate([p95s for _, p95s in drawn]))) / level
-    limits = with_limits(max_latency={"any": 0.01}, max_p95={"any": 0.01 * tail})
-    for times in drawn:
-        medians_ns, p95s_ns = ({Arm.ON: tuple(10e6 * values)} for values in times)
-        now = measured(inferences=INFERENCES, medians_ns=medians_ns, p95s_ns=p95s_ns)
-        yield from check_budgets(now, limits)
-
-
-def load_checks(level: float, spread: float) -> Iterator[Check]:
-    """Five minutes under load, whose last one takes as long as the limit allows, times ``level``;
-    a level of 0 is a steady device.
-    """
-    generator = np.random.default_rng(7)
-    slower = level / (1 - LOSS) or 1.0
-    number = int(LOAD_SECONDS / MOMENT_SECONDS)
-    for _ in range(LIMIT_TRIALS):
-        at = np.arange(number // MOMENTS).repeat(MOMENTS)
-        noise = generator.normal(0, spread, number)[at] + generator.normal(0, RUN_SPREAD, number)
-        means = 10e6 * np.exp(noise) * np.where(at < len(at) // MOMENTS / 2, 1, slower)
-        moments = tuple(
-            Moment(MOMENT_SECONDS * (index + 1), float(mean), process=int(process))
-            for index, (mean, process) in enumerate(zip(means, at, strict=True))
-        )
-        found = measured(sustained=Sustained(Arm.ON, moments))
-        yield from check_sustained(found, with_limits(max_sustained_loss=LOSS), True)
-
-
-def limit_rates() -> dict[str, dict[str, dict[str, dict[str, float]]]]:
-    """How often each verdict, by what is limited, spread of processes and level."""
-    found: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
-    for spread in LIMIT_SPREADS:
-        for level in (0.0, *LIMIT_LEVELS):
-            checks = [("sustained", check) for check in load_checks(level, spread)]
-            for skewed in (False, True) if level else ():
-                words = ", neighbours" if skewed else ""
-                checks += [
-                    (f"{check.metric.partition(' ')[0]}{words}", check)
-                    for check in budget_checks(level, spread, skewed)
-                ]
-            for (what, verdict), times in Counter((n, str(c.verdict)) for n, c in checks).items():
-                by_level = found.setdefault(what, {}).setdefault(f"{spread:g}", {})
-                by_level.setdefault(f"{level:g}", {})[verdict] = times / LIMIT_TRIALS
-        print(f"simulated: limits where processes differ by {spread:.1%}", flush=True)
-    return found
-
-
-def limit_claims(
-    rates: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]],
-) -> list[Claim]:
-    """Three standard errors of the simulation are added to what is promised."""
-
-    def of(level: str, verdict: str) -> list[float]:
-        every = [levels for spreads in rates.values() for levels in spreads.values()]
-        return [levels[level].get(verdict, 0.0) for levels in every if level in levels]
-
-    def most(share: float) -> float:
-        return share + 3 * math.sqrt(share / LIMIT_TRIALS)
-
-    both = "budget or loss under load"
-    return [
-        Claim("limit alarms", f"most red, {both} just at its limit", max(of("1", "FAILED")), "%",
-              limit=most(ALARM)),
-        Claim("limit green", f"most green, {both} just at its limit", max(of("1", "PASS")), "%",
-              limit=most(ACQUITTAL)),
-        Claim("limit found", f"fewest red, {both} exceeded by 5 %", min(of("1.05", "FAILED")), "%",
-              limit=0.99, least=True),
-        Claim("limit missed", f"most green, {both} exceeded by 5 %", max(of("1.05", "PASS")), "%",
-              limit=0.0),
-        Claim("steady", f"of steady devices, not green under load (limit {LOSS:.0%})",
-              1 - min(of("0", "PASS")), "%", limit=0.0),
-    ]  # fmt: skip
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser_of(__doc__).parse_args(argv)
     print("This is a simulation: no machine is timed.")
     with ProcessPoolExecutor(2) as pool:
         trials = [trial for found in pool.map(run, SCENARIOS) for trial in found]
-    limits = limit_rates()
-    claims = [*gate_claims("simulated", trials), *limit_claims(limits)]
-    return finish(claims, arguments.json, {"verdicts": account(trials), "limits": limits})
+    return finish(gate_claims("simulated", trials), arguments.json, account(trials))
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def claims_of(rows: Sequence[Mapping[str, Any]]) -> list[Claim]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    subjects = [Subject(each.group, each.what, 1, 1, each.attempt) for each in ATTACKS]
+    subjects = [Subject(each.group, each.what, 1, each.attempt) for each in ATTACKS]
     return run(__doc__, subjects, words, claims_of, at_once=2)
 
 

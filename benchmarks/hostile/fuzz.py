@@ -188,12 +188,12 @@ SHAPES_TEXT = """{"schema":1,"methods":[{"name":"forward","calls":{"0":[{"operat
 
 def _one_file(name: str, content: str | bytes, read: Callable[[Path], object]) -> Subject:
     kind = f"fuzz-{name.partition('.')[0]}"
-    return Subject(kind, f"damaged {name}", 500, 30, damaged_file(name, content, read))
+    return Subject(kind, f"damaged {name}", 500, damaged_file(name, content, read))
 
 
 SUBJECTS = (
-    Subject("fuzz-baseline", "damaged baselines: read, compared, updated", 800, 40, baseline),
-    Subject("fuzz-run-directory", "damaged run directories: reported", 300, 10, run_directory),
+    Subject("fuzz-baseline", "damaged baselines: read, compared, updated", 800, baseline),
+    Subject("fuzz-run-directory", "damaged run directories: reported", 300, run_directory),
     _one_file("experiment.json", template("mac"), read_plan),
     _one_file("limits.toml", LIMITS, lambda path: limits.resolve("fp16@256", files=[path])),
 )

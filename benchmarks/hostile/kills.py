@@ -18,8 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from benchmarks.hostile.stage import Stage, descendants, make_stage, merging
+from benchmarks.hostile.stage import Stage, make_stage, merging
 from benchmarks.trials import Attempt, Subject, ending_of, expect
+from pytest_sme2.system.processes import descendants
 
 KILLS = 5
 """Of each trial, in a row, so that one also meets what the one before it left."""
@@ -89,14 +90,14 @@ def _seconds(stage: Stage, command: list[str]) -> float:
 
 export = killed(Stage.export, missing="exports")
 build = killed(Stage.measure, missing="runners")
-measure = killed(Stage.emulate)
+measure = killed(lambda stage: stage.measure("emulated"))
 update = killed(Stage.update)
 merge = killed(merging, missing="out")
 
 SUBJECTS = (
-    Subject("kill-export", f"{KILLS} times kill -9 during an export", 40, 1, export),
-    Subject("kill-build", f"{KILLS} times kill -9 while the runner is built", 2, 1, build),
-    Subject("kill-measure", f"{KILLS} times kill -9 on the emulator", 40, 1, measure),
-    Subject("kill-update", f"{KILLS} times kill -9 during --update-baselines", 40, 1, update),
-    Subject("kill-merge", f"{KILLS} times kill -9 during a merge into a history", 40, 1, merge),
+    Subject("kill-export", f"{KILLS} times kill -9 during an export", 40, export),
+    Subject("kill-build", f"{KILLS} times kill -9 while the runner is built", 2, build),
+    Subject("kill-measure", f"{KILLS} times kill -9 on the emulator", 40, measure),
+    Subject("kill-update", f"{KILLS} times kill -9 during --update-baselines", 40, update),
+    Subject("kill-merge", f"{KILLS} times kill -9 during a merge into a history", 40, merge),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
 import shutil
@@ -28,12 +27,13 @@ from pytest_sme2.export.variant import Variant
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.system.cache import mark_cache
 from pytest_sme2.system.platforms import LINUX_AARCH64, host_platform
+from pytest_sme2.system.processes import adopt_orphans, descendants
 from pytest_sme2.system.qemu import find_qemu
 from pytest_sme2.verdict import baselines
 
 TOY = ROOT / "models" / "toy_cnn"
 MOUNTS = "SME2_HOSTILE_MOUNTS"
-"""The variable that says that this process may mount: ``root`` or ``mapped``."""
+"""The variable that says that this process may mount."""
 
 _SME2 = ("-c", "import sys; from pytest_sme2.cli.main import main; sys.exit(main())")
 _PARTS = ("operators", "outputs")
@@ -78,10 +78,6 @@ class Stage:
             "run", "toy_cnn", "--device", device, "--budget", "1s",
             "--models-folder", "models", "--out", self.out,
         )  # fmt: skip
-
-    def emulate(self) -> list[str]:
-        """A measurement with more files and processes."""
-        return self.measure("emulated")
 
     def pytest(self, *words: str | Path) -> list[str]:
         chosen = ("-p", "no:cacheprovider", "--device=linux", "--sme2-models=toy_cnn",
@@ -149,7 +145,9 @@ def make_stage(
     checkout: str = "checkout",
 ) -> Stage:
     """A checkout with one model and two tests; caches filled as asked."""
-    become_reaper()
+    if sys.platform != "linux":
+        raise NotPossibleError("orphans can be told apart on Linux only")
+    adopt_orphans()
     _provided()
     _OURS.update(descendants(os.getpid()))
     cache, out, history = (folder / name for name in ("cache", "out", "history"))
@@ -200,32 +198,8 @@ def _parts() -> tempfile.TemporaryDirectory[str]:
     return made
 
 
-_PR_SET_CHILD_SUBREAPER = 36
 _OURS: set[int] = set()
 """What runs below this process for its own purposes."""
-
-
-@functools.cache
-def become_reaper() -> None:
-    """Orphans become children of this process, so that they can be seen."""
-    if sys.platform != "linux":
-        raise NotPossibleError("orphans can be told apart on Linux only")
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def descendants(pid: int) -> list[int]:
-    """The living processes below ``pid``."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
-                if fields[0] != "Z":
-                    parents[int(entry.name)] = int(fields[1])
-    found = [pid]
-    for parent in found:
-        found += [child for child, of in parents.items() if of == parent]
-    return found[1:]
 
 
 def expect_no_strays() -> None:
@@ -241,27 +215,25 @@ def expect_no_strays() -> None:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    expect(not left, f"still running: {'; '.join(names)}")
+    expect(not left, f"still running: {names}")
 
 
 def command_line(pid: int) -> str:
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return str(pid)
-    return " ".join(word.decode(errors="replace") for word in words)[:200]
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")[:200]
+    return str(pid)
 
 
 def enter_namespace() -> None:
     """Start this program again where its mounts are its own; stay where that cannot be had."""
     if MOUNTS in os.environ or shutil.which("unshare") is None:
         return
-    for kind, options in (("root", ["--mount"]), ("mapped", ["--mount", "--map-root-user"])):
+    for options in (["--mount"], ["--mount", "--map-root-user"]):
         command = ["unshare", *options]
         tried = subprocess.run([*command, "true"], capture_output=True, check=False)
         if tried.returncode == 0:
             words = [*command, sys.executable, "-m", "benchmarks.hostile", *sys.argv[1:]]
-            os.execvpe("unshare", words, {**os.environ, MOUNTS: kind})  # noqa: S606 - no shell meant
+            os.execvpe("unshare", words, {**os.environ, MOUNTS: "1"})  # noqa: S606 - no shell meant
 
 
 @contextlib.contextmanager

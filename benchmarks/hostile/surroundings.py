@@ -72,7 +72,7 @@ def links(chance: Random, folder: Path) -> None:
 
 
 SUBJECTS = (
-    Subject("read-only", "a read-only checkout", 5, 1, read_only_checkout),
-    Subject("names", "folders with names that are not UTF-8, or odd", 8, 1, odd_names),
-    Subject("attack-links", "links in a run directory", 10, 2, links),
+    Subject("read-only", "a read-only checkout", 5, read_only_checkout),
+    Subject("names", "folders with names that are not UTF-8, or odd", 8, odd_names),
+    Subject("attack-links", "links in a run directory", 10, links),
 )

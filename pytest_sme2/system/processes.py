@@ -157,7 +157,7 @@ def end_descendants(ancestor: int) -> None:
     Whoever called ``adopt_orphans`` gets the children of one that ends: they are looked for again.
     """
     for _ in range(_TRIES):
-        found = _descendants(ancestor)
+        found = descendants(ancestor)
         if not found:
             return
         for pid in found:
@@ -169,7 +169,7 @@ def end_descendants(ancestor: int) -> None:
                 pass
 
 
-def _descendants(ancestor: int) -> list[int]:
+def descendants(ancestor: int) -> list[int]:
     """Those that run; one that waits to be reaped has nothing more to end."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
