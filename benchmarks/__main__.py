@@ -16,13 +16,15 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from benchmarks.harness import ROOT, Benchmark, Result, Table, read_result, run_one, table_lines
+from benchmarks.harness import ROOT, Benchmark, Table, read_result, run_one, table_lines
 
 OUT = ROOT / "sme2-out" / "benchmarks"
 KEPT = ROOT / "benchmarks" / "results"
+Results = dict[str, dict[str, Any]]
 
 BENCHMARKS = (
     Benchmark(
@@ -87,34 +89,34 @@ def chosen(names: Sequence[str], *, quick: bool, everything: bool) -> list[Bench
     return [benchmark for benchmark in wanted if names or everything or not benchmark.long]
 
 
-def load(folder: Path) -> dict[str, Result]:
+def load(folder: Path) -> Results:
     """The results, in the catalogue's order."""
     paths = {name: folder / f"{name}.json" for name in BY_NAME}
     return {name: read_result(path) for name, path in paths.items() if path.is_file()}
 
 
-def headlines(results: Mapping[str, Result]) -> list[str]:
+def headlines(results: Results) -> list[str]:
     """One line per benchmark of the README, with the command that makes its numbers."""
     lines = []
     for name, result in results.items():
         line = BY_NAME[name].headline
-        for claim in result.claims:
+        for claim in result["claims"]:
             line = line.replace(f"{{{claim.key}}}", claim.told_value())
             peer = claim.told_peer().removeprefix(f"{claim.peer}: ")
             line = line.replace(f"{{{claim.key}.peer}}", peer)
-        lines += [f"- {line} `{result.command}`"] if line else []
+        lines += [f"- {line} `{result['command']}`"] if line else []
     return lines
 
 
-def figures(results: Mapping[str, Result]) -> list[str]:
+def figures(results: Results) -> list[str]:
     """One row per benchmark that has limits: when it was run, on what, and how many it meets."""
     rows = [("command", "run", "machine", "limits met")]
     for result in results.values():
-        met = [claim.met for claim in result.claims if claim.met is not None]
-        made = f"{result.finished.partition('T')[0]}, `{result.commit}`"
+        met = [claim.met for claim in result["claims"] if claim.met is not None]
+        made = f"{result['finished'].partition('T')[0]}, `{result['commit']}`"
         if met:
             of = f"{met.count(True)} of {len(met)}"
-            rows.append((f"`{result.command}`", made, result.machine["cpu"], of))
+            rows.append((f"`{result['command']}`", made, result["machine"]["cpu"], of))
     return table_lines(*rows)
 
 

@@ -31,11 +31,12 @@ from benchmarks.harness import ROOT, Claim, append_record, finish, parser_of, re
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.report.versus_baseline import cause_text, failure_text
-from pytest_sme2.results import Check, Limits
+from pytest_sme2.results import Check
 from pytest_sme2.session.cases import Case
+from pytest_sme2.session.gate import Gate
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.verdict import baselines, cost, judging, structure
+from pytest_sme2.verdict import baselines, judging
 from pytest_sme2.verdict.growth import located
 from tests.support.git import git
 
@@ -149,16 +150,15 @@ def begin(model: str) -> None:
 
 def checks_of(session: Session, case: Case) -> list[Check]:
     """What the suite asks of a program without running a clock."""
-    measured, baseline = session.measured(case, timed=False), session.baseline(case)
-    limits = Limits()
-    found = [structure.check_coverage(measured, baseline, limits)]
-    for arm in session.arms(case):
-        found += [
-            structure.check_operators(measured, baseline, arm),
-            structure.check_delegation(measured, baseline, arm),
-            cost.check_cost(measured, baseline, limits, arm),
-        ]
-    return found
+    gate = Gate(session, case, lambda checks: None)
+    for check in (
+        gate.check_coverage,
+        gate.check_operators,
+        gate.check_delegation,
+        gate.check_cost,
+    ):
+        check()
+    return gate.checks
 
 
 def tried(model: str, edit: Edit, variant: str) -> Iterator[dict[str, Any]]:

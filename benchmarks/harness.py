@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import shlex
@@ -47,7 +48,7 @@ class Claim:
     """Whether the limit is the least that is allowed; else it is the most."""
     peer: str = ""
     """What it is compared with, measured in the same run."""
-    peer_value: float | None = None
+    peer_value: float = 0.0
 
     @property
     def met(self) -> bool | None:
@@ -59,20 +60,13 @@ class Claim:
     def told_value(self) -> str:
         return told(self.value, self.unit)
 
-    def told_limit(self) -> str:
-        if self.limit is None:
-            return ""
-        return f"{'≥' if self.least else '≤'} {told(self.limit, self.unit)}"
-
     def told_peer(self) -> str:
-        if self.peer_value is None:
-            return self.peer
-        return f"{self.peer}: {told(self.peer_value, self.unit)}"
+        return f"{self.peer}: {told(self.peer_value, self.unit)}" if self.peer else ""
 
 
 def told(value: float, unit: str) -> str:
     """Three digits that count; whole numbers whole."""
-    if value != value:
+    if math.isnan(value):
         return "unknown"
     if unit == "%":
         return f"{100 * value:.3g} %"
@@ -88,9 +82,11 @@ def finish(
     told_now = {name: value for name, value in (details or {}).items() if name != "rows"}
     print(json.dumps(told_now, indent=1, ensure_ascii=False))
     for claim in claims:
-        bound = f" (limit {claim.told_limit()}: {'met' if claim.met else 'MISSED'})"
-        peer = f"; {claim.told_peer()}" if claim.peer else ""
-        print(f"{claim.what}: {claim.told_value()}{peer}{'' if claim.met is None else bound}")
+        text = f"{claim.what}: {claim.told_value()}{'; ' * bool(claim.peer)}{claim.told_peer()}"
+        if claim.limit is not None:
+            limit = f"{'≥' if claim.least else '≤'} {told(claim.limit, claim.unit)}"
+            text += f" (limit {limit}: {'met' if claim.met else 'MISSED'})"
+        print(text)
     if path is not None:
         write_json(path, {"claims": [asdict(claim) for claim in claims], "details": details or {}})
     return 1 if any(claim.met is False for claim in claims) else 0
@@ -287,26 +283,11 @@ def commit(folder: Path) -> str:
         return "unknown"
 
 
-@dataclass(frozen=True)
-class Result:
+def read_result(path: Path) -> dict[str, Any]:
     """One benchmark's figures, and how they came about."""
-
-    name: str
-    command: str
-    finished: str
-    seconds: float
-    commit: str
-    machine: dict[str, str]
-    versions: dict[str, str]
-    claims: tuple[Claim, ...]
-    details: dict[str, Any]
-
-
-def read_result(path: Path) -> Result:
-    document = json.loads(path.read_text("utf-8"))
-    del document["schema"]
-    claims = tuple(Claim(**claim) for claim in document.pop("claims"))
-    return Result(claims=claims, **document)
+    result: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    result["claims"] = [Claim(**claim) for claim in result["claims"]]
+    return result
 
 
 def run_one(benchmark: Benchmark, folder: Path, *, quick: bool) -> int:

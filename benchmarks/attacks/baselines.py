@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import os
 import shutil
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from benchmarks.attacks.stage import Attack, Change, Project, edit, edit_by_hand, equal, of
@@ -48,22 +50,15 @@ def _of_the_other(project: Project) -> None:
     shutil.copy(fp16, fp32)
 
 
-def _pipe(project: Project) -> None:
-    path = project.baselines()[-1]
-    path.unlink()
-    os.mkfifo(path)
+def _instead(make: Callable[[Path], object]) -> Change:
+    """Something else in the place of a baseline."""
 
+    def change(project: Project) -> None:
+        path = project.baselines()[-1]
+        path.unlink()
+        make(path)
 
-def _link(project: Project) -> None:
-    path = project.baselines()[-1]
-    path.unlink()
-    path.symlink_to("/dev/zero")
-
-
-def _folder(project: Project) -> None:
-    path = project.baselines()[-1]
-    path.unlink()
-    path.mkdir()
+    return change
 
 
 def older(found: dict[str, Any]) -> None:
@@ -94,9 +89,10 @@ EDITED = of(
     Attack("one has the marks of a merge", "conflict markers", text("<<<<<<< ours\n{}\n")),
     Attack("one is that of another variant", "is the baseline of toy-fp16. Move it back",
            _of_the_other),
-    Attack("one is a pipe", "", _pipe),
-    Attack("one leads to a device without an end", "", _link),
-    Attack("one is a folder", "", _folder),
+    Attack("one is a pipe", "", _instead(os.mkfifo)),
+    Attack("one leads to a device without an end", "",
+           _instead(lambda path: path.symlink_to("/dev/zero"))),
+    Attack("one is a folder", "", _instead(Path.mkdir)),
     Attack("one has NaN", UNREADABLE, _replaced('"model"', '"x": NaN, "model"')),
     Attack("an update over a damaged one", "the baseline was not written", text("{"),
            words="--update-baselines=all"),

@@ -19,7 +19,6 @@ from benchmarks.attacks.stage import (
     Project,
     nothing,
     of,
-    stored,
 )
 from benchmarks.hostile.stage import fill_cache
 from benchmarks.trials import Ending
@@ -31,22 +30,21 @@ _KEPT = tempfile.TemporaryDirectory(prefix="attacks-cache-")
 
 
 class Poisoned:
-    """A cache of one's own that holds the accepted program and the slower one of a branch."""
+    """A cache of one's own that holds the slower program of a branch, and one of the accepted."""
 
     def __init__(self, project: Project) -> None:
-        accepted, slower, template = _template()
+        self.accepted, slower = _caches()
         self.folder = project.path.parent / f"{project.path.name}-cache"
-        shutil.copytree(template, self.folder, symlinks=True)
-        self.accepted, self.slower = accepted, slower
+        shutil.copytree(slower, self.folder, symlinks=True)
         self.mark = project.path / "executed"
         project.variables["SME2_CACHE_DIR"] = str(self.folder)
 
     def pairs(self, kind: str) -> list[tuple[Path, Path]]:
         """The accepted entries, and those of the slower program that stand for the same."""
-        found: list[dict[str, Path]] = []
-        for names in (self.accepted, self.slower):
-            folders = [self.folder / kind / name for name in names[kind]]
-            found.append({_arm(folder): folder for folder in folders})
+        found = [
+            {_arm(entry): entry for entry in (cache / kind).iterdir() if any(entry.glob("*.json"))}
+            for cache in (self.accepted, self.folder)
+        ]
         return [(found[0][arm], found[1][arm]) for arm in sorted(found[0])]
 
 
@@ -55,37 +53,22 @@ def _arm(folder: Path) -> str:
     return str(json.loads(record.read_text("utf-8"))["census"]["arm"]) if record.exists() else ""
 
 
-Entries = dict[str, list[str]]
+def _caches() -> list[Path]:
+    """After an update of the accepted program, and of the slower one."""
+    with _LOCK:
+        return [_made("accepted", nothing), _made("slower", SLOWER)]
 
 
 @functools.cache
-def _made() -> tuple[Entries, Entries, Path]:
-    folder = Path(_KEPT.name).resolve() / "cache"
-    fill_cache(folder, exports=False, runners=True)
-
-    def entries() -> Entries:
-        return {
-            kind: [each.name for each in (folder / kind).iterdir() if each.suffix != ".lock"]
-            for kind in ("exports", "emulated")
-        }
-
-    found: list[Entries] = []
-    for name, change in (("accepted", nothing), ("slower", SLOWER)):
-        project = Project(Path(_KEPT.name) / name, (), {"SME2_CACHE_DIR": str(folder)})
-        project.path.mkdir()
-        ONE.make(project)
-        change(project)
-        project.pytest("--update-baselines")
-        known = found[0] if found else {"exports": ["locks"], "emulated": []}
-        found.append({kind: sorted({*each} - {*known[kind]} - {"locks"})
-                      for kind, each in entries().items()})  # fmt: skip
-    return found[0], found[1], folder
-
-
-def _template() -> tuple[Entries, Entries, Path]:
-    stored(ONE)
-    with _LOCK:
-        return _made()
+def _made(name: str, change: Change) -> Path:
+    root = Path(_KEPT.name).resolve() / name
+    project = Project(root / "project", (), {"SME2_CACHE_DIR": str(root / "cache")})
+    project.path.mkdir(parents=True)
+    fill_cache(root / "cache", exports=False, runners=True)
+    ONE.make(project)
+    change(project)
+    project.pytest("--update-baselines").expect(0)
+    return root / "cache"
 
 
 def poison(what: str, change: Callable[[Poisoned], object], **given: Any) -> Attack:

@@ -108,12 +108,12 @@ def checkout(tmp_path, monkeypatch):
 def test_a_result_is_kept_with_its_circumstances(checkout, capfd):
     assert command.main([]) == 1
     result = harness.read_result(checkout / "OUT" / "full" / "tiny.json")
-    assert result.command == "python -m benchmarks.tiny"
-    (claim,) = result.claims
+    assert result["command"] == "python -m benchmarks.tiny"
+    (claim,) = result["claims"]
     assert (claim.key, claim.value, claim.told_peer()) == ("k", 2.0, "other: 4 s")
-    assert result.details == {"n": 1}
-    assert {"cpu", "system"} <= set(result.machine)
-    assert {"python", "pytest", "pytest-sme2"} <= set(result.versions)
+    assert result["details"] == {"n": 1}
+    assert {"cpu", "system"} <= set(result["machine"])
+    assert {"python", "pytest", "pytest-sme2"} <= set(result["versions"])
     assert command.main(["--quick"]) == 0
     (checkout / "broken").touch()
     assert command.main(["tiny"]) == 3
@@ -131,5 +131,5 @@ def test_the_pages_follow_from_the_kept_results(table):
 
 def test_kept_results_are_full_ones_and_their_headlines_complete():
     kept = command.load(command.KEPT)
-    assert not [name for name, found in kept.items() if "--quick" in found.command]
+    assert not [name for name, found in kept.items() if "--quick" in found["command"]]
     assert not [line for line in command.headlines(kept) if "{" in line]
