@@ -466,7 +466,7 @@ def beginning(ratios: Floats, prompt_tokens: int) -> int:
 
 
 PROGRAM = Path(__file__).parent / "selfcheck.pte"
-"""Ten equal convolutions, made by benchmarks/detection_programs.py: no torch is needed here."""
+"""``export_layers(10, 64, 8)`` of ``benchmarks/detection_gate.py``: no torch is needed here."""
 
 YARDSTICK_WARMUP, YARDSTICK_RUNS = 200, 50
 """Alone it warms up until a clock has risen, which takes 0.2 s."""
