@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -19,6 +20,9 @@ from typing import Any
 from benchmarks.attacks import VARIABLE
 from benchmarks.harness import ROOT
 from benchmarks.trials import Ending, ending_of, start
+from pytest_sme2.errors import Sme2Error
+from pytest_sme2.export.artifacts import export_model
+from pytest_sme2.export.registry import discover
 from tests.support.gate_examples import edit_baseline
 from tests.support.nested import without_other_plugins
 from tests.support.toy_project import gate_project
@@ -50,6 +54,13 @@ class Project:
         cache = [] if "cacheprovider" in words else ["-p", "no:cacheprovider"]
         self.last = self.run("-m", "pytest", *others, *cache, *self.options, *shlex.split(words))
         return self.last
+
+    def export(self) -> None:
+        """What the next run would export: this process imports torch once for all of them."""
+        for entry in discover([self.path / "models"]).entries:
+            for variant in entry.variants:
+                with contextlib.suppress(Sme2Error):
+                    export_model(entry, variant)
 
     def sme2(self, words: str) -> Ending:
         return self.run("-c", _SME2, *shlex.split(words))
@@ -174,6 +185,8 @@ class Attack:
             shutil.copytree(stored(self.stage), folder / "baselines")
         self.change(project)
         project.variables.update(self.variables)
+        if self.stage is not PRETENDED:
+            project.export()
         ending = project.pytest(self.words, **self.device)
         ending = ending if self.then is None else self.then(project)
         ending.expect(self.code, self.said)
@@ -204,6 +217,8 @@ def _update(stage: Stage) -> Path:
     project = Project(Path(_SHELF.name, stage.name), stage.options)
     project.path.mkdir()
     stage.make(project)
+    if stage is not PRETENDED:
+        project.export()
     ending = project.pytest("--update-baselines")
     if ending.code:
         raise SystemExit(ending.said)

@@ -11,6 +11,7 @@ import pytest
 
 from pytest_sme2.system.qemu import Qemu
 from tests.support.git import git
+from tests.support.toy_project import export_here
 
 MODEL = """
 import torch
@@ -56,7 +57,9 @@ def test_git_finds_the_commit_and_passes_over_one_that_cannot_be_judged(
     judge = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--device=emulated"]
     judge += ["--pyargs", "pytest_sme2.suite", "--sme2-models=small"]
     judge += ["--sme2-baseline-dir=../good", "--sme2-out=../out"]
-    git(repository, "checkout", "-q", "HEAD~8")
+    for commit in ("main", "main~8"):
+        git(repository, "checkout", "-q", commit)
+        export_here(repository / "models", name="small")
     subprocess.run([*judge, "--update-baselines"], check=True, cwd=repository)
     culprit = git(repository, "rev-parse", "main~2")
     git(repository, "bisect", "start", "main", "HEAD")

@@ -53,3 +53,20 @@ def test_a_decoder_keeps_its_positions_whole_numbers(name: str, precision: str) 
     noise = (wanted - found).norm() / wanted.norm()
     # Positions that became floats fail before; wrong ones would change every word.
     assert noise < 0.2
+
+
+def test_patterns_of_norms_are_captured_only_for_a_network_that_has_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from executorch.backends.xnnpack.quantizer import xnnpack_quantizer_utils
+
+    def capture(*_: Any) -> None:
+        raise LookupError
+
+    monkeypatch.setattr(xnnpack_quantizer_utils, "_get_aten_graph_module_for_pattern", capture)
+    image = (torch.ones(1, 3, 4, 4),)
+    folded = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1), torch.nn.BatchNorm2d(3)).eval()
+    assert quantize(torch.export.export(folded, image), "int8", image, {}, torch) is not None
+    left = torch.nn.Sequential(torch.nn.BatchNorm2d(3), torch.nn.Conv2d(3, 3, 1)).eval()
+    with pytest.raises(LookupError):
+        quantize(torch.export.export(left, image), "int8", image, {}, torch)
