@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.utils._pytree import tree_leaves, tree_map, tree_unflatten
 
 from pytest_sme2.export.rewriting import OWN, REPLACED, fold_constants, name_of
-from pytest_sme2.export.variant import CHANNEL, DEPTHWISE, GENERAL, MOST_TAPS, rewrite_for
+from pytest_sme2.export.variant import CHANNEL, DEPTHWISE, GENERAL, MOST_TAPS, SIGMOID, rewrite_for
 
 _ROUNDS = 3
 # More slices than that take more than a product.
@@ -46,6 +46,10 @@ _WRITTEN = {
     "hardsigmoid": "torch.clamp(x + 3, 0, 6) * (1 / 6)",
     "log1p": "torch.log(x + 1)",
     "expm1": "torch.exp(x) - 1",
+}
+_BY_TANH = {
+    "sigmoid": "torch.tanh(x * 0.5) * 0.5 + 0.5",
+    "silu": "x = x * 0.5; x = x * torch.tanh(x) + x",
 }
 _POWERS = {0.5: "torch.sqrt(x)", 2: "x * x", 3: "x * x * x", 4: "x * x * (x * x)"}
 _Form = Callable[..., Any]
@@ -366,6 +370,11 @@ def _written(graph: _Graph, node: Any, before: Any) -> _Found:
     return f"{_title(node, before.shape)} as `{code}`", _typed(code)
 
 
+def _by_tanh(graph: _Graph, node: Any) -> _Found:
+    code = _BY_TANH.get(name_of(node).removesuffix("_"))
+    return (f"{_title(node, node.meta['val'].shape)} as `{code}`", _typed(code)) if code else None
+
+
 def _typed(code: str, **constants: Callable[[], Any]) -> _Form:
     """What is told is what is tried."""
 
@@ -642,6 +651,7 @@ _RULES: tuple[_Rule, ...] = (
     ("", _named),
     (DEPTHWISE, _narrowed),
     (CHANNEL, _paired),
+    (SIGMOID, _by_tanh),
     ("", _batched),
     ("", _of_one),
 )

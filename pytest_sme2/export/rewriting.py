@@ -270,7 +270,11 @@ class _Gradients(torch.fx.Interpreter):  # type: ignore[misc]
     def told(self) -> list[str]:
         nodes = self.module.graph.nodes
         given = [node for node in nodes if node.op == "placeholder"]
-        found = [f"input {n} is never read" for n, node in enumerate(given) if not node.users]
+        found = [
+            f"input {n} is never read; leave it out"
+            for n, node in enumerate(given)
+            if not node.users
+        ]
         work: dict[Any, float] = {}
         lost: dict[Any, float] = {}
         for node in filter(_is_layer, nodes):

@@ -226,6 +226,14 @@ REWRITES: tuple[Rewrite, ...] = (
         "of zero for that",
     ),
     Rewrite(
+        "sigmoid",
+        frozenset({"aten.sigmoid"}),
+        "Sigmoid",
+        "XNNPACK's tanh takes fewer instructions",
+        "write `torch.tanh(x * 0.5) * 0.5 + 0.5`, and SiLU as `h * torch.tanh(h) + h` with `h = x "
+        "* 0.5`",
+    ),
+    Rewrite(
         "form",
         frozenset(),
         "an operator that XNNPACK does not take",
@@ -243,17 +251,7 @@ REWRITES: tuple[Rewrite, ...] = (
 
 NAMES = tuple(rewrite.name for rewrite in REWRITES)
 FOLDING, GENERAL, DEPTHWISE, CHANNEL = "constant", "form", "depthwise", "channel"
-ASKED = frozenset(NAMES) - {
-    FOLDING,
-    "conv1d",
-    "conversion",
-    "expand",
-    "group_norm",
-    "layer_norm",
-    "sdpa",
-    "transposed",
-}
-"""Those that may find nothing: they try what operators do."""
+SIGMOID = "sigmoid"
 
 # What nothing here rewrites, but a person can.
 RECURRENT = Rewrite(

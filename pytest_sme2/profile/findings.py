@@ -14,6 +14,7 @@ from pytest_sme2.export.variant import (
     CHANNEL,
     DEPTHWISE,
     MOST_TAPS,
+    SIGMOID,
     Rewrite,
     precision_of,
     rewrite_for,
@@ -149,8 +150,16 @@ def _costly(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
     for operation, members in groups.items():
         cost = cost_of(members)
         if cost.of != "operators" and cost.share >= LARGE_PART:
-            place = place_text(members)
-            yield Finding(Topic.COSTLY, operation, cost, NO_BETTER, place=place)
+            rewrite = rewrite_named(SIGMOID) if operation == "Sigmoid" else None
+            remedy = NO_BETTER if rewrite is None else f"{rewrite.why}; {rewrite.remedy}"
+            yield Finding(
+                Topic.COSTLY,
+                operation,
+                cost,
+                remedy,
+                place=place_text(members),
+                rewrite="" if rewrite is None else rewrite.name,
+            )
 
 
 def _coverage(profile: Profile, cost_of: CostOf) -> Finding:

@@ -41,49 +41,18 @@ class Chain:
     operators: tuple[OperatorProfile, ...]
     before: OperatorProfile | None
     after: OperatorProfile | None
-    border: str
-    """``input`` or ``output`` of a delegate call, ``both``, or empty inside of one."""
 
 
 def transposes(profile: Profile) -> tuple[Chain, ...]:
     """The chains of layout changes, in the order of the program."""
-    operators = profile.operators
+    operators = (None, *profile.operators, None)
     chains = []
-    for is_chain, group in itertools.groupby(operators, is_layout_change):
+    for is_chain, group in itertools.groupby(profile.operators, is_layout_change):
         if is_chain:
             members = tuple(group)
-            start, end = members[0].index, members[-1].index + 1
-            chains.append(
-                Chain(
-                    operators=members,
-                    before=operators[start - 1] if start else None,
-                    after=operators[end] if end < len(operators) else None,
-                    border=_border(operators, start, end),
-                )
-            )
+            start, end = members[0].index, members[-1].index + 2
+            chains.append(Chain(members, operators[start], operators[end]))
     return tuple(chains)
-
-
-def _border(operators: Sequence[OperatorProfile], start: int, end: int) -> str:
-    """Whether data enters or leaves a delegate call next to or within the chain.
-
-    A conversion (quantizing on the way in, say) between the chain and the border is looked past.
-    """
-    while start and operators[start - 1].operator.kind == "convert":
-        start -= 1
-    while end < len(operators) and operators[end].operator.kind == "convert":
-        end += 1
-    enters = leaves = False
-    for right in range(start, end + 1):
-        before = operators[right - 1] if right else None
-        after = operators[right] if right < len(operators) else None
-        if before is not None and after is not None and before.call == after.call:
-            continue
-        enters |= after is not None and after.operator.executor is Executor.DELEGATED
-        leaves |= before is not None and before.operator.executor is Executor.DELEGATED
-    if enters and leaves:
-        return "both"
-    return "input" if enters else "output" if leaves else ""
 
 
 NO_BETTER = "no better form is known"
@@ -108,7 +77,6 @@ _INPUT = (
     "is laid out anew all the same"
 )
 _OUTPUT = f"{NO_BETTER}: images leave the program with channels first"
-_SPLIT = f"{NO_BETTER}: an operator that XNNPACK does not take stands between two delegate calls"
 _PERMUTES = ("aten.permute", "aten.transpose", "aten.t_copy", "aten.t.", "aten.movedim")
 _MOST_MODULES = 2
 _SEQUENCES = "aten.conv1d"
@@ -264,8 +232,6 @@ def _remedy(chain: Chain, last: int) -> str:
         return _INPUT
     if ends and chain.before is not None and _is_image(chain.before):
         return _OUTPUT
-    if chain.border == "both":
-        return _SPLIT
     aten = chain.operators[0].aten
     if not aten:
         return f"{_INSIDE}, {_UNKNOWN_INSIDE}"

@@ -133,7 +133,8 @@ def run_findings(records: Sequence[CaseRecord]) -> list[tuple[str, Advice]]:
 def cost_text(entry: Advice) -> str:
     """``outside of the delegate: SiLU: 45.2 % of the instructions in fp16 (98 …)``."""
     costs = ", ".join(f"{_cost_text(cost)} in {variant}" for variant, cost in entry.costs.items())
-    return f"{entry.what}: {costs}{f' ({entry.detail})' if entry.detail else ''}"
+    found = ": ".join(filter(None, (entry.what, costs)))
+    return f"{found}{f' ({entry.detail})' if entry.detail else ''}"
 
 
 def remedy_text(entry: Advice) -> str:

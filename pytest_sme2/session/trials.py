@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.export.variant import ASKED, NAMES, parse_variant, precision_of
+from pytest_sme2.export.variant import NAMES, parse_variant, precision_of
 from pytest_sme2.profile.findings import find
 from pytest_sme2.results import (
     Agreement,
@@ -157,23 +157,22 @@ def try_rewrites(
     session: Session, case: Case, before: Ran, names: Sequence[str]
 ) -> Iterator[Trial]:
     """Each alone, then together all that cost nothing by themselves, where several help."""
-    alone = [_tried(session, case, before, (name,)) for name in names]
+    alone = [try_together(session, case, before, (name,)) for name in names]
     yield from alone
     usable = [trial for trial in alone if not trial.problem and trial.saving > -LEAST_SAVING]
     helping = [trial.saving for trial in usable if trial.helps]
     if len(helping) > 1:
-        both = _tried(session, case, before, tuple(trial.rewrites[0] for trial in usable))
+        both = try_together(session, case, before, tuple(trial.rewrites[0] for trial in usable))
         if both.saving > max(helping) + LEAST_SAVING / 2:
             yield both
 
 
-def _tried(session: Session, case: Case, before: Ran, names: tuple[str, ...]) -> Trial:
+def try_together(session: Session, case: Case, before: Ran, names: tuple[str, ...]) -> Trial:
+    """All of these at once."""
     rewrites = tuple(name for name in NAMES if name in names)
     changed = dataclasses.replace(parse_variant(case.variant_name), rewrites=rewrites)
     case = dataclasses.replace(case, variant=changed)
     try:
-        if ASKED.issuperset(rewrites) and not session.artifact(case).forms:
-            return Trial(rewrites, before, None, "no other form was found that does the same")
         after = run_once(session, case)
     except Sme2Error as error:
         return Trial(rewrites, before, None, str(error).splitlines()[0])

@@ -21,7 +21,7 @@ from pytest_sme2.cli.options import (
     show,
 )
 from pytest_sme2.errors import Sme2Error, UsageError
-from pytest_sme2.export.variant import GENERAL, NAMES, parse_variant, rewrite_named
+from pytest_sme2.export.variant import COMPUTED, GENERAL, NAMES, parse_variant
 from pytest_sme2.profile.cost import split
 from pytest_sme2.profile.findings import by_data_type
 from pytest_sme2.profile.splits import NO_BETTER
@@ -34,7 +34,7 @@ from pytest_sme2.report.findings import (
     trial_text,
 )
 from pytest_sme2.report.text import bullet, clipped, printable
-from pytest_sme2.results import Arm, Cost, Topic
+from pytest_sme2.results import Arm, Topic
 from pytest_sme2.session.options import DEVICE
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.session.trials import (
@@ -45,6 +45,7 @@ from pytest_sme2.session.trials import (
     run_once,
     shares_of,
     try_rewrites,
+    try_together,
 )
 
 if TYPE_CHECKING:
@@ -151,7 +152,22 @@ def _now(
         case, tried = by_name[name], names or named_rewrites(variants[name])
         if case.variant is not None and not case.variant.rewrites and tried:
             trials[name] = list(try_rewrites(session, case, variants[name], tried))
+    # Which variant is best is known when the others are rewritten as well.
+    for best in [] if names else [best for every in trials.values() if (best := _best(every))]:
+        for name in order[1:]:
+            trials[name] = [try_together(session, by_name[name], variants[name], best.rewrites)]
     return variants, trials
+
+
+def _best(trials: Sequence[Trial]) -> Trial | None:
+    helping = [trial for trial in trials if trial.helps]
+    return max(helping, key=lambda trial: trial.saving, default=None)
+
+
+def _shown(variants: _Variants, trials: _Trials) -> dict[str, Ran]:
+    """All that was measured: the variants, and the best that was tried of each."""
+    best = {f"{name} rewritten": _best(every) for name, every in trials.items()}
+    return {**variants, **{name: one.after for name, one in best.items() if one and one.after}}
 
 
 def _sizes(ran: Ran) -> dict[str, Any]:
@@ -167,11 +183,10 @@ def _sizes(ran: Ran) -> dict[str, Any]:
 
 
 def _document(model: str, variants: _Variants, trials: _Trials, timed: bool) -> dict[str, Any]:
-    found = advice({name: ran.findings for name, ran in variants.items()})
     return {
         "model": model,
         "timed": timed,
-        "advice": [dataclasses.asdict(entry) for entry in found],
+        "advice": [dataclasses.asdict(entry) for entry, _ in ranked(variants, trials)],
         "variants": [
             {
                 "variant": variant,
@@ -209,7 +224,8 @@ def _lines(
         return
     unit = "time" if timed else "instructions"
     yield _ROW.format("variant", "on SME2", unit, "outputs", "outside", "ran in")
-    for variant, ran in variants.items():
+    shown = _shown(variants, trials)
+    for variant, ran in shown.items():
         coverage = ran.profile.coverage
         yield _ROW.format(
             clipped(variant, 19),
@@ -228,12 +244,19 @@ def _lines(
             "instructions give the order, or counts of operators where nothing was counted. Run it "
             "on a device to order by time."
         )
-    if timed:
-        share = variants[first := next(iter(variants))].profile.coverage.operators
+    if timed and len(shown) > 1:
+        first = min(shown, key=lambda name: shown[name].amount or math.inf)
+        share = shown[first].profile.coverage.operators
         covered = "" if share is None else f", with {share:.0%} of its matrix operators on SME2"
-        yield bullet(f"{first} is fastest{covered}.")
-    else:
-        yield from map(bullet, _executed(variants, model))
+        yield bullet(f"Of these {first} is fastest{covered}.")
+    if not timed:
+        yield from map(bullet, _executed(shown))
+        if len(variants) > 1:
+            device = shlex.join(("sme2", "advise", model, "--device", "android"))
+            yield bullet(
+                "Which data type takes the least time counts cannot tell: the same outer product "
+                f"takes 1 to 5 cycles, by type and chip. A device can: {device} (or mac, linux)"
+            )
     found = ranked(variants, trials)
     if found:
         first = "first what saves most when it is changed" if trials else "the most expensive first"
@@ -245,12 +268,12 @@ def _lines(
             for name, trial in tried.items():
                 share = shares_of(variants[name].findings).get(entry.rewrite, 0.0)
                 yield bullet(f"{entry.rewrite} in {name}: {trial_text(trial, share)}", "  = ")
+    told = {entry.rewrite for entry, _ in found}
     for name, tried_in in trials.items():
-        for trial in (trial for trial in tried_in if len(trial.rewrites) > 1):
-            yield bullet(f"{' and '.join(trial.rewrites)} in {name}: {trial_text(trial)}", "= ")
-    told = (trial.after.unused for tried in trials.values() for trial in tried if trial.after)
-    for text in next(filter(None, told), ()):
-        yield bullet(f"work in vain: {text}")
+        for trial in tried_in:
+            # Several at once, or one that no item names.
+            if "+".join(trial.rewrites) not in told:
+                yield bullet(f"{' and '.join(trial.rewrites)} in {name}: {trial_text(trial)}", "= ")
     named = [entry.rewrite for entry, _ in found if entry.rewrite]
     if named and command:
         yield f"\nTo see what a rewrite brings: {printable(command)} --try {named[0]}"
@@ -259,35 +282,33 @@ def _lines(
 
 
 def ranked(variants: _Variants, trials: _Trials) -> list[tuple[Advice, dict[str, Trial]]]:
-    """First what saved most when it was tried, then what nobody tried, last what has no remedy."""
+    """First what saved most when it was tried, then work in vain and what nobody tried, last what
+    has no remedy.
+    """
     first = next(iter(trials), next(iter(variants)))
     tried: dict[str, dict[str, Trial]] = {}
     for name, trial in ((name, trial) for name, every in trials.items() for trial in every):
         if len(trial.rewrites) == 1:
             tried.setdefault(trial.rewrites[0], {})[name] = trial
     found = advice({name: ran.findings for name, ran in variants.items()})
-    for name in tried.keys() - {entry.rewrite for entry in found}:
-        rewrite, costs = rewrite_named(name), {
-            variant: Cost(0, trial.saving, "time" if trial.before.timed else "instructions")
-            for variant, trial in tried[name].items()
-            if trial.helps
-        }  # fmt: skip
-        if costs:
-            said = (Topic.PORTABLE, rewrite.what, next(iter(costs.values())))
-            remedy = f"{rewrite.why}; {rewrite.remedy}"
-            found.append(Advice(*said, remedy, rewrite=name, costs=costs))
     entries = []
     for entry in found:
         own = tried.get(entry.rewrite, {})
         if entry.rewrite == GENERAL and all(_stays(entry.what, one) for one in own.values()):
             own = {}
         saving = max((trial.saving for trial in own.values() if trial.helps), default=0.0)
-        if entry.rewrite in tried and not saving:
+        # What scales weights that depend on the input can still be moved.
+        if entry.rewrite in tried and not saving and COMPUTED.remedy not in entry.remedy:
             entry = dataclasses.replace(entry, remedy=NO_BETTER)
         share = entry.costs[first].share if first in entry.costs else 0.0
         # What one rewrite is for stands together.
         worth = (2, saving, entry.rewrite, share) if saving else (is_open(entry), share, "", 0.0)
         entries.append((worth, entry, own))
+    ran = [trial.after for every in trials.values() for trial in every if trial.after]
+    for text in dict.fromkeys(text for one in ran for text in one.unused):
+        what, _, remedy = text.partition("; ")
+        vain = Advice(Topic.COSTLY, f"work in vain: {what}", remedy=remedy)
+        entries.append(((True, 1.0, "", 0.0), vain, {}))
     entries.sort(key=lambda one: one[0], reverse=True)
     return [(entry, own) for _, entry, own in entries]
 
@@ -307,18 +328,12 @@ def _stays(what: str, trial: Trial) -> bool:
     return trial.after is not None and spent(trial.after) > spent(trial.before) / 2
 
 
-def _executed(variants: _Variants, model: str) -> Iterator[str]:
+def _executed(shown: _Variants) -> Iterator[str]:
     """What each data type executes: none is recommended by counts of unlike instructions."""
-    for name, ran in variants.items():
+    for name, ran in shown.items():
         if ran.cost is not None:
             parts = (f"{number:,} {kind}" for kind, number in split(ran.cost).items())
             yield f"{name}: {'; '.join(parts)}"
-    if len(variants) > 1:
-        yield (
-            "Which data type takes the least time counts cannot tell: the same outer product takes "
-            "1 to 5 cycles, by type and chip. A device can: "
-            f"{shlex.join(('sme2', 'advise', model, '--device', 'android'))} (or mac, linux)"
-        )
 
 
 def _notes(variants: _Variants) -> Iterator[str]:

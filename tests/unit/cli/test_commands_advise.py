@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.cli.commands.advise import is_open, ranked
+from pytest_sme2.cli.commands.advise import _shown, is_open, ranked
 from pytest_sme2.profile.beside import keep_shapes
 from pytest_sme2.results import Arm, Cost, Counts, Finding, InferenceCost, Topic
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, write_record
@@ -80,7 +80,6 @@ def test_what_saves_stands_first_and_what_does_not_has_no_remedy() -> None:
     saved = {
         "silu": ran(750),
         "gelu": ran(1100),
-        "constant": ran(940),
         "form": ran(900, found[0], rest),
     }
     trials = [Trial((name,), before, after) for name, after in saved.items()]
@@ -90,13 +89,40 @@ def test_what_saves_stands_first_and_what_does_not_has_no_remedy() -> None:
     ] == [
         ("SiLU", True, ["fp32"]),
         ("cumsum", True, ["fp32"]),
-        ("work that does not depend on the input", True, ["fp32"]),
         ("Conv", True, []),
         ("arange", False, []),
         ("GELU", False, ["fp32"]),
     ]
     (first, *_) = ranked({"fp32": before}, {})
     assert first[0].what.endswith("arange")
+
+
+def test_what_is_computed_in_vain_stands_after_what_saves_and_only_what_ran_is_compared() -> None:
+    def ran(amount: int, *unused: str) -> Ran:
+        counts = Counts(instructions=amount)
+        cost = InferenceCost("max", 512, (), (), counts, Counts())
+        return Ran(profile_of(("native_call_silu.out", 10)), cost, found, unused=unused)
+
+    found = tuple(
+        Finding(Topic.PORTABLE, name, Cost(1, 0.4, "instructions"), "write it", rewrite=rewrite)
+        for name, rewrite in (("SiLU", "silu"), ("Conv", ""))
+    )
+    variants = {"fp32": ran(1000), "fp16": ran(800)}
+    saved = ran(600, "87% of the work changes no output; compute the others alone")
+    trials = {
+        "fp32": [Trial(("silu",), variants["fp32"], saved)],
+        "fp16": [Trial(("silu",), variants["fp16"], ran(900))],
+    }
+    items = [entry for entry, _ in ranked(variants, trials)]
+    assert [entry.what.rpartition(": ")[2] for entry in items] == [
+        "SiLU",
+        "87% of the work changes no output",
+        "Conv",
+    ]
+    assert (items[1].remedy, is_open(items[1])) == ("compute the others alone", True)
+    # What costs more when it is rewritten is not shown as a choice.
+    assert list(_shown(variants, trials)) == ["fp32", "fp16", "fp32 rewritten"]
+    assert list(_shown({"fp32": ran(1000)}, {})) == ["fp32"]
 
 
 def test_a_single_row_on_sme2_is_to_be_measured(tmp_path: Path, sme2: Command) -> None:

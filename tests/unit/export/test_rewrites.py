@@ -46,7 +46,7 @@ def outside(artifact: Artifact) -> list[str]:
 def test_each_rewrite_removes_what_it_is_known_for() -> None:
     before = outside(exported("fp16"))
     # Of these the delegate takes what is meant, and something is lost.
-    inside = {"transposed", "conv1d", "depthwise", "channel", "form"}
+    inside = {"transposed", "conv1d", "depthwise", "channel", "form", "sigmoid"}
     assert set(NAMES) - inside <= set(before), "the model holds each of them"
     after = outside(exported("+".join(("fp16", *NAMES))))
     assert set(after) == {"aten::embedding.out"}, "which is a look-up, and cheap"
@@ -75,3 +75,7 @@ def test_no_operator_belongs_to_two_rewrites() -> None:
     written = [name for rewrite in REWRITES for name in rewrite.written]
     assert len(set(written)) == len(written)
     assert rewrite_for("aten.relu", constant=False) is None
+    # Weights that are computed in `forward`: folding is tried.
+    computed = rewrite_for("aten.conv2d", constant=False)
+    assert computed is not None
+    assert computed.name == "constant"
