@@ -679,3 +679,20 @@ def test_an_effect_of_short_turns_on_each_other_is_seen_in_blocks(carried: float
     assert any("not checked with long blocks: no time was left" in note for note in short.notes)
     plain = measured()
     assert (plain.blocks, any("blocks" in note for note in plain.notes)) == ((), False)
+
+
+def test_a_block_in_which_the_device_slowed_itself_down_is_told():
+    machine, changes = Machine(), iter([{}, {"throttled": True}])
+
+    def take_turns(arms, *, warmup, runs, turn):
+        change = next(changes) if turn.runs >= 100 else {}
+        found = {arm: machine(arm, warmup=warmup, runs=runs) for arm in arms}
+        return {
+            arm: replace(run, **change, request=replace(run.request, turn=turn))
+            for arm, run in found.items()
+        }
+
+    result = machine.measure(threshold=None, in_turns=take_turns, blocks=4)
+    assert (result.blocks, next(changes, None)) == ((), None)
+    told = "not checked with long blocks: the device changed its speed meanwhile."
+    assert any(told in note for note in result.notes)
