@@ -85,6 +85,8 @@ HOSTILE: Mapping[str, Any] = {
 # What stock phones do to themselves while something runs: what a file of the phone holds, run after
 # run. The first value is the usual one. {core} is each core that a process may use.
 CAP = "sys/devices/system/cpu/cpu{core}/cpufreq/scaling_max_freq"
+CORE = "data/system/fake/core"
+"""Where our runner says that it ran."""
 MOVING: Mapping[str, Mapping[str, tuple[object, ...]]] = {
     # OnePlus 13, cpufreq_bouncing, screen on; its limiter moves the cap by itself as well:
     # https://github.com/wyl2607/oneplus13-performance-investigation (DATA.md)
@@ -98,6 +100,13 @@ MOVING: Mapping[str, Mapping[str, tuple[object, ...]]] = {
         CAP: (4_320_000, 2_649_600),
         "data/system/fake/wakefulness": ("Awake", "Asleep"),
     },
+    # Core control takes a core away while a run goes on. One that is paused stays in all files:
+    # what is kept on several cores goes to another of them, and what is kept on it alone stays.
+    # https://github.com/oppo-source/android_kernel_oppo_sm8750 (kernel/sched/walt/walt_halt.c)
+    "paused": {CORE: (1, 0)},
+    # One that is switched off has no clock any more, and what was kept on it goes anywhere.
+    # https://docs.kernel.org/core-api/cpu_hotplug.html (the offline case)
+    "off": {CORE: (1, 0), CAP: (4_320_000, ""), "sys/devices/system/cpu/online": ("0-1", "0")},
     # ThermalManagerService.dump of AOSP: status 0 without sensors.
     "unready": {"data/system/fake/thermal": ("works", "unready")},
 }

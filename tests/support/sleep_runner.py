@@ -24,12 +24,14 @@ done
 [ -f "$model" ] || { echo "sme2_runner: no such file" >&2; exit 10; }
 DO
 if [ -n "$etdump" ]; then echo "$arm" > "$etdump"; fi
-run=1 times=EACH
-while [ $run -lt "$runs" ]; do run=$((run + 1)); times=$times,EACH; done
+run=1 times=EACH cores=$core
+while [ $run -lt "$runs" ]; do run=$((run + 1)); times=$times,EACH cores=$cores,$core; done
+[ -n "$core" ] || cores=
 [ "$arm" = on ] && seen=true || seen=false
 cat > "$json" <<END
 {"schema": 1, "sme2": {"requested": "$arm", "effective": $seen}, "cpu_features": [],
  "load_ns": 1, "warmup_wall_ns": [], "wall_ns": [$times], "cpu_ns": [$times],
+ "core": [$cores],
  "peak_rss_load_bytes": null, "peak_rss_bytes": null, "outputs": []}
 END
 """
@@ -40,8 +42,8 @@ class SleepRunner(Sme2Runner):
 
 
 def make_sleep_runner(folder: Path, do: float | str, each: str = "$run") -> Sme2Runner:
-    """Write the runner into ``folder``; it needs only a shell. ``do``: seconds, or other words.
-    ``each``: how long a run took, in nanoseconds.
+    """Write the runner into ``folder``; it needs only a shell. ``do``: seconds, or other words,
+    which may set ``core``, where it says it ran. ``each``: how long a run took, in nanoseconds.
     """
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / PROGRAM

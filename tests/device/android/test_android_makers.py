@@ -9,7 +9,8 @@ import pytest
 from pytest_sme2.errors import Sme2Warning
 from pytest_sme2.fake_phone.lab import FakeLab
 from pytest_sme2.targets.phone.answers import cores_text, kinds, parse_cores
-from tests.support.phone_profiles import HOSTILE, PROFILES, move
+from pytest_sme2.timing.processes import why_spoiled
+from tests.support.phone_profiles import CORE, HOSTILE, PROFILES, move
 from tests.support.phones import MakeTarget, StartRun, leftovers, settings_of
 
 # SME and SME2 as the kernel shows them, the parts, and the cores by kind.
@@ -102,3 +103,19 @@ def test_what_a_stock_phone_does_to_itself_is_told_of_the_run_it_hit(
         assert (not run.clock_change, run.throttled) == (not clock, False)
         assert bool(run.spoiled) is (spoiled and bool(clock))
     assert target.state()["heat"] == "thermal status 0, 30.0 °C"
+
+
+@pytest.mark.parametrize(
+    ("kind", "slowest_khz", "why"),
+    [("paused", 4_320_000, ""), ("off", 2_700_000, "most runs were on other cores than 1")],
+)
+def test_a_core_that_is_taken_away_repeats_what_went_to_another_kind(
+    lab: FakeLab, make_target: MakeTarget, start: StartRun, kind: str, slowest_khz: int, why: str
+) -> None:
+    target = make_target(phone := lab.add(max_frequencies_khz=(slowest_khz, 4_320_000)))
+    for number, expected in enumerate(["", why, ""]):
+        move(phone, kind, [1], number)
+        run = start(target, f"core=$(cat /{CORE})", runs=3)
+        assert run.ran_on == (1 - number % 2,) * 3
+        # A core without a clock says nothing of one: nothing was slowed down.
+        assert (why_spoiled(run), run.clock_change, run.throttled) == (expected, "", False)
