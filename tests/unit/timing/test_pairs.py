@@ -682,17 +682,17 @@ def test_an_effect_of_short_turns_on_each_other_is_seen_in_blocks(carried: float
 
 
 def test_a_block_in_which_the_device_slowed_itself_down_is_told():
-    machine, changes = Machine(), iter([{}, {"throttled": True}])
+    machine, hot = Machine(), iter([False, True])
 
     def take_turns(arms, *, warmup, runs, turn):
-        change = next(changes) if turn.runs >= 100 else {}
+        throttled = turn.runs >= 100 and next(hot)
         found = {arm: machine(arm, warmup=warmup, runs=runs) for arm in arms}
         return {
-            arm: replace(run, **change, request=replace(run.request, turn=turn))
+            arm: replace(run, throttled=throttled, request=replace(run.request, turn=turn))
             for arm, run in found.items()
         }
 
     result = machine.measure(threshold=None, in_turns=take_turns, blocks=4)
-    assert (result.blocks, next(changes, None)) == ((), None)
+    assert (result.blocks, next(hot, None)) == ((), None)
     told = "not checked with long blocks: the device changed its speed meanwhile."
     assert any(told in note for note in result.notes)
