@@ -36,8 +36,8 @@ from pytest_sme2.session.cases import Case
 from pytest_sme2.session.gate import Gate
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings
-from pytest_sme2.verdict import baselines, judging
-from pytest_sme2.verdict.growth import located
+from pytest_sme2.verdict import baselines
+from pytest_sme2.verdict.structure import located
 from tests.support.git import git
 
 PLANTED = ROOT / "benchmarks" / "planted"
@@ -181,7 +181,7 @@ def tried(model: str, edit: Edit, variant: str) -> Iterator[dict[str, Any]]:
                 "verdict": str(chief.verdict),
                 "said": cause_text(chief),
                 "exact": sum(parts) == (chief.new or 0) - (chief.old or 0),
-                "lines": len(failure_text(judging.verdict(measured, named)).splitlines()),
+                "lines": len(failure_text(measured, named).splitlines()),
             }
     finally:
         session.close()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_sme2.plugin.state import session_of
+from pytest_sme2.plugin.watch import session_of
 
 if TYPE_CHECKING:
     from pytest_sme2.results import Arm

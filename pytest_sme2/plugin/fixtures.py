@@ -16,7 +16,7 @@ import pytest
 
 from pytest_sme2.errors import ModelError, Sme2Warning, plain
 from pytest_sme2.plugin.options import TAKEN, long_name
-from pytest_sme2.plugin.state import CHECKS, GATE, UNJUDGED, WIDTH, session_of
+from pytest_sme2.plugin.watch import CHECKS, GATE, UNJUDGED, WIDTH, session_of
 from pytest_sme2.session.options import OPTIONS
 
 if TYPE_CHECKING:
@@ -137,7 +137,8 @@ def _failure(item: pytest.Item, gate: Gate) -> tuple[str, bool]:
     if not bad:
         return "", True
     text = failure_text(
-        gate.verdict(checks),
+        gate.measured,
+        checks,
         arguments=[*_arguments(item, gate.session.bench.target.name)],
         growth=gate.growth if any(check.unit == "ns" for check in bad) else None,
         shown=tuple({check.verdict for check in bad}),

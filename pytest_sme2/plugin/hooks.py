@@ -24,18 +24,21 @@ from pytest_sme2.errors import (
     UsageError,
     plain,
 )
-from pytest_sme2.plugin import fixtures, options, state
-from pytest_sme2.plugin.state import (
+from pytest_sme2.plugin import fixtures, options, watch
+from pytest_sme2.plugin.watch import (
     CHECKS,
     GATE,
+    GREEN,
     PROBLEMS,
     SESSION,
     UNJUDGED,
     WIDTH,
+    RunWatch,
     case_of,
+    every_case,
+    is_red,
     session_of,
 )
-from pytest_sme2.plugin.watch import GREEN, RunWatch, every_case, is_red
 
 if TYPE_CHECKING:
     from pytest_sme2.session.session import Session
@@ -251,12 +254,12 @@ def _translate_errors(item: pytest.Item, *, setup: bool = False) -> Generator[No
     """Our errors say all there is to say: a skip with its reason, or a plain failure."""
     try:
         if setup:
-            state.skip_without_device(item)
+            watch.skip_without_device(item)
         return (yield)
     except Sme2Error as error:
         if isinstance(error, NotMeasurableError):
             raise pytest.skip.Exception(str(error)) from None
-        state.skip_same(item, error)
+        watch.skip_same(item, error)
         if isinstance(error, (ModelError, ExportError)):
             _keep_failed(item, error)
         item.stash[UNJUDGED] = not isinstance(error, EvidenceError)
@@ -302,7 +305,7 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed:
         report.__dict__["sme2_unjudged"] = item.stash.get(UNJUDGED, False)
-    if call.when == "setup" and state.parameters(item).get("sme2_model", item) is None:
+    if call.when == "setup" and watch.parameters(item).get("sme2_model", item) is None:
         reason = plain(str(call.excinfo and call.excinfo.value))
         report.__dict__["sme2_empty"] = None if reason == LEFT_OUT else reason
     if call.when == "teardown" and GATE in item.stash:

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 
 from pytest_sme2.report.text import WIDTH as TERMINAL
 from pytest_sme2.report.text import bullet, clipped, duration, few, percent, printable, times
-from pytest_sme2.results import BaselineChange, Change, Check, Outcome, Verdict
+from pytest_sme2.results import BaselineChange, CaseResult, Change, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import as_given, count, some_of
-from pytest_sme2.verdict.growth import Growth
 from pytest_sme2.verdict.judging import (
     FAILING,
     PASSING,
@@ -27,6 +26,7 @@ from pytest_sme2.verdict.judging import (
     combine,
     reference_of,
 )
+from pytest_sme2.verdict.structure import Growth
 
 # Of checks with the same verdict, the one a reader asks for first.
 _FIRST = (
@@ -262,7 +262,8 @@ _ARM = re.compile(r" \((on|off|sme1)\)")
 
 
 def failure_text(
-    verdict: Verdict,
+    measured: CaseResult,
+    checks: Sequence[Check],
     *,
     arguments: Sequence[str] = (),
     growth: Growth | None = None,
@@ -275,10 +276,10 @@ def failure_text(
     ``arguments`` are those of the pytest that runs it again; ``growth`` is where the time went.
     It is some twenty lines, or ``whole``.
     """
-    explained = [check for check in verdict.checks if check.verdict in shown]
-    name = f"{verdict.model}-{verdict.variant}"
+    explained = [check for check in checks if check.verdict in shown]
+    name = f"{measured.model}-{measured.variant}"
     # pytest's summary shows the first line only, and cuts it: what got worse comes first.
-    case = f"{name} on {verdict.target}: {verdict.outcome}"
+    case = f"{name} on {measured.fingerprint.target}: {combine(checks)}"
     # It is not cut here: the place in the model is there to be copied.
     lines = [line for line in (printable(summary(explained)), clipped(case, width)) if line]
     first, place = deciding(explained), headline(explained)[1]
@@ -296,7 +297,7 @@ def failure_text(
     if growth is not None:
         lines += _growth_lines(growth, width)
     closing = []
-    others = Counter(check.verdict for check in verdict.checks if check.verdict not in shown)
+    others = Counter(check.verdict for check in checks if check.verdict not in shown)
     if others:
         counted = ", ".join(f"{number} {outcome}" for outcome, number in others.items())
         closing.append(f"{count(others.total(), 'other check')}: {counted}.")

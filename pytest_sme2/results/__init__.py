@@ -29,7 +29,6 @@ from pytest_sme2.results.case import (
     StoredGeneration,
     Structure,
     Tolerance,
-    Verdict,
 )
 from pytest_sme2.results.evidence import (
     Cell,

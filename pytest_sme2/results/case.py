@@ -489,14 +489,3 @@ class Check:
     """The line of the model that it is about, where that is known."""
     cause: str = ""
     """What of the program it is about: ``48 operators added``."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """All checks of one model and variant on one target, and what they come to."""
-
-    model: str
-    variant: str
-    target: str
-    outcome: Outcome
-    checks: tuple[Check, ...]

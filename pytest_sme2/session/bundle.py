@@ -40,7 +40,6 @@ from pytest_sme2.system.files import (
     encode,
     file_facts,
     file_sha256,
-    inside,
     json_value,
     replacing,
     unwritable,
@@ -90,17 +89,9 @@ class _RunnerFacts:
 
 
 @dataclass(frozen=True)
-class _Program:
-    model: str
-    variant: str
-    folder: str
-
-
-@dataclass(frozen=True)
 class _Manifest:
     schema: int
     runner: _RunnerFacts
-    artifacts: tuple[_Program, ...]
     files: dict[str, FileFacts]
 
 
@@ -112,7 +103,6 @@ def check_name(out: Path) -> None:
 
 def write_bundle(out: Path, runner: Runner, artifacts: Sequence[Artifact]) -> Path:
     """Put the runner and the artifacts into one file; the same content gives the same bytes."""
-    check_name(out)
     if not isinstance(runner, Sme2Runner):
         raise UsageError(
             "A given pair of runners cannot be bundled: what they need beside them is not known. "
@@ -120,9 +110,8 @@ def write_bundle(out: Path, runner: Runner, artifacts: Sequence[Artifact]) -> Pa
         )
     files = _contents(runner, artifacts)
     made = _RunnerFacts(runner.kind, runner.platform, runner.executorch)
-    programs = tuple(_Program(each.model, each.variant, _folder(each)) for each in artifacts)
     facts = {name: file_facts(path) for name, path in files.items()}
-    manifest = _Manifest(SCHEMA, made, programs, facts)
+    manifest = _Manifest(SCHEMA, made, facts)
     text = json.dumps(encode(manifest), indent=2, sort_keys=True).encode() + b"\n"
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -136,17 +125,11 @@ def _contents(runner: Runner, artifacts: Sequence[Artifact]) -> dict[str, Path]:
     """Every file of the bundle by its name in there, sorted."""
     files = {f"{_RUNNER}/{path.name}": path for arm in PAIR for path in runner.files(arm)}
     for artifact in artifacts:
-        folder = _folder(artifact)
-        if any(name.startswith(f"{folder}/") for name in files):
-            raise UsageError(f"{artifact.model}-{artifact.variant} was given twice.")
+        stem = artifact_stem(artifact.model, parse_variant(artifact.variant))
         for path in artifact.folder.iterdir():
             if path.is_file():
-                files[f"{folder}/{path.name}"] = path
+                files[f"{_ARTIFACTS}/{stem}/{path.name}"] = path
     return dict(sorted(files.items()))
-
-
-def _folder(artifact: Artifact) -> str:
-    return f"{_ARTIFACTS}/{artifact_stem(artifact.model, parse_variant(artifact.variant))}"
 
 
 def _write_archive(out: Path, manifest: bytes, files: Mapping[str, Path]) -> None:
@@ -185,7 +168,9 @@ def open_bundle(path: Path, *, cache: Path | None = None) -> Bundle:
         made = facts.runner
         runner = Sme2Runner(made.kind, made.platform, made.executorch, folder / _RUNNER)
         digest = hashlib.sha256(text).hexdigest()
-        return Bundle(path, digest, runner, _artifacts(folder, facts))
+        artifacts = map(load_artifact, sorted((folder / _ARTIFACTS).glob("*")))
+        programs = {(each.model, each.variant): each for each in artifacts}
+        return Bundle(path, digest, runner, programs)
     except _DAMAGE as error:
         raise _problem(path, root, error) from error
 
@@ -246,15 +231,3 @@ def _difference(folder: Path) -> str:
         if (folder / name).is_symlink() or file_sha256(folder / name) != facts.sha256:
             return f"{name!r} is not what was put in (its hash differs)"
     return ""
-
-
-def _artifacts(folder: Path, manifest: _Manifest) -> dict[tuple[str, str], Artifact]:
-    found = {}
-    for entry in manifest.artifacts:
-        artifact = load_artifact(inside(folder, entry.folder))
-        if (artifact.model, artifact.variant) != (entry.model, entry.variant):
-            raise ValueError(f"{entry.folder!r} holds another program than its manifest says")
-        if (artifact.model, artifact.variant) in found:
-            raise ValueError(f"{artifact.model}-{artifact.variant} is in it twice")
-        found[(artifact.model, artifact.variant)] = artifact
-    return found

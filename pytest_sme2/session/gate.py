@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Concatenate, ParamSpec
 
 from pytest_sme2.errors import BaselineError, NotMeasurableError
-from pytest_sme2.results import Arm, Baseline, CaseResult, Check, Limits, Outcome, Verdict
+from pytest_sme2.results import Arm, Baseline, CaseResult, Check, Limits, Outcome
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.reference import AgainstReference, OpenReference
 from pytest_sme2.session.session import Session
@@ -26,7 +26,7 @@ from pytest_sme2.verdict import (
     structure,
     times,
 )
-from pytest_sme2.verdict.growth import TRACED_PAIRS, Growth, growth_of, located
+from pytest_sme2.verdict.structure import TRACED_PAIRS, Growth, growth_of, located
 
 _Choices = ParamSpec("_Choices")
 _Make = Callable[Concatenate["Gate", _Choices], Iterable[Check]]
@@ -315,9 +315,6 @@ class Gate:
         changed = () if baseline is None else self.session.changed_lines(self.case)
         growth = self.growth if any(check.unit == "ns" for check in checks) else None
         return located(checks, self.measured, baseline, growth, changed)
-
-    def verdict(self, checks: Sequence[Check]) -> Verdict:
-        return judging.verdict(self.measured, checks)
 
     @property
     def unchecked(self) -> str | None:

@@ -28,7 +28,6 @@ from pytest_sme2.errors import (
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.registry import ModelEntry, Registry, discover
 from pytest_sme2.export.variant import Variant
-from pytest_sme2.profile.compare import compare
 from pytest_sme2.results import (
     Arm,
     Artifact,
@@ -36,7 +35,6 @@ from pytest_sme2.results import (
     CaseResult,
     ChangedLines,
     Check,
-    Comparison,
     Evidence,
     Fingerprint,
     Frontier,
@@ -367,12 +365,6 @@ class Session:
             return None
         seen = {a: (self.trace(case, a), self.profile(case, a), self.cost(case, a)) for a in arms}
         return evidence_of(self.bench, seen)
-
-    @_stage
-    def comparison(self, case: Case) -> Comparison:
-        """Off against on."""
-        self.bench.require_sme2()
-        return compare(self.profile(case, Arm.OFF), self.profile(case, Arm.ON))
 
     @_stage
     def pair(self, case: Case) -> Pair:

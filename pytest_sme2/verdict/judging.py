@@ -18,7 +18,6 @@ from pytest_sme2.results import (
     Check,
     Estimate,
     Outcome,
-    Verdict,
 )
 from pytest_sme2.system.wording import count
 
@@ -129,12 +128,6 @@ def estimate_text(estimate: Estimate) -> str:
     if math.isinf(estimate.high):
         return f"{estimate.value:.2f}x ({count(estimate.pairs, 'pair')})"
     return f"{estimate.value:.2f}x [{estimate.low:.2f}, {estimate.high:.2f}]"
-
-
-def verdict(measured: CaseResult, checks: Sequence[Check]) -> Verdict:
-    """The checks of one model and variant, and what they come to."""
-    target, outcome = measured.fingerprint.target, combine(checks)
-    return Verdict(measured.model, measured.variant, target, outcome, tuple(checks))
 
 
 MEAN_CLOCK = "mean clock ({})"

@@ -33,13 +33,12 @@ from pytest_sme2.results import (
     Check,
     Outcome,
     Profile,
-    Verdict,
 )
 from pytest_sme2.session.case_result import shares_of
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.verdict import baselines, judging
-from pytest_sme2.verdict.growth import TRACED_PAIRS, growth_of
 from pytest_sme2.verdict.limits import default_limits
+from pytest_sme2.verdict.structure import TRACED_PAIRS, growth_of
 from tests.support.every_check import check_all
 from tests.support.gate_examples import (
     CONV_ON,
@@ -186,13 +185,13 @@ def slowed() -> str:
     checks = check_all(after, known, LIMITS)
     pairs = [(program(transposes=2), program(transposes=4))] * TRACED_PAIRS
     growth = growth_of(pairs, "the baseline")
-    return failure_text(judging.verdict(after, checks), arguments=["it's; rm.py"], growth=growth)
+    return failure_text(after, checks, arguments=["it's; rm.py"], growth=growth)
 
 
 def text_of(*checks: Check, **facts: Any) -> str:
     """The text of these checks; without any, of a regression."""
-    outcome = checks[0].verdict if checks else Outcome.REGRESSED
-    return failure_text(Verdict("toy", "fp16", "linux", outcome, checks), **facts)
+    checks = checks or (Check("x", Outcome.REGRESSED, ""),)
+    return failure_text(measured(model="toy"), checks, **facts)
 
 
 def test_the_text_is_enough_to_start_fixing(slowed: str) -> None:
@@ -220,8 +219,7 @@ def test_the_text_is_enough_to_start_fixing(slowed: str) -> None:
 
 def test_structure_alone_names_the_operators() -> None:
     now = emulated(structures={Arm.ON: structure({CONV_ON: 4, TRANSPOSE: 4})})
-    verdict = judging.verdict(now, check_all(now, baseline(), LIMITS))
-    text = failure_text(verdict)
+    text = failure_text(now, check_all(now, baseline(), LIMITS))
     assert f"+2 {TRANSPOSE}" in text
     assert "longer" not in text
 
@@ -306,8 +304,7 @@ def test_long_lists_are_cut_and_counted() -> None:
 def test_hostile_names_neither_break_lines_nor_move_the_cursor() -> None:
     name = "evil\n\x1b[2Jname" + "x" * 300
     check = Check(f"share of {name}", Outcome.INVALID, f"{name} is wrong.", details=(name,))
-    verdict = Verdict(name, "fp16", "linux", Outcome.INVALID, (check,))
-    text = failure_text(verdict, arguments=[f"test.py::test[{name}]"])
+    text = failure_text(measured(model=name), (check,), arguments=[f"test.py::test[{name}]"])
     assert "\x1b" not in text
     *lines, last = text.splitlines()
     assert all(len(line) <= WIDTH or "x" * 300 in line for line in lines)

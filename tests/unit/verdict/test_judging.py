@@ -19,13 +19,13 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.verdict import baselines, judging
-from pytest_sme2.verdict.growth import Growth, located
 from pytest_sme2.verdict.judging import (
     RARE_QUANTILES,
     SESSION_QUANTILES,
     largest_by_chance,
     session_interval,
 )
+from pytest_sme2.verdict.structure import Growth, located
 from tests.support.gate_examples import medians
 from tests.support.stored_sessions import outcomes
 
