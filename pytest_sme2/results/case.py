@@ -93,9 +93,6 @@ class Structure:
     def executed_by(self, executor: Executor) -> int:
         return sum(entry.count for entry in self.operators if entry.executor is executor)
 
-    def in_category(self, category: Category) -> int:
-        return sum(entry.count for entry in self.operators if entry.category is category)
-
 
 @dataclass(frozen=True)
 class Sample:

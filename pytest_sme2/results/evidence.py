@@ -136,10 +136,6 @@ class CellAnswer:
     """The matrix operators with all of SME off; empty if not known."""
     off_kernel: str = ""
 
-    @property
-    def instructions_per_mac(self) -> float | None:
-        return self.instructions / self.macs if self.instructions and self.macs else None
-
 
 @dataclass(frozen=True)
 class KernelMatrix:

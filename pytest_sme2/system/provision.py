@@ -375,14 +375,10 @@ class Provided:
     remedy: str = ""
 
 
-COMPILER, CROSS, QEMU, BROWSER = "C++ compiler", "Arm cross compiler", "QEMU", "browser"
+COMPILER, CROSS, QEMU = "C++ compiler", "Arm C++ compiler", "QEMU"
 # What Debian calls them.
-_NAMES = {COMPILER: "g++", CROSS: "g++-aarch64-linux-gnu", BROWSER: "chromium"}
-_ON_A_MAC = {
-    COMPILER: "Run: xcode-select --install",
-    QEMU: NOT_ON_MACOS,
-    BROWSER: "Run: brew install --cask chromium",
-}
+_NAMES = {COMPILER: "g++", CROSS: "g++-aarch64-linux-gnu"}
+_ON_A_MAC = {COMPILER: "Run: xcode-select --install", QEMU: NOT_ON_MACOS}
 
 
 def install_hint(tool: str) -> str:
@@ -435,16 +431,14 @@ def apt_install(package: str, say: Say) -> None:
         raise BuildError(f"`{line}` failed: {reason_of(said)}")
 
 
-def _program(
-    name: str, programs: tuple[str, ...], tool: str, cost: str, say: Say, check: bool
-) -> Provided:
+def _program(tool: str, programs: tuple[str, ...], cost: str, say: Say, check: bool) -> Provided:
     """A program on PATH; installed by apt where it is missing and that is possible."""
 
     def path() -> str | None:
         return next(filter(None, map(shutil.which, programs)), None)
 
     if found := path():
-        return Provided(name, found)
+        return Provided(tool, found)
     remedy = install_hint(tool)
     if not check and shutil.which("apt-get") is not None:
         try:
@@ -452,13 +446,13 @@ def _program(
         except Sme2Error as error:
             remedy = str(error)
         if found := path():
-            return Provided(name, found, "installed")
-    return Provided(name, None, "missing", cost, remedy)
+            return Provided(tool, found, "installed")
+    return Provided(tool, None, "missing", cost, remedy)
 
 
 def compiler(say: Say, check: bool) -> Provided:
     cost = "no runner can be built: nothing can be run on this machine"
-    found = _program("C++ compiler", ("c++", "g++", "clang++"), COMPILER, cost, say, check)
+    found = _program(COMPILER, ("c++", "g++", "clang++"), cost, say, check)
     problem = compiler_problem(found.found) if found.found is not None else ""
     return Provided(found.name, None, "missing", cost, problem) if problem else found
 
@@ -466,7 +460,7 @@ def compiler(say: Say, check: bool) -> Provided:
 def cross_compiler(say: Say, check: bool) -> Provided:
     """On Linux machines that are not Arm: what builds the runner the emulator executes."""
     cost = "no runner for the SME2 emulator: --device=emulated cannot be used"
-    return _program("Arm C++ compiler", (CROSS_COMPILER,), CROSS, cost, say, check)
+    return _program(CROSS, (CROSS_COMPILER,), cost, say, check)
 
 
 # The suites whose QEMU executes SME2, newest release first.
@@ -513,22 +507,9 @@ def build_tools(say: Say, check: bool) -> Provided:
     return Provided("CMake and Ninja", f"{cmake}, {ninja}")
 
 
-def chromium(say: Say, check: bool) -> Provided:
-    """The browser in which the tests look at the HTML report; nothing else needs one."""
-    programs = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    cost = "the HTML report is not tested in a browser"
-    return _program("Chromium", programs, BROWSER, cost, say, check)
-
-
-# What each purpose needs on top of what everybody needs.
-PURPOSES = ("use", "tests")
-
-
-def provision(say: Say, *, check: bool = False, purpose: str = PURPOSES[0]) -> tuple[Provided, ...]:
+def provision(say: Say, *, check: bool = False) -> tuple[Provided, ...]:
     """Find or fetch everything this platform can use; with ``check`` nothing is changed."""
     parts = [build_tools, compiler]
-    if purpose == "tests":
-        parts.append(chromium)
     if platform.system() == "Linux":
         parts.append(qemu)
         if platform.machine() != "aarch64":

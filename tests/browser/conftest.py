@@ -24,7 +24,7 @@ from tests.support.records import HOSTILE, stored_dumps, toy_run, write_case
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     program = find_chromium()
     if program is None:
-        message = "no Chromium: install it with `sme2 provision --for tests`"
+        message = "no Chromium: install it with `python -m tests.support.chromium`"
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)

@@ -115,7 +115,7 @@ def take_report(chromium: Browser, work: Path) -> None:
 def main() -> None:
     program = find_chromium()
     if program is None:
-        sys.exit("There is no Chromium. Install it with `sme2 provision --for tests`.")
+        sys.exit("There is no Chromium. Install it with `python -m tests.support.chromium`.")
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name, browser(program, Path(name) / "profile") as made:
         take_report(made, Path(name))

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pytest_sme2.system.provision import apt_install
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
     "--headless",
@@ -231,3 +233,7 @@ def browser(program: str, profile: Path) -> Iterator[Browser]:
         yield made
     finally:
         made.close()
+
+
+if __name__ == "__main__" and find_chromium() is None:
+    apt_install("chromium", print)

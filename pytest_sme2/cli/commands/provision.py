@@ -6,23 +6,15 @@ import argparse
 import dataclasses
 
 from pytest_sme2.cli.options import Arguments, show
-from pytest_sme2.system.provision import PURPOSES, provision
+from pytest_sme2.system.provision import provision
 from pytest_sme2.system.terminal import say
 
 EXAMPLE = "sme2 provision --check"
-ARGUMENTS: Arguments = {
-    "--check": "only look; change nothing",
-    f"--for {{{','.join(PURPOSES)}}}": (
-        "tests: also what this project's own tests need, such as a browser",
-        PURPOSES[0],
-    ),
-}
+ARGUMENTS: Arguments = {"--check": "only look; change nothing"}
 
 
 def run(arguments: argparse.Namespace) -> int:
-    parts = provision(
-        lambda line: say(f"provision: {line}"), check=arguments.check, purpose=arguments.for_
-    )
+    parts = provision(lambda line: say(f"provision: {line}"), check=arguments.check)
     lines = []
     for part in parts:
         lines.append(f"{part.action:9}  {part.name}: {part.found or f'{part.cost}. {part.remedy}'}")

@@ -93,7 +93,7 @@ def test_a_failure_is_an_exit_code_and_a_reason(
     [
         ({"ID": "ubuntu", "ID_LIKE": "debian"}, provision.COMPILER, "sudo apt-get install g++"),
         ({"ID": "fedora"}, provision.QEMU, "Install the QEMU with this system's package manager"),
-        ({}, provision.BROWSER, "Install the browser with this system's package manager"),
+        ({}, provision.CROSS, "Install the Arm C++ compiler with this system's package manager"),
         (None, provision.COMPILER, "xcode-select --install"),
         (None, provision.QEMU, "does not exist on macOS"),
     ],
