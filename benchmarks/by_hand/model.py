@@ -398,6 +398,28 @@ class BoxHead(zoo.BoxHead):
         return torch.cat([centre, self.classes(image).flatten(2).sigmoid()], dim=1)
 
 
+class Half(nn.Module):
+    """SiLU of twice what goes in."""
+
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
+        return h * torch.tanh(h) + h
+
+
+@register_model("efficientnet", variants=("fp32",))
+class EfficientNet(zoo.EfficientNet):
+    """SiLU by tanh, with half the weights of the batch norms before it."""
+
+    def get_eager_model(self) -> nn.Module:
+        network = super().get_eager_model()
+        for parent in list(network.modules()):
+            for name, child in parent.named_children():
+                if name == "2" and type(child) is nn.SiLU:
+                    parent[1].weight.data *= 0.5
+                    parent[1].bias.data *= 0.5
+                    parent[2] = Half()
+        return network
+
+
 class Summing(ByHand):
     def get_eager_model(self) -> nn.Module:
         network = super().get_eager_model()

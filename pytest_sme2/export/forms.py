@@ -47,10 +47,6 @@ _WRITTEN = {
     "log1p": "torch.log(x + 1)",
     "expm1": "torch.exp(x) - 1",
 }
-_BY_TANH = {
-    "sigmoid": "torch.tanh(x * 0.5) * 0.5 + 0.5",
-    "silu": "x = x * 0.5; x = x * torch.tanh(x) + x",
-}
 _POWERS = {0.5: "torch.sqrt(x)", 2: "x * x", 3: "x * x * x", 4: "x * x * (x * x)"}
 _Form = Callable[..., Any]
 _Rule = tuple[str, Callable[["_Graph", Any], "_Found"]]
@@ -370,11 +366,6 @@ def _written(graph: _Graph, node: Any, before: Any) -> _Found:
     return f"{_title(node, before.shape)} as `{code}`", _typed(code)
 
 
-def _by_tanh(graph: _Graph, node: Any) -> _Found:
-    code = _BY_TANH.get(name_of(node).removesuffix("_"))
-    return (f"{_title(node, node.meta['val'].shape)} as `{code}`", _typed(code)) if code else None
-
-
 def _typed(code: str, **constants: Callable[[], Any]) -> _Form:
     """What is told is what is tried."""
 
@@ -615,6 +606,24 @@ def _narrowed(graph: _Graph, node: Any) -> _Found:
     )
 
 
+def _halved(graph: _Graph, node: Any) -> _Found:
+    """SiLU after a batch norm by tanh: `x * 0.5` would be laid out anew, half the weights not."""
+    norm = node.args[0] if name_of(node).startswith("silu") else None
+    if norm is None or name_of(norm) != "batch_norm" or not norm.args[1] or len(norm.users) > 1:
+        return None
+
+    def form(*_: Any) -> Any:
+        value, weight, bias, *rest = torch.fx.node.map_arg(norm.args, graph.env.__getitem__)
+        half = norm.target(value, weight * 0.5, bias * 0.5, *rest)
+        return half * torch.tanh(half) + half
+
+    return (
+        f"{_title(node, node.meta['val'].shape)} as `h * torch.tanh(h) + h`, with half the weight "
+        "and bias of the batch norm before it",
+        form,
+    )
+
+
 def _paired(graph: _Graph, node: Any) -> _Found:
     """A convolution of one channel, with a second one of zeros."""
     given = _convolution(graph, node)
@@ -651,7 +660,7 @@ _RULES: tuple[_Rule, ...] = (
     ("", _named),
     (DEPTHWISE, _narrowed),
     (CHANNEL, _paired),
-    (SIGMOID, _by_tanh),
+    (SIGMOID, _halved),
     ("", _batched),
     ("", _of_one),
 )

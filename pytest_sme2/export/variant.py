@@ -230,8 +230,7 @@ REWRITES: tuple[Rewrite, ...] = (
         frozenset({"aten.sigmoid"}),
         "Sigmoid",
         "XNNPACK's tanh takes fewer instructions",
-        "write `torch.tanh(x * 0.5) * 0.5 + 0.5`, and SiLU as `h * torch.tanh(h) + h` with `h = x "
-        "* 0.5`",
+        "halve weight and bias of a batch norm before SiLU, and write `h * torch.tanh(h) + h`",
     ),
     Rewrite(
         "form",

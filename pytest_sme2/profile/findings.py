@@ -150,15 +150,12 @@ def _costly(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
     for operation, members in groups.items():
         cost = cost_of(members)
         if cost.of != "operators" and cost.share >= LARGE_PART:
-            rewrite = rewrite_named(SIGMOID) if operation == "Sigmoid" else None
-            remedy = NO_BETTER if rewrite is None else f"{rewrite.why}; {rewrite.remedy}"
+            remedy, name = NO_BETTER, ""
+            if operation == "Sigmoid":
+                rewrite = rewrite_named(name := SIGMOID)
+                remedy = f"{rewrite.why}; {rewrite.remedy}"
             yield Finding(
-                Topic.COSTLY,
-                operation,
-                cost,
-                remedy,
-                place=place_text(members),
-                rewrite="" if rewrite is None else rewrite.name,
+                Topic.COSTLY, operation, cost, remedy, place=place_text(members), rewrite=name
             )
 
 

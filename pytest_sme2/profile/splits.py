@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pytest_sme2.export.variant import GENERAL, Rewrite, rewrite_for
 from pytest_sme2.profile.matching import short_file
 from pytest_sme2.results import (
-    Category,
     Cost,
     Executor,
     Finding,
@@ -34,27 +33,6 @@ def is_layout_change(profile: OperatorProfile) -> bool:
     return operator.kind == "transpose" or operator.operation in LAYOUT_KERNELS
 
 
-@dataclass(frozen=True)
-class Chain:
-    """Layout changes that follow one another, and what stands around them."""
-
-    operators: tuple[OperatorProfile, ...]
-    before: OperatorProfile | None
-    after: OperatorProfile | None
-
-
-def transposes(profile: Profile) -> tuple[Chain, ...]:
-    """The chains of layout changes, in the order of the program."""
-    operators = (None, *profile.operators, None)
-    chains = []
-    for is_chain, group in itertools.groupby(profile.operators, is_layout_change):
-        if is_chain:
-            members = tuple(group)
-            start, end = members[0].index, members[-1].index + 2
-            chains.append(Chain(members, operators[start], operators[end]))
-    return tuple(chains)
-
-
 NO_BETTER = "no better form is known"
 CostOf = Callable[[Sequence[OperatorProfile]], Cost]
 
@@ -62,21 +40,21 @@ _PORTABLE = (
     "they split the delegate, so data moves in and out; express them with operators that XNNPACK "
     "takes, or do them outside of the model"
 )
-_INSIDE = f"{NO_BETTER}: inside the delegate"
-_OWN_PERMUTES = "the model's own permute and transpose are among them"
-_LAYOUTS = (
-    "the model has no permute here: ExecuTorch changes between channels first and channels last "
-    "where convolutions meet operators that are not made for images"
-)
-_UNKNOWN_INSIDE = (
-    "either the model's own permute and transpose, or changes between channels first and channels "
-    "last; an ETRecord tells"
-)
-_INPUT = (
-    f"{NO_BETTER}: images go into the program with channels first, and an input in channels_last "
-    "is laid out anew all the same"
-)
-_OUTPUT = f"{NO_BETTER}: images leave the program with channels first"
+# By whether the model has it, where that is known.
+_LAYOUTS: dict[bool | None, tuple[str, str]] = {
+    True: ("the model's own permute and transpose", f"{NO_BETTER}: they stay in the delegate"),
+    False: (
+        "between channels first and channels last",
+        f"{NO_BETTER}: images go in and come out with channels first, and ExecuTorch changes where "
+        "convolutions meet operators that are not made for images; an input in channels_last is "
+        "laid out anew all the same",
+    ),
+    None: (
+        "inside the delegate",
+        f"{NO_BETTER}: they are the model's own permute and transpose, or lie between channels "
+        "first and channels last; an ETRecord tells",
+    ),
+}
 _PERMUTES = ("aten.permute", "aten.transpose", "aten.t_copy", "aten.t.", "aten.movedim")
 _MOST_MODULES = 2
 _SEQUENCES = "aten.conv1d"
@@ -101,18 +79,21 @@ def split_findings(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
             key, rewrite = _cause(member)
             groups.setdefault(key, _Group(rewrite)).members.append(member)
             key_of[member.index] = key
-    rest = []
-    around = _around_sequences(profile)
-    for chain in transposes(profile):
-        if around.issuperset(chain.operators):
+    whose: dict[bool | None, list[OperatorProfile]] = {}
+    around, every = _around_sequences(profile), (None, *profile.operators, None)
+    for is_chain, following in itertools.groupby(profile.operators, is_layout_change):
+        chain = tuple(following)
+        if not is_chain or around.issuperset(chain):
             continue
-        inner = [member for member in chain.operators if member.index not in key_of]
-        around_it = filter(None, (chain.before, *chain.operators, chain.after))
-        keys = [key_of[member.index] for member in around_it if _splits(member)]
+        inner = [member for member in chain if member.index not in key_of]
+        beside = every[chain[0].index], *chain, every[chain[-1].index + 2]
+        keys = [key_of[member.index] for member in beside if member and _splits(member)]
         if keys:
             groups[keys[0]].beside += inner
         elif inner:
-            rest.append(chain)
+            aten = chain[0].aten
+            own = any(name.startswith(_PERMUTES) for name in aten) if aten else None
+            whose.setdefault(own, []).extend(chain)
     for key, group in groups.items():
         yield _finding(key, group, cost_of)
     rewrite = rewrite_for(_SEQUENCES, constant=False)
@@ -127,7 +108,11 @@ def split_findings(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
             place_text(found),
             rewrite.name,
         )
-    yield from _layout(rest, len(profile.operators) - 1, cost_of)
+    for own, members in whose.items():
+        what, remedy = _LAYOUTS[own]
+        yield Finding(
+            Topic.LAYOUT, what, cost_of(members), remedy, place=place_text(members) * bool(own)
+        )
 
 
 def _around_sequences(profile: Profile) -> set[OperatorProfile]:
@@ -204,46 +189,3 @@ def place_text(members: Iterable[OperatorProfile]) -> str:
         (file, line, code), _ = lines.most_common(1)[0]
         parts.append(f"{short_file(file)}:{line}" + (f" `{code}`" if code else ""))
     return "; ".join(parts)
-
-
-def _layout(chains: Sequence[Chain], last: int, cost_of: CostOf) -> Iterator[Finding]:
-    """``last`` is the index of the program's last operator."""
-    groups: dict[tuple[str, str], list[OperatorProfile]] = {}
-    for chain in chains:
-        groups.setdefault((_place(chain), _remedy(chain, last)), []).extend(chain.operators)
-    for (place, remedy), members in groups.items():
-        yield Finding(Topic.LAYOUT, place, cost_of(members), remedy)
-
-
-def _place(chain: Chain) -> str:
-    """Where layout changes are: neighbours in a trace need not feed one another."""
-    before, after = (
-        "the program's border" if member is None else member.operator.operation
-        for member in (chain.before, chain.after)
-    )
-    return f"between {before} and {after}"
-
-
-def _remedy(chain: Chain, last: int) -> str:
-    # A quantized program converts its inputs first and its outputs last.
-    begins = chain.before is None or (chain.before.index == 0 and _converts(chain.before))
-    ends = chain.after is None or (chain.after.index == last and _converts(chain.after))
-    if begins and chain.after is not None and _is_image(chain.after):
-        return _INPUT
-    if ends and chain.before is not None and _is_image(chain.before):
-        return _OUTPUT
-    aten = chain.operators[0].aten
-    if not aten:
-        return f"{_INSIDE}, {_UNKNOWN_INSIDE}"
-    own = any(name.startswith(_PERMUTES) for name in aten)
-    return f"{_INSIDE}, {_OWN_PERMUTES if own else _LAYOUTS}"
-
-
-def _converts(member: OperatorProfile) -> bool:
-    return member.operator.kind == "convert"
-
-
-def _is_image(member: OperatorProfile) -> bool:
-    """Whether it works on images, so that channels_last means something."""
-    operator = member.operator
-    return operator.category is Category.CONV or operator.kind in ("pooling", "resize")

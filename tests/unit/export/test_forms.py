@@ -14,6 +14,7 @@ F = torch.nn.functional
 IMAGE, PLACES = (2, 4, 6, 8), torch.tensor([0, 2, 1, 1])
 TURNED = "functional.linear(x.transpose({0}, -1), m).transpose({0}, -1)"
 PAD, WIDE = (2, 1, 1, 1), torch.ones(4, 1, 7, 7)
+STATISTICS = [torch.linspace(0.5, 1.5, 4)] * 4
 # By what is written: what takes its place.
 FORMS = {
     "x.sum((1, 2))": "(x.permute(0, 3, 1, 2).mean((2, 3), keepdim=True) * 24.0).reshape(2, 8)",
@@ -47,6 +48,7 @@ FORMS = {
     "torch.split(x, 3, 3)[1]": "`split` of 2x4x6x8 as `x = x[:, :, :, 3:6]`",
     "F.conv2d(x, WIDE, padding=3, groups=4)": "the sum of 3x7 and 3x7 and 1x7",
     "F.conv2d(x, WIDE[:, :, :6], stride=2, padding=4, dilation=2, groups=4)": "3x7 and 3x7",
+    "F.silu(F.batch_norm(x, *STATISTICS))": "as `h * torch.tanh(h) + h`, with half the",
     "F.conv2d(x[:, :1], WIDE[:, :, :3, :3], padding=1)": "one channel as two",
 }
 LEFT = (
