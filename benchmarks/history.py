@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 
 from benchmarks.harness import Claim, finish, parser_of
 from pytest_sme2.cli.commands.history import worsened
-from pytest_sme2.report.history import HistoryRecord
-from pytest_sme2.report.history_series import FigureHistory, all_series
+from pytest_sme2.report.history import FigureHistory, HistoryRecord, all_series
 from tests.support.histories import run as record
 
 Floats = NDArray[np.float64]

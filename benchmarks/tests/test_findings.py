@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import architectures, findings
 from benchmarks.harness import Table
-from pytest_sme2.report.cost import LIMITS_OF_COST
+from pytest_sme2.report.case_summary import LIMITS_OF_COST
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,8 @@ from msgspec import Meta
 
 from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.profile.beside import SHAPES, beside, keep_shapes
-from pytest_sme2.report.csv_files import write_summary
 from pytest_sme2.report.markdown import run_report
-from pytest_sme2.report.writing import model_stem, pipeline_summary, write_case
+from pytest_sme2.report.writing import model_stem, pipeline_summary, write_case, write_summary
 from pytest_sme2.results import FORWARD, PAIR, Arm, KernelCensus, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.stock import single_runner

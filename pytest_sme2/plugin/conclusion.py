@@ -9,11 +9,10 @@ from typing import Any
 
 from pytest_sme2.errors import BaselineError, Sme2Error
 from pytest_sme2.export.variant import PRECISIONS
-from pytest_sme2.report.comment import comment_json
 from pytest_sme2.report.history import write_history
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.text import WIDTH
-from pytest_sme2.report.versus_baseline import Update, update_lines
+from pytest_sme2.report.versus_baseline import Update, comment_json, update_lines
 from pytest_sme2.report.writing import write_case, write_run
 from pytest_sme2.results import Accepted, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record, write_record

@@ -29,23 +29,18 @@ import msgspec
 from pytest_sme2 import __version__
 from pytest_sme2.report.case_summary import (
     TITLES,
+    case_notes,
     cells,
-    facts,
-    frontier_notes,
-    frontier_rows,
-    latency_rows,
-    made_of,
-    noise_text,
-    notes,
-)
-from pytest_sme2.report.cost import (
     cost_rows,
     engine_names,
     engine_shares,
     engines_of,
-    instructions_per_token,
+    facts,
+    frontier_notes,
+    frontier_rows,
     kernel_operators,
-    tokens_per_second,
+    latency_rows,
+    notes,
 )
 from pytest_sme2.report.findings import (
     case_sentences,
@@ -54,7 +49,7 @@ from pytest_sme2.report.findings import (
     remedy_text,
     run_findings,
 )
-from pytest_sme2.report.history_series import FigureHistory, Series
+from pytest_sme2.report.history import FigureHistory, Series
 from pytest_sme2.report.text import as_sentence
 from pytest_sme2.report.versus_baseline import (
     change_text,
@@ -81,7 +76,6 @@ from pytest_sme2.session.run_directory import CaseRecord, reproduce_command
 from pytest_sme2.system.files import encode, write_text
 from pytest_sme2.system.wording import count
 from pytest_sme2.timing.stats import centre_interval
-from pytest_sme2.verdict.generation import sentence
 from pytest_sme2.verdict.times import load_text
 
 Case = tuple[Path, CaseRecord]
@@ -217,13 +211,12 @@ def _case(record: CaseRecord) -> dict[str, Any]:
         if speedup is None
         else [speedup.value, speedup.low, speedup.high, speedup.confidence, speedup.pairs],
         "frontier": _frontier(measured),
-        "generation": _generation(measured),
         "sustained": _sustained(measured),
         "figures": [latency_rows(measured), cost_rows(measured)],
         "arms": {str(arm): _arm(measured, arm) for arm in SHOWN if arm in measured.profiles},
         "kernels": _kernels(measured),
         "findings": case_sentences(measured),
-        "notes": [*_told(record), *made_of(record)],
+        "notes": case_notes(record),
         "checks": [
             {
                 **encode(check),
@@ -236,16 +229,6 @@ def _case(record: CaseRecord) -> dict[str, Any]:
         "environment": facts(record),
         "reproduce": reproduce_command(record),
     }
-
-
-def _told(record: CaseRecord) -> Iterator[str]:
-    for text in (
-        noise_text([record]),
-        tokens_per_second(record.measured),
-        instructions_per_token(record.measured),
-    ):
-        if text:
-            yield as_sentence(text)
 
 
 def _latency(medians: Sequence[float]) -> dict[str, Any]:
@@ -265,26 +248,6 @@ def _frontier(measured: CaseResult) -> dict[str, Any] | None:
     if found is None:
         return None
     return {"rows": frontier_rows(measured, found), "notes": [*frontier_notes(measured, found)]}
-
-
-def _generation(measured: CaseResult) -> dict[str, Any] | None:
-    """What each step of a generation takes, by context and per token: a line per arm."""
-    found = measured.generation
-    if found is None:
-        return None
-    steps: dict[Arm, Sequence[float]] = {
-        **{arm: costs.instructions for arm, costs in found.costs.items()},
-        **{arm: [time / 1e6 for time in times] for arm, times in found.steps_ns.items()},
-    }
-    return {
-        "context": [found.context(step) for step in range(1 + found.new_tokens)],
-        "lines": {
-            str(arm): [values[0] / found.prompt_tokens, *values[1:]]
-            for arm, values in steps.items()
-        },
-        "unit": "milliseconds" if found.steps_ns else "instructions",
-        "told": sentence(found) or f"{found.prompt_tokens} tokens, then {found.new_tokens} more",
-    }
 
 
 def _sustained(measured: CaseResult) -> dict[str, Any] | None:

@@ -11,18 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_sme2.report.case_summary import (
     breakdown_rows,
+    case_notes,
     cells,
     changed_rows,
+    cost_rows,
     facts,
     frontier_notes,
     frontier_rows,
     latency_rows,
-    made_of,
-    noise_text,
     notes,
     operator_rows,
+    rest_text,
 )
-from pytest_sme2.report.cost import cost_lines, tokens_per_second
 from pytest_sme2.report.findings import (
     case_sentences,
     compared,
@@ -51,7 +51,6 @@ from pytest_sme2.results import (
 )
 from pytest_sme2.session.run_directory import CaseRecord, reproduce_command
 from pytest_sme2.system.wording import count
-from pytest_sme2.verdict.generation import figure_lines, sentence
 from pytest_sme2.verdict.judging import FAILING, WARNING, estimate_text
 
 REPORT = "report.md"
@@ -138,8 +137,8 @@ def case_lines(record: CaseRecord, level: str, where: str = "") -> list[str]:
     sections: dict[str, Iterable[str]] = {
         "Metadata": _metadata(record),
         "Latency": latency_lines(record),
+        "What to know": (f"- {prose(note)}" for note in case_notes(record)),
         "Best number of threads": _threads(measured),
-        "Generation": _generated(measured),
         "Category breakdown": _categories(measured, timed),
         "Cost": cost_lines(measured),
         "SME2 off and on": _changed(measured, timed),
@@ -169,22 +168,26 @@ def _metadata(record: CaseRecord) -> Iterator[str]:
         yield f"Evidence ({'valid' if evidence.valid else 'INVALID'}): {prose(evidence.message)}"
 
 
+def cost_lines(measured: CaseResult) -> Iterator[str]:
+    """The Markdown section about cost."""
+    if not measured.costs:
+        if measured.uncounted and measured.emulated:
+            yield f"Nothing was counted: {measured.uncounted}."
+        return
+    if left := rest_text(measured):
+        yield from (as_sentence(left), "")
+    titles, *rows = cost_rows(measured)
+    yield from table(titles, rows)
+
+
 def latency_lines(record: CaseRecord) -> Iterator[str]:
     measured = record.measured
     titles, *rows = latency_rows(measured)
     yield from table(titles, rows)
-    rate = tokens_per_second(measured)
-    if rate:
-        yield from ("", as_sentence(rate))
     if measured.speedup is not None:
         found = measured.speedup
         over = f"{found.confidence:.1%} interval over {count(found.pairs, 'pair')} of processes"
         yield from ("", f"SME2 makes it **{estimate_text(found)}** as fast ({over}).")
-    if precision := noise_text([record]):
-        yield from ("", f"Measured to: {precision}.")
-    made = made_of(record)
-    if made:
-        yield from ("", *(f"- {prose(note)}" for note in made))
 
 
 def _threads(measured: CaseResult) -> Iterator[str]:
@@ -193,12 +196,6 @@ def _threads(measured: CaseResult) -> Iterator[str]:
         titles, *rows = frontier_rows(measured, found)
         yield from table(titles, rows)
         yield from ("", *(f"- {prose(note)}" for note in frontier_notes(measured, found)))
-
-
-def _generated(measured: CaseResult) -> Iterator[str]:
-    found = measured.generation
-    if found is not None:
-        yield from (f"- {prose(line)}" for line in (*figure_lines(found), sentence(found)) if line)
 
 
 def _categories(measured: CaseResult, timed: bool) -> Iterator[str]:

@@ -15,11 +15,13 @@ from pytest_sme2.report.case_summary import (
     changed_rows,
     frontier_notes,
     frontier_rows,
+    instructions_per_token,
     noise_text,
     notes,
     operator_rows,
+    rest_text,
+    tokens_per_second,
 )
-from pytest_sme2.report.cost import instructions_per_token, rest_text, tokens_per_second
 from pytest_sme2.report.findings import (
     Advice,
     comparison_findings,

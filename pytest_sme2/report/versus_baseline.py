@@ -1,6 +1,8 @@
 """How a case compares with its baseline: the largest effect, and every change. Pure.
 
-What ``--update-baselines`` stored: a few lines, or with -v every value, old and new. Pure.
+What a failed test says, what ``--update-baselines`` stored, and what to post on a pull request.
+That is JSON, not Markdown: who posts it has a token, and trusts nothing that a branch wrote;
+``docs/ci/post_comment.py`` makes the Markdown of it.
 """
 
 from __future__ import annotations
@@ -13,7 +15,16 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_sme2.report.text import WIDTH as TERMINAL
-from pytest_sme2.report.text import bullet, clipped, duration, few, percent, printable, times
+from pytest_sme2.report.text import (
+    bullet,
+    clipped,
+    duration,
+    few,
+    json_text,
+    percent,
+    printable,
+    times,
+)
 from pytest_sme2.results import BaselineChange, CaseResult, Change, Check, Outcome
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import as_given, count, some_of
@@ -419,3 +430,67 @@ def update_lines(
     head = bullet(f"baselines: {counted}, in {root}", "", width)
     # With -v nothing is wrapped: paths are there to be copied.
     return [head, *(f"  {line}" if verbosity > 0 else bullet(line, "  ", width) for line in lines)]
+
+
+# As post_comment.py has it.
+COMMENT_SCHEMA = 1
+MOST_CASES = 20
+MOST_FAILURES = 5
+
+
+def comment_json(records: Sequence[CaseRecord]) -> str:
+    """What to post about a run; failing cases first."""
+    ranked = worst_first(records)
+    # What is wrong on both arms is said once.
+    told = {
+        tuple(failure.items()): failure
+        for record in ranked
+        for check in record.checks
+        if check.verdict in FAILING
+        for failure in [_failure(record, check)]
+    }
+    document = {
+        "schema": COMMENT_SCHEMA,
+        "counts": count_cases(records),
+        "worst": _worst(ranked[0]) if ranked else None,
+        "rows": [_row(record) for record in ranked[:MOST_CASES]],
+        "failures": [*told.values()][:MOST_FAILURES],
+        "more_failures": max(len(told) - MOST_FAILURES, 0),
+        "devices": [*dict.fromkeys(record.measured.fingerprint.target for record in records)],
+        "emulated": any(record.measured.emulated for record in records),
+    }
+    return json_text(document)
+
+
+def _worst(record: CaseRecord) -> dict[str, str] | None:
+    """``28x more instructions``, where, and in which case; None where all is well."""
+    if _state(outcome_of(record.checks)) not in ("failed", "warned"):
+        return None
+    effect, where = headline(record.checks)
+    return {"effect": effect, "place": where.replace("`", ""), "case": record.id}
+
+
+def _state(outcome: Outcome | None) -> str:
+    return next((state for state, members in STATES.items() if outcome in members), "unknown")
+
+
+def _row(record: CaseRecord) -> dict[str, str]:
+    check = deciding(record.checks)
+    names = ("baseline", "now", "change", "interval", "limit")
+    cells = ("-",) * len(names) if check is None else check_cells(check)
+    return {
+        "case": record.id,
+        "check": "-" if check is None else check.metric,
+        **dict(zip(names, cells, strict=True)),
+        "verdict": "-" if check is None else str(check.verdict),
+        "state": _state(None if check is None else check.verdict),
+    }
+
+
+def _failure(record: CaseRecord, check: Check) -> dict[str, str]:
+    return {
+        "case": record.id,
+        "check": check.metric.removesuffix(" (on)").removesuffix(" (off)"),
+        "place": check.where.replace("`", ""),
+        "message": check.message,
+    }

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.report.history import read_history
-from pytest_sme2.report.history_series import all_series
+from pytest_sme2.report.history import all_series, read_history
 from pytest_sme2.report.html import history_page
 from tests.support.chromium import Page
 from tests.support.histories import run, timed

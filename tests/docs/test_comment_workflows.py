@@ -24,7 +24,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from pytest_sme2.report.comment import comment_json
+from pytest_sme2.report.versus_baseline import comment_json
 from pytest_sme2.results import Check, Outcome
 from pytest_sme2.session.options import OPTIONS
 from pytest_sme2.session.run_directory import read_record

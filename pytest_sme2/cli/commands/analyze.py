@@ -10,9 +10,9 @@ from pathlib import Path
 from pytest_sme2.cli.options import Arguments
 from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.coverage import check_pair
-from pytest_sme2.report.csv_files import run_summary, write_experiment, write_summary
 from pytest_sme2.report.terminal import comparison_text, profile_text
 from pytest_sme2.report.text import WIDTH, bullet, json_text
+from pytest_sme2.report.writing import run_summary, write_experiment, write_summary
 from pytest_sme2.session.analysis import Analysis, analyze_file, analyze_folder, on_off_pairs
 
 EXAMPLE = "sme2 report analyze out_toy/runs/mac"

@@ -6,9 +6,9 @@ import argparse
 
 from pytest_sme2.cli.options import Arguments
 from pytest_sme2.profile.compare import compare
-from pytest_sme2.report.csv_files import comparison_summary
 from pytest_sme2.report.terminal import comparison_text
 from pytest_sme2.report.text import json_text, printable
+from pytest_sme2.report.writing import comparison_summary
 from pytest_sme2.session.analysis import analyze_file, the_etdump
 from pytest_sme2.system.wording import count
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from pytest_sme2.cli.options import Arguments, show
 from pytest_sme2.errors import UsageError
-from pytest_sme2.report.history import HistoryRecord, read_history
-from pytest_sme2.report.history_series import Change, Series, all_series
+from pytest_sme2.report.history import Change, HistoryRecord, Series, all_series, read_history
 from pytest_sme2.report.html import history_page
 from pytest_sme2.session.settings import parse_report
 from pytest_sme2.system.files import write_text

@@ -14,10 +14,11 @@ from pathlib import Path
 from pytest_sme2.cli.experiments import rewrite_experiments
 from pytest_sme2.cli.options import Arguments, show
 from pytest_sme2.errors import MissingExtraError, UsageError
-from pytest_sme2.report.comment import FORMATS
+from pytest_sme2.report.history import pytorch_benchmark
 from pytest_sme2.report.markdown import REPORT, run_report
 from pytest_sme2.report.model_explorer import viewer
 from pytest_sme2.report.text import printable
+from pytest_sme2.report.versus_baseline import comment_json
 from pytest_sme2.report.writing import validate_run, write_case
 from pytest_sme2.session.run_directory import METRICS, CaseRecord, find_records, read_record
 from pytest_sme2.session.settings import parse_report
@@ -25,6 +26,7 @@ from pytest_sme2.system.files import write_text
 from pytest_sme2.system.wording import count
 
 MODEL_EXPLORER = "model-explorer"
+FORMATS = {"comment": comment_json, "pytorch": pytorch_benchmark}
 EXAMPLE = "sme2 report sme2-out --html report.html"
 ARGUMENTS: Arguments = {
     "run_dir RUN_DIR+": "a run directory; several share one report",

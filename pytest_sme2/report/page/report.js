@@ -426,22 +426,6 @@
       }), true);
   }
 
-  // What each token of a generation takes as the context grows; the first point is the prompt's.
-  function generation(parent, chosen) {
-    const found = chosen.generation;
-    if (!found) return;
-    chart(parent, "Tokens of a generation", found.told, found.told, () => ({
-      traces: Object.entries(found.lines).map(([arm, steps]) => ({
-        type: "scatter", mode: "lines+markers", name: `SME2 ${arm}`, x: found.context, y: steps,
-        line: { color: colour(`--${arm}`) },
-        marker: { symbol: steps.map((_, index) => index ? "circle" : "square") },
-        text: steps.map((_, index) => index ? "new token" : "token of the prompt"),
-        hovertemplate: `context %{x}, %{text}: %{y:.5g} ${found.unit}<extra>SME2 ${arm}</extra>`,
-      })),
-      layout: { xaxis: { title: { text: "context, in tokens" } }, yaxis: { title: { text: `${found.unit} per token` }, rangemode: "tozero" } },
-    }));
-  }
-
   // Minutes under load: what an inference takes, and below it what heat does to the device.
   function sustained(parent, chosen) {
     const found = chosen.sustained;
@@ -617,7 +601,6 @@
     costliest(charts, chosen);
     breakdown(charts, chosen);
     distribution(charts, chosen);
-    generation(charts, chosen);
     sustained(charts, chosen);
     timeline(charts, chosen);
     frontier(body, chosen);

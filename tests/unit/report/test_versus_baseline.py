@@ -1,9 +1,11 @@
-"""Which check a verdict rests on, how a change is written, what an update of baselines says."""
+"""What a comparison with the baseline says."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,12 @@ import pytest
 
 from pytest_sme2.profile.operators import structure_of
 from pytest_sme2.report.versus_baseline import (
+    MOST_CASES,
     MOST_LINES,
     WIDTH,
     Update,
     change_text,
+    comment_json,
     count_cases,
     deciding,
     effect,
@@ -35,7 +39,7 @@ from pytest_sme2.results import (
     Profile,
 )
 from pytest_sme2.session.case_result import shares_of
-from pytest_sme2.session.run_directory import read_record
+from pytest_sme2.session.run_directory import CaseRecord, read_record
 from pytest_sme2.verdict import baselines, judging
 from pytest_sme2.verdict.limits import default_limits
 from pytest_sme2.verdict.structure import TRACED_PAIRS, growth_of
@@ -50,7 +54,7 @@ from tests.support.gate_examples import (
     structure,
 )
 from tests.support.profiles import profile_of
-from tests.support.records import toy_run
+from tests.support.records import stored_dumps, toy_run, write_case
 
 SLOWER = Check(
     "latency (on)", Outcome.REGRESSED, "", 10e6, 11.15e6, "ns", (1.102, 1.129), limit=0.02
@@ -344,3 +348,68 @@ def test_what_was_stored_is_few_lines_and_with_v_every_value() -> None:
     assert "    instructions (on): 742 → 800" in every
     assert "Commit" not in " ".join(update_lines(UPDATES[-1:], "/b"))
     assert update_lines([], "/b") == []
+
+
+REGRESSED = Check(
+    "latency (on)", Outcome.REGRESSED, "11.5 % slower.", 10e6, 11.15e6, "ns", (1.102, 1.129), 0.02,
+    where="`x.flip(-1)` at net.py:8",
+)  # fmt: skip
+SAME = Check("latency (on)", Outcome.PASS, "The same.", 10e6, 10e6, "ns", (0.99, 1.01), 0.02)
+
+
+def told(records: Sequence[CaseRecord]) -> Any:
+    return json.loads(comment_json(records))
+
+
+def test_the_worst_case_comes_first(tmp_path: Path) -> None:
+    found = [read_record(folder) for folder in toy_run(tmp_path)]
+    found = [replace(found[0], checks=(SAME,)), replace(found[1], checks=(REGRESSED,)), found[2]]
+    document = told(found)
+    assert document["counts"] == {"failed": 1, "warned": 0, "passed": 1, "not checked": 1}
+    assert document["worst"] == {
+        "effect": "11.5 % slower, limit 2 %", "place": "x.flip(-1) at net.py:8", "case": "toy-fp32"
+    }  # fmt: skip
+    assert document["rows"][0] == {
+        "case": "toy-fp32", "check": "latency (on)", "baseline": "10.000 ms", "now": "11.150 ms",
+        "change": "+11.5 %", "interval": "[+10.2, +12.9]", "limit": "2 %", "verdict": "REGRESSED",
+        "state": "failed",
+    }  # fmt: skip
+    assert [row["state"] for row in document["rows"][1:]] == ["passed", "unknown"]
+    assert document["failures"] == [
+        {
+            "case": "toy-fp32", "check": "latency", "place": "x.flip(-1) at net.py:8",
+            "message": "11.5 % slower.",
+        }
+    ]  # fmt: skip
+
+
+def test_what_passed_needs_no_more_words(tmp_path: Path) -> None:
+    found = [replace(read_record(folder), checks=(SAME,)) for folder in toy_run(tmp_path)]
+    document = told(found)
+    assert document["counts"]["passed"] == len(found)
+    assert (document["worst"], document["failures"]) == (None, [])
+
+
+def test_an_emulated_run_speaks_of_cost_and_not_of_time(tmp_path: Path) -> None:
+    cost = Check("cost (on)", Outcome.PASS, "The same.", 742_000, 742_000, "count", None, 742_371)
+    found = [
+        replace(read_record(folder), checks=(cost,)) for folder in toy_run(tmp_path, emulated=True)
+    ]
+    document = told(found)
+    row = document["rows"][0]
+    assert (row["baseline"], row["change"], row["limit"]) == ("0.742 Minst", "0.00 %", "0.05 %")
+    assert " ms" not in json.dumps(document)
+    assert document["emulated"] is True
+
+
+def test_many_cases_stay_a_small_document(tmp_path: Path) -> None:
+    one = read_record(write_case(tmp_path, "net", "fp16", stored_dumps("toy_fp16")))
+    document = told(
+        [
+            replace(one, checks=(replace(REGRESSED, metric=f"latency {number}"),))
+            for number in range(30)
+        ]
+    )
+    assert len(document["rows"]) == MOST_CASES
+    assert (len(document["failures"]), document["more_failures"]) == (5, 25)
+    assert told([])["rows"] == []

@@ -1,4 +1,4 @@
-"""Executed instructions where people look."""
+"""What every report shows of a case."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from pytest_sme2.profile.cost import rest, split
-from pytest_sme2.report.cost import (
+from pytest_sme2.report.case_summary import (
     ENGINES,
     SME1,
-    cost_lines,
+    case_notes,
+    decision_text,
     engine_names,
     engine_shares,
     kernel_operators,
@@ -21,11 +22,12 @@ from pytest_sme2.report.cost import (
     tokens_per_second,
 )
 from pytest_sme2.report.html import Case, report_document
-from pytest_sme2.report.markdown import latency_lines
+from pytest_sme2.report.markdown import cost_lines
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.writing import write_case
-from pytest_sme2.results import Arm, CaseResult, Category, Fingerprint
+from pytest_sme2.results import Arm, CaseResult, Category, Fingerprint, Frontier, Ship
 from pytest_sme2.session.run_directory import find_records, read_record, write_record
+from tests.support.gate_examples import frontier
 from tests.support.records import changed, cost_of, toy_run
 
 ROOT = Path(__file__).parents[3]
@@ -78,12 +80,12 @@ def test_what_executed_it_is_told_apart_and_adds_up() -> None:
 
 def test_what_a_token_costs_is_said_where_the_model_counts_tokens(case: Case) -> None:
     measured = case[1].measured
-    assert not any("per token" in line for line in cost_lines(measured))
-    counted = replace(measured, tokens=4)
+    assert not any("per token" in line for line in case_notes(case[1]))
     off, on = (round(measured.costs[arm].total.instructions / 4) for arm in (Arm.OFF, Arm.ON))
     text = f"nstructions per token: SME2 off {off:,}, SME2 on {on:,}"
-    assert f"I{text}." in list(cost_lines(counted))
-    lines = " ".join(" ".join(run_lines([changed(case[1], tokens=4)])).split())
+    counted = changed(case[1], tokens=4)
+    assert f"I{text}." in case_notes(counted)
+    lines = " ".join(" ".join(run_lines([counted])).split())
     assert f"i{text}" in lines
 
 
@@ -121,9 +123,9 @@ def test_tokens_per_second_are_those_of_the_median_process(tmp_path: Path) -> No
     medians = {Arm.ON: (1e6, 2e6, 9e6), Arm.OFF: (4e6,)}
     timed = replace(record.measured, tokens=8, medians_ns=medians)
     assert tokens_per_second(timed) == "tokens per second: SME2 off 2,000.0, SME2 on 4,000.0"
-    lines = list(latency_lines(replace(record, measured=timed)))
+    lines = case_notes(replace(record, measured=timed))
     assert "Tokens per second: SME2 off 2,000.0, SME2 on 4,000.0." in lines
-    assert "okens" not in "\n".join(latency_lines(record))
+    assert "okens" not in "\n".join(case_notes(record))
 
 
 @pytest.fixture
@@ -172,3 +174,35 @@ def test_nothing_is_called_neon_on_another_cpu(measured: CaseResult) -> None:
     assert engine_names([measured]) == ENGINES[:SME1]
     foreign = replace(measured, fingerprint=Fingerprint("linux", (("platform", "linux-x86_64"),)))
     assert engine_names([measured, foreign]) == ("SME2", "XNNPACK", "portable")
+
+
+OFF = (Arm.OFF,)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (frontier(), "Ship SME2 with 2 threads: 1.40x [1.37, 1.43] of your best NEON (4 threads)."),
+        (
+            frontier(0.73, Ship.REFERENCE),
+            "NEON with 4 threads is better: SME2 with 2 threads is 0.73x [0.72, 0.74] of it.",
+        ),
+        (
+            frontier(1.0, Ship.EITHER),
+            "No difference that matters: SME2 with 2 threads is 1.00x [0.98, 1.02] of your best "
+            "NEON (4 threads).",
+        ),
+        (
+            frontier(1.0, Ship.UNCLEAR),
+            "Too close to tell: SME2 with 2 threads is 1.00x [0.98, 1.02] of your best NEON "
+            "(4 threads).",
+        ),
+        (frontier(arms=OFF), "Ship 4 threads: 1.40x [1.37, 1.43] of the next best (2 threads)."),
+    ],
+)
+def test_the_decision_is_one_sentence(found: Frontier, said: str) -> None:
+    assert decision_text(found) == said
+
+
+def test_a_chip_without_sme2_is_named() -> None:
+    assert decision_text(frontier(), sme1=True).startswith("Ship SME1 with 2 threads")
