@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import itertools
 import json
 import math
 import shutil
@@ -434,64 +433,6 @@ def test_a_drift_with_missing_runs_is_straight() -> None:
     ((first, last),) = found.ramps
     assert abs(kept[first] - 15) <= 2
     assert abs(kept[last] - 45) <= 2
-
-
-def placements(runs: int) -> list[list[Ramp]]:
-    """None, each ramp, and each two of them that a series can have, by the rules of the docs."""
-    ones = [
-        Ramp(first, last)
-        for first, last in itertools.combinations(range(runs), 2)
-        if last - first == 1 or last - first >= 5
-        # A level takes four runs, unless a drift begins or ends with the series.
-        if first >= SHORTEST - 1 or (last - first > 1 and first == 0)
-        if last <= runs - SHORTEST or (last - first > 1 and last == runs - 1)
-    ]
-    return [
-        [],
-        *([one] for one in ones),
-        *map(list, filter(apart, itertools.combinations(ones, 2))),
-    ]
-
-
-def apart(pair: tuple[Ramp, Ramp]) -> bool:
-    """A level lies between them, or a drift touches the other, or has a step within."""
-    early, late = sorted(pair)
-    drifts = sum(ramp.drift for ramp in pair)
-    if late.first >= early.last:
-        level = late.first - early.last
-        return level >= SHORTEST - 1 or (level == 0 and drifts > 0)
-    step, drift = sorted(pair, key=lambda ramp: ramp.drift)
-    room = min(step.first - drift.first, drift.last - step.last)
-    return drifts == 1 and room >= SHORTEST - 1
-
-
-def cost_of(series: Floats, ramps: Sequence[Ramp], spread: float) -> float:
-    """What they leave, no run for more than three spreads, and what each has to explain."""
-    at = np.arange(series.size)
-    rising = [np.clip((at - first) / (last - first), 0, 1) for first, last in ramps]
-    columns = np.column_stack([np.ones(series.size), *rising])
-    rest = series - columns @ np.linalg.lstsq(columns, series, rcond=None)[0]
-    left = float(np.minimum((rest / spread) ** 2, 9).sum())
-    return left + sum(22 + 8 * ramp.drift for ramp in ramps)
-
-
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize(
-    "course",
-    [
-        np.zeros(18),
-        np.repeat([0.0, 6.0], [8, 10]),
-        np.repeat([0.0, 8.0, 0.0], [6, 6, 6]),
-        drift(4, 12, 18, 1.2),
-        drift(0, 9, 18, 1.5) - 8 * (np.arange(18) > 12),
-    ],
-    ids=["equal", "step", "back", "drift", "drift and step"],
-)
-def test_the_search_finds_what_trying_all_placements_finds(course: Floats, seed: int) -> None:
-    series = 0.01 * (course + np.random.default_rng(seed).standard_normal(18))
-    found = Model(np.exp(series).tolist(), range(18))
-    best = min(cost_of(series, ramps, found.spread) for ramps in placements(18))
-    assert cost_of(series, found.ramps, found.spread) == pytest.approx(best)
 
 
 def test_pytorchs_database() -> None:
