@@ -39,7 +39,6 @@ ANSWER_SECONDS = 180.0
 
 @dataclass(frozen=True)
 class Finished:
-    arguments: tuple[str, ...]
     returncode: int
     """Negative: the number of the signal that ended it."""
     stdout: str
@@ -101,7 +100,6 @@ def run_process(
     finally:
         has_ended(process.pid)
     return Finished(
-        arguments=tuple(arguments),
         returncode=process.returncode,
         stdout=(out or b"").decode(errors="replace"),
         stderr=err.decode(errors="replace"),

@@ -386,7 +386,7 @@ class AndroidTarget(Target):
             logs = self._end(started)
             for process, place, log in zip(started.processes, places, logs, strict=True):
                 write_log(place, process, log, "time limit")
-            late = Finished((), 0, "", "", timed_out=True)
+            late = Finished(0, "", "", timed_out=True)
             raise self._failure(jobs[0], places[0], late) from error
         except ConnectionLostError:
             raise
@@ -411,7 +411,7 @@ class AndroidTarget(Target):
             # A process that was killed cannot end what it had started.
             self.storage.kill_run(process.name)
             said = answer.log.decode(errors="replace")
-            raise self._failure(job, place, Finished((), answer.code, "", said, timed_out=False))
+            raise self._failure(job, place, Finished(answer.code, "", said, timed_out=False))
         if answer.document:
             place.result.write_bytes(answer.document)
         if place.etdump is not None and process.files.etdump is not None:

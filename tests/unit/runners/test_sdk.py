@@ -102,7 +102,7 @@ def pip(monkeypatch):
                 file.write_bytes(b"not a zip")
             elif self.returncode == 0:
                 wheel(file, self.names)
-            return Finished(tuple(arguments), self.returncode, "", self.stderr, self.timed_out)
+            return Finished(self.returncode, "", self.stderr, self.timed_out)
 
     fake = Pip()
     monkeypatch.setattr(sdk, "run_process", fake)

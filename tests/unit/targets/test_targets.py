@@ -197,21 +197,21 @@ def test_slow_fused_multiply_add_is_avoided_on_x86(monkeypatch, machine, expecte
 @pytest.mark.parametrize(
     ("finished", "told"),
     [
-        (Finished((), 0, "", "", False), None),
-        (Finished((), -9, "", "", True), "it did not finish within 5 s and was stopped"),
-        (Finished((), -11, "", "", False), "crashed on an invalid memory access (SIGSEGV)."),
-        (Finished((), -6, "", "assert\n", False), "(SIGABRT); its last message: assert"),
-        (Finished((), -9, "", "", False), "killed (SIGKILL), probably because memory ran out."),
-        (Finished((), -4, "", "", False), "an instruction that this CPU does not have (SIGILL)."),
-        (Finished((), -40, "", "", False), "signal 40 ended it."),
-        (Finished((), 11, "", "sme2_runner: 'x' is empty\n", False), "'x' is empty."),
+        (Finished(0, "", "", False), None),
+        (Finished(-9, "", "", True), "it did not finish within 5 s and was stopped"),
+        (Finished(-11, "", "", False), "crashed on an invalid memory access (SIGSEGV)."),
+        (Finished(-6, "", "assert\n", False), "(SIGABRT); its last message: assert"),
+        (Finished(-9, "", "", False), "killed (SIGKILL), probably because memory ran out."),
+        (Finished(-4, "", "", False), "an instruction that this CPU does not have (SIGILL)."),
+        (Finished(-40, "", "", False), "signal 40 ended it."),
+        (Finished(11, "", "sme2_runner: 'x' is empty\n", False), "'x' is empty."),
         (
-            Finished((), 16, "", "sme2_runner: cannot write 'x': No space left on device\n", False),
+            Finished(16, "", "sme2_runner: cannot write 'x': No space left on device\n", False),
             "No space left on device. Free space there, or choose another folder.",
         ),
-        (Finished((), 127, "", "ld: no libc\n", False), "exit code 127; its last message: ld: no"),
-        (Finished((), 1, "Error while loading\n", "", False), "message: Error while loading"),
-        (Finished((), 1, "", "", False), "it ended with exit code 1."),
+        (Finished(127, "", "ld: no libc\n", False), "exit code 127; its last message: ld: no"),
+        (Finished(1, "Error while loading\n", "", False), "message: Error while loading"),
+        (Finished(1, "", "", False), "it ended with exit code 1."),
     ],
 )
 def test_end_of_a_process_is_one_sentence(finished, told, tmp_path):
