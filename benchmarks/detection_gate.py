@@ -214,7 +214,7 @@ class GateSession(Session):
         if setting.only_off:
             self.bench._target = TwoArms(self.reference_program)
 
-    def cases(self, *_: object) -> list[Case]:
+    def cases(self, *_: object, **__: object) -> list[Case]:
         return self.chosen_cases
 
     @property

@@ -64,12 +64,6 @@ Threads = Annotated[int, Meta(ge=1, le=1024)]
 _REMEDY = "Correct it, or start from a template: sme2 run --template emulated"
 # An experiment's name and its number of threads: one entry of a file may ask for several numbers.
 Key = tuple[str, int]
-# Options of the kit's script, which it also takes from extra_args.
-_SWITCHES = ("--output", "--no-output")
-_WITH_VALUE = (
-    *("--verbose-runner", "--xtrace-template", "--xtrace-target-sec"),
-    *("--xtrace-min-exec", "--xtrace-max-exec", "--xtrace-execs"),
-)
 
 
 @dataclass(frozen=True)
@@ -99,8 +93,6 @@ class ExperimentPlan:
     compare: tuple[tuple[Key, Key], ...]
     """Experiments, before and after."""
     device: str
-    notes: tuple[str, ...]
-    """What the file says that has no effect here."""
     file: Path | None = None
 
 
@@ -168,11 +160,10 @@ def parse_plan(document: object) -> ExperimentPlan:
         raise UsageError(f"model: {file.model!r} is not a program. Give the path of a .pte file.")
     # Where the kit puts the results of a file that names no place.
     home = model.parent.parent if model.parent.name == "artifacts" else model.parent
-    notes: list[str] = []
     experiments = tuple(
         experiment
         for number, entry in enumerate(file.experiments)
-        for experiment in _experiments(entry, f"experiments[{number}]", notes)
+        for experiment in _experiments(entry, f"experiments[{number}]")
     )
     keys = [experiment.key for experiment in experiments]
     if not keys or len({*keys}) < len(keys):
@@ -183,7 +174,6 @@ def parse_plan(document: object) -> ExperimentPlan:
         experiments=experiments,
         compare=_compare(file, keys),
         device=one_of(file.device, DEVICES, "a device"),
-        notes=tuple(notes),
     )
 
 
@@ -202,23 +192,21 @@ def _checked(document: object) -> _File:
     return file
 
 
-def _experiments(entry: _Entry, where: str, notes: list[str]) -> Iterator[Experiment]:
+def _experiments(entry: _Entry, where: str) -> Iterator[Experiment]:
     """One experiment for each number of threads."""
-    words, verbose_runner = _runner_words(entry, where, notes)
     runner = entry.runner_path or entry.quiet_runner
-    path = Path(runner) if runner else None
     found = entry.threads or entry.num_threads or 1
     for threads in dict.fromkeys((found,) if isinstance(found, int) else found):
         yield Experiment(
             name=entry.name,
             arm=_arm(entry, where),
             mode=one_of(entry.mode, MODES, f"a mode ({where})"),
-            runner_path=verbose_runner if verbose_runner and entry.mode == "xnntrace" else path,
+            runner_path=Path(runner) if runner else None,
             runs=entry.runs or entry.num_runs or 10,
             warmup=entry.warmup,
             threads=threads,
             cpus=_cpus(entry, where),
-            extra_arguments=words,
+            extra_arguments=tuple(entry.extra_args or ()),
             timeout_seconds=entry.timeout_seconds,
         )
 
@@ -288,28 +276,6 @@ def _side(
             f"{where}: {wanted} is not an experiment. Choose from: {', '.join(names)}."
         )
     return found
-
-
-def _runner_words(
-    entry: _Entry, where: str, notes: list[str]
-) -> tuple[tuple[str, ...], Path | None]:
-    """What of ``extra_args`` is for the runner, and the runner that logs kernels, if named."""
-    kept: list[str] = []
-    verbose: Path | None = None
-    words = iter(entry.extra_args or ())
-    for word in words:
-        name, equals, value = word.partition("=")
-        if name not in (*_SWITCHES, *_WITH_VALUE):
-            kept.append(word)
-            continue
-        if name in _WITH_VALUE and not equals:
-            value = next(words, "")
-        told = f"{name} is ignored: it is an option of the kit's script"
-        if name == "--verbose-runner" and value:
-            verbose = Path(value)
-            told = f"{value} is the runner of xnntrace experiments"
-        notes.append(f"{where}.extra_args: {told}")
-    return tuple(kept), verbose
 
 
 PAIRS = "pairs"

@@ -49,8 +49,6 @@ from pytest_sme2.verdict.times import check_sustained
 def run_config(arguments: argparse.Namespace) -> int:
     """All experiments of a file; exit code 1 where a pair does not show what it claims to."""
     plan = read_plan(arguments.config)
-    for note in plan.notes:
-        print(f"sme2: {arguments.config}: {note}", file=sys.stderr)
     command = ["sme2", "run", "--config", str(arguments.config)]
     command += ["--device", arguments.sme2_device] if arguments.sme2_device else []
     settings = Settings(**chosen(arguments, device=plan.device))

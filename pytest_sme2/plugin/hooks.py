@@ -35,7 +35,6 @@ from pytest_sme2.plugin.watch import (
     WIDTH,
     RunWatch,
     case_of,
-    every_case,
     is_red,
     session_of,
 )
@@ -168,7 +167,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     given = marker.kwargs if marker else {}
     try:
         wanted = {name: _names(given.get(name)) for name in ("models", "variants")}
-        cases = session_of(metafunc.config).cases(**wanted)
+        cases = session_of(metafunc.config).cases(wanted["models"], wanted["variants"])
     except UsageError as error:
         raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
     parameters = [pytest.param(case, id=case.id) for case in cases]
@@ -179,10 +178,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _why_no_case(session: Session, wanted: Mapping[str, tuple[str, ...] | None]) -> str:
-    everything = every_case(session)
+    everything = session.cases(everything=True)
     if not everything:
         return NO_MODEL
-    if every_case(session, **wanted):
+    if session.cases(wanted["models"], wanted["variants"], everything=True):
         return LEFT_OUT
     asked = ", ".join(f"{name} {', '.join(words)}" for name, words in wanted.items() if words)
     known = ", ".join(case.id for case in everything)

@@ -11,7 +11,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -131,15 +130,6 @@ def _skip(item: pytest.Item, first: str | None, why: str) -> None:
 def test_of(nodeid: str) -> str:
     """The name of a test without its file and its parameters."""
     return nodeid.rpartition("::")[2].partition("[")[0]
-
-
-def every_case(session: Session, **wanted: tuple[str, ...] | None) -> list[Case]:
-    """The cases that a run has where it chooses no models or variants."""
-    from pytest_sme2.session.cases import chosen_programs, select_cases
-
-    settings = replace(session.settings, models=(), variants=())
-    programs = chosen_programs(settings)
-    return select_cases(session.registry, programs, settings, emulated=session.emulated, **wanted)
 
 
 def choice_of(config: pytest.Config) -> dict[str, Any]:
@@ -379,7 +369,7 @@ class RunWatch:
         """What an update promises: nothing of a case that only a choice of models has."""
         from pytest_sme2.verdict.contract import promised
 
-        if record.id not in {case.id for case in every_case(session_of(self.config))}:
+        if record.id not in {case.id for case in session_of(self.config).cases(everything=True)}:
             return {}
         names = promised(record.checks)
         return {name: self.tests.get((str(folder), name), "") for name in names}
@@ -388,7 +378,7 @@ class RunWatch:
         from pytest_sme2.verdict.contract import Asked
 
         session, words = session_of(self.config), typed(self.config)
-        known = [case.id for case in every_case(session)]
+        known = [case.id for case in session.cases(everything=True)]
         chosen = words.sme2_models or words.sme2_variants
         wanted = [case.id for case in session.cases()] if chosen else known
         return Asked(

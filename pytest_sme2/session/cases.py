@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -141,27 +141,17 @@ def program_case(pte: Path, threads: int = 1, method: str | None = None) -> Case
     pte = pte.expanduser().absolute()
     if not pte.is_file():
         raise UsageError(f"There is no program {str(pte)!r}. Make one with `sme2 export`.")
-    recorded = _recorded(pte)
-    if recorded is not None and method in (None, FORWARD):
-        return Case(recorded.model, None, threads, program=recorded)
-    methods = _methods(pte)
-    return _case(pte, methods, _the_method(pte, methods, method), file_sha256(pte), threads)
-
-
-def _case(
-    pte: Path, methods: Mapping[str, MethodOutline], name: str, sha256: str, threads: int = 1
-) -> Case:
-    artifact = _artifact(pte, methods[name], sha256, alone=len(methods) == 1)
-    return Case(artifact.model, None, threads, program=artifact, method=artifact.method)
-
-
-def _the_method(pte: Path, methods: Mapping[str, MethodOutline], asked: str | None) -> str:
-    names = ", ".join(methods)
-    if asked is not None and asked not in methods:
-        raise UsageError(f"{pte}: it has no method {asked!r}. It has: {names}.")
-    if asked is None and FORWARD not in methods and len(methods) > 1:
+    cases = {case.method or FORWARD: case for case in _cases_of(pte)}
+    names, (first, *others) = ", ".join(cases), cases
+    usual = FORWARD if FORWARD in cases else first
+    if others and method is None and usual != FORWARD:
         raise UsageError(f"{pte}: it has several methods. Choose one with --method: {names}.")
-    return asked or (FORWARD if FORWARD in methods else next(iter(methods)))
+    found = cases.get(method or usual, cases[first])
+    if found.problem is not None:
+        raise ProgramError(found.problem)
+    if method not in (None, *cases):
+        raise UsageError(f"{pte}: it has no method {method!r}. It has: {names}.")
+    return replace(found, threads=threads)
 
 
 def chosen_programs(settings: Settings) -> list[Case]:
@@ -220,7 +210,8 @@ def _cases_of(file: Path) -> list[Case]:
     cases = []
     for name in methods:
         try:
-            cases.append(_case(file, methods, name, sha256))
+            artifact = _artifact(file, methods[name], sha256, alone=len(methods) == 1)
+            cases.append(Case(artifact.model, None, program=artifact, method=artifact.method))
         except ProgramError as error:
             only, title = None if [*methods] == [FORWARD] else name, _case_name(file, name)
             cases.append(Case(title, None, problem=str(error), method=only, unusable=file))

@@ -13,6 +13,7 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -226,13 +227,23 @@ class Session:
         return chosen_programs(self.settings)
 
     def cases(
-        self, models: Iterable[str] | None = None, variants: Iterable[str] | None = None
+        self,
+        models: Iterable[str] | None = None,
+        variants: Iterable[str] | None = None,
+        *,
+        everything: bool = False,
     ) -> list[Case]:
-        """The selected cases; ``models`` and ``variants`` narrow them, as a test's marker does."""
+        """The selected cases, or those of a run that selects none; ``models`` and ``variants``
+        narrow them, as a test's marker does.
+        """
+        settings, programs = self.settings, self.programs
+        if everything:
+            settings = replace(settings, models=(), variants=())
+            programs = chosen_programs(settings)
         return select_cases(
             self.registry,
-            self.programs,
-            self.settings,
+            programs,
+            settings,
             emulated=self.emulated,
             models=models,
             variants=variants,

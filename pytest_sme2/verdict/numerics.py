@@ -155,8 +155,10 @@ _DTYPES = (
 )  # fmt: skip
 
 
-def read_values(path: Path, dtype: str, shape: Sequence[int]) -> NDArray[np.float64]:
+def read_values(path: Path | None, dtype: str, shape: Sequence[int]) -> NDArray[np.float64]:
     """The values of a raw little-endian file, widened."""
+    if path is None:
+        raise EvidenceError("An output was not kept, so it cannot be compared.")
     return widened(raw_values(path, dtype, shape), dtype)
 
 
@@ -269,45 +271,35 @@ def within(found: Agreement, tolerance: Tolerance) -> bool:
 def compare_arms(
     on: Sequence[Output], off: Sequence[Output], arm: Arm = Arm.ON
 ) -> tuple[Agreement, ...]:
-    """Every kept output of the on run, or another arm's, against the same one of the off run.
-
-    Where no file was kept, equal hashes still prove that two outputs are identical.
-    """
+    """Every kept output of the on run, or another arm's, against the same one of the off run."""
     _same_count(len(on), len(off), "with SME2 on", "with SME2 off")
-    found = []
-    for index, (ours, theirs) in enumerate(zip(on, off, strict=True)):
-        if ours.sha256 == theirs.sha256 and (ours.file is None or theirs.file is None):
-            found.append(
-                Agreement("off", arm, index, ours.dtype, True, 0.0, 0.0, None, ours.has_nan)
-            )
-            continue
-        values = [_kept(output, index) for output in (ours, theirs)]
-        found.append(agreement(*values, against="off", arm=arm, index=index, dtype=ours.dtype))
-    return tuple(found)
+    return _compared(on, [(each.file, each.dtype, each.shape) for each in off], "off", arm)
 
 
 def compare_reference(
     artifact: Artifact, outputs: Sequence[Output], arm: Arm
 ) -> tuple[Agreement, ...]:
     """Every kept output of a run against what the eager model answered; empty without reference."""
-    if not artifact.reference_files:
+    files = artifact.reference_files
+    if not files:
         return ()
-    _same_count(len(outputs), len(artifact.reference_files), "from the run", "from eager")
+    _same_count(len(outputs), len(files), "from the run", "from eager")
+    specs = zip(files, artifact.outputs, strict=False)
+    expected = [(file, spec.dtype, spec.shape) for file, spec in specs]
+    return _compared(outputs, expected, "reference", arm)
+
+
+def _compared(
+    outputs: Sequence[Output],
+    expected: Sequence[tuple[Path | None, str, Sequence[int]]],
+    against: str,
+    arm: Arm,
+) -> tuple[Agreement, ...]:
     found = []
-    for index, (output, file) in enumerate(zip(outputs, artifact.reference_files, strict=True)):
-        spec = artifact.outputs[index]
-        values = _kept(output, index), read_values(file, spec.dtype, spec.shape)
-        entry = agreement(*values, against="reference", arm=arm, index=index, dtype=output.dtype)
-        found.append(entry)
+    for index, (ours, theirs) in enumerate(zip(outputs, expected, strict=True)):
+        values = read_values(ours.file, ours.dtype, ours.shape), read_values(*theirs)
+        found.append(agreement(*values, against=against, arm=arm, index=index, dtype=ours.dtype))
     return tuple(found)
-
-
-def _kept(output: Output, index: int) -> NDArray[np.float64]:
-    if output.file is None:
-        raise EvidenceError(
-            f"Output {index} was not kept, so it cannot be compared. Ask the run to keep outputs."
-        )
-    return read_values(output.file, output.dtype, output.shape)
 
 
 def _same_count(ours: int, theirs: int, our_name: str, their_name: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from pytest_sme2.results import (
@@ -34,7 +34,7 @@ from pytest_sme2.verdict.judging import (
     judge,
     suspect,
 )
-from pytest_sme2.verdict.times import other_target, untimed
+from pytest_sme2.verdict.times import untimed
 
 CLOSE = "It is too close to tell. Measure longer (--sme2-budget)."
 METRIC = "speedup"
@@ -63,15 +63,12 @@ def check_speedup(measured: CaseResult, baseline: Baseline | None, limits: Limit
     floor = judging.against_minimum()
     if floor.verdict is Outcome.REGRESSED:
         return floor
-    if old is None or baseline is None:
+    if old is None:
         if floor.verdict is not Outcome.PASS or required:
             return floor
         threads = count(measured.threads, "thread")
         missing = f". No speedup is stored for {threads} on this target. {CREATE_HINT}"
         return judging.check(Outcome.NO_BASELINE, missing)
-    other = other_target(measured, baseline)
-    if other:
-        return replace(judging.check(Outcome.INVALID, ""), message=other, old=None)
     stored = judging.against_stored(old, limits.max_speedup_loss)
     return stored if combine((stored, floor)) is stored.verdict else floor
 
@@ -146,9 +143,6 @@ def check_memory(
 ) -> Check:
     """The peak resident set: against the most allowed, then against the baseline."""
     metric = f"peak memory ({arm})"
-    if measured.emulated:
-        message = "An emulated process's memory holds the emulator's own and is never compared."
-        return Check(metric, Outcome.INVALID, message)
     new = (measured.peak_bytes or {}).get(arm)
     if new is None:
         return Check(metric, Outcome.INVALID, "It was not measured.")
@@ -158,10 +152,6 @@ def check_memory(
         message = f"{new / 1e6:.1f} MB is more than the {most / 1e6:.1f} MB allowed."
         return told(verdict, message, limit=most)
     old = _figures(measured, baseline).peak_bytes.get(arm)
-    if baseline is not None and old is not None:
-        other = other_target(measured, baseline)
-        if other:
-            return told(Outcome.INVALID, other)
     if old is None and most is not None:
         message = f"{new / 1e6:.1f} MB of the {most / 1e6:.1f} MB allowed."
         return told(Outcome.PASS, message, limit=most)

@@ -55,10 +55,7 @@ def _structure(baseline: Baseline | None, arm: Arm) -> Structure | None:
     return None if baseline is None else baseline.structures.get(arm)
 
 
-def _unknown(metric: str, arm: Arm, new: float | None) -> Check:
-    """Of what did not run, or has no baseline."""
-    if new is None:
-        return Check(metric, Outcome.INVALID, f"The {arm} arm did not run.")
+def _unknown(metric: str, new: float) -> Check:
     return Check(metric, Outcome.NO_BASELINE, f"No baseline. {CREATE_HINT}", new=new, unit="count")
 
 
@@ -82,10 +79,7 @@ def check_coverage(
     """
     metric = "SME2 coverage" if arm is Arm.ON else f"coverage ({arm})"
     word = "SME1" if arm is Arm.SME1 or measured.fingerprint.sme1 else "SME2"
-    structure = measured.structures.get(arm)
-    if structure is None:
-        message = f"The {arm} arm did not run, so nothing is known of it."
-        return Check(metric, Outcome.INVALID, message)
+    structure = measured.structures[arm]
     new = structure.coverage
     least = limits.min_coverage if arm is Arm.ON else None
     before = _structure(baseline, arm)
@@ -142,9 +136,9 @@ def operator_differences(old: Structure, new: Structure) -> tuple[tuple[Operator
 
 def check_operators(measured: CaseResult, baseline: Baseline | None, arm: Arm = Arm.ON) -> Check:
     """The operators of the program, exactly: which were added, which are gone."""
-    metric, old, new = f"operators ({arm})", _structure(baseline, arm), measured.structures.get(arm)
-    if old is None or new is None:
-        return _unknown(metric, arm, None if new is None else new.total)
+    metric, old, new = f"operators ({arm})", _structure(baseline, arm), measured.structures[arm]
+    if old is None:
+        return _unknown(metric, new.total)
     differences = operator_differences(old, new)
     if not differences:
         message = f"The same {count(new.total, 'operator')} as in the baseline."
@@ -188,11 +182,12 @@ def check_delegation(measured: CaseResult, baseline: Baseline | None, arm: Arm =
     metric, old, new = (
         f"portable operators ({arm})",
         _structure(baseline, arm),
-        measured.structures.get(arm),
+        measured.structures[arm],
     )
-    if old is None or new is None:
-        return _unknown(metric, arm, None if new is None else new.executed_by(Executor.PORTABLE))
-    before, portable = (each.executed_by(Executor.PORTABLE) for each in (old, new))
+    portable = new.executed_by(Executor.PORTABLE)
+    if old is None:
+        return _unknown(metric, portable)
+    before = old.executed_by(Executor.PORTABLE)
     details = tuple(
         _difference_line(entry, growth)
         for entry, growth in operator_differences(old, new)
@@ -209,13 +204,11 @@ def check_delegation(measured: CaseResult, baseline: Baseline | None, arm: Arm =
 def check_kernels(measured: CaseResult, baseline: Baseline | None, arm: Arm = Arm.ON) -> Check:
     """The kernels that ran, exactly by name. Only censuses of one source can be compared."""
     metric = f"kernels ({arm})"
-    new = measured.kernels.get(arm)
-    if new is None:
-        return Check(metric, Outcome.INVALID, "Which kernels ran is not known on this target.")
+    new = measured.kernels[arm]
     old = None if baseline is None else baseline.kernels.get(arm)
     names = {kernel.name: kernel.family for kernel in new.kernels}
     if old is None:
-        return _unknown(metric, arm, len(names))
+        return _unknown(metric, len(names))
     if old.source != new.source:
         message = (
             f"The baseline's kernels come from {old.source}, these from {new.source}; "

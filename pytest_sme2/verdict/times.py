@@ -30,7 +30,7 @@ from pytest_sme2.results import (
     Sustained,
 )
 from pytest_sme2.system.wording import as_given, count
-from pytest_sme2.verdict.baselines import BUSY, differing_facts
+from pytest_sme2.verdict.baselines import BUSY
 from pytest_sme2.verdict.judging import (
     CREATE_HINT,
     FEWEST_PROCESSES,
@@ -260,12 +260,6 @@ def _of_a_cap(conditions: Mapping[str, str]) -> str:
     return f"{said[:1].upper()}{said[1:]}." if said else ""
 
 
-def other_target(measured: CaseResult, baseline: Baseline) -> str:
-    """A sentence where a baseline is of another target, else nothing."""
-    differing = differing_facts(baseline.fingerprint, measured.fingerprint)
-    return f"The baseline is of another target ({'; '.join(differing)})." if differing else ""
-
-
 Times = Mapping[Arm, Sequence[float]]
 TimesOf = Callable[[CaseResult | BaselineSession], Times | None]
 
@@ -318,12 +312,7 @@ def _against_sessions(
     if not new:
         return Check(metric, Outcome.INVALID, "It was not measured.", limit=limit)
     refused = partial(Check, metric, new=statistics.median(new), unit="ns", limit=limit)
-    current: Sequence[BaselineSession] = ()
-    if baseline is not None:
-        other = other_target(measured, baseline)
-        if other and baseline.sessions:
-            return refused(Outcome.INVALID, other)
-        current = baseline.current(measured.threads)
+    current = () if baseline is None else baseline.current(measured.threads)
     found = [(session, (times_of(session) or {}).get(arm, ())) for session in current]
     timed = [(session, values) for session, values in found if values]
     sessions = [values for _, values in timed]

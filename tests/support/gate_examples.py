@@ -257,6 +257,3 @@ def of_this_code(old: Baseline, now: CaseResult) -> Baseline:
 
 BOUNDED = with_limits(shares={Category.DATA_MOVEMENT: Bounds(0.2, 0.35)})
 TIGHT = with_limits(on_off_tolerances={"fp16": Tolerance(max_abs=1e-9)})
-ELSEWHERE = baseline(
-    fingerprint=Fingerprint("linux", (("cores", "8"), ("cpu", "Cortex-X5"), ("os", "BSD")))
-)

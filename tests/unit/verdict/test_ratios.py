@@ -23,7 +23,6 @@ from pytest_sme2.verdict import ratios, times
 from tests.support.every_check import check_all
 from tests.support.gate_examples import (
     BOUNDED,
-    ELSEWHERE,
     EMULATED,
     LIMITS,
     baseline,
@@ -193,8 +192,6 @@ def test_whole_checks_of_memory() -> None:
             "more memory than allowed": memory(now, old, max_memory_bytes=49_000_000),
             "memory within what is allowed": memory(now, None, max_memory_bytes=80_000_000),
             "memory without baseline": memory(now, None),
-            "memory of another target": ratios.check_memory(now, ELSEWHERE, LIMITS, Arm.OFF),
-            "memory under emulation": memory(emulated(), old),
             "no memory measured": memory(measured(peak_bytes={}), old),
             "nothing measured": memory(measured(peak_bytes=None), old),
         },
