@@ -18,7 +18,15 @@ from torch.nn import functional
 from torch.utils._pytree import tree_leaves, tree_map, tree_unflatten
 
 from pytest_sme2.export.rewriting import OWN, REPLACED, fold_constants, name_of
-from pytest_sme2.export.variant import CHANNEL, DEPTHWISE, GENERAL, MOST_TAPS, SIGMOID, rewrite_for
+from pytest_sme2.export.variant import (
+    CHANNEL,
+    DEPTHWISE,
+    GENERAL,
+    MOST_TAPS,
+    SIGMOID,
+    WRITTEN,
+    rewrite_for,
+)
 
 _ROUNDS = 3
 # More slices than that take more than a product.
@@ -35,18 +43,6 @@ _RECURRENT = ("lstm", "gru")
 # They answer with parts of what goes in.
 _PARTS = ("split", "split_with_sizes", "chunk", "unbind")
 _DIMENSIONS = ("dim", "dims", "dim0", "dim1", "start_dim", "end_dim")
-# What is told is what is tried.
-_SOFTPLUS = "torch.relu(x) + torch.log(torch.exp(-torch.abs(x)) + 1)"
-_WRITTEN = {
-    "softplus": _SOFTPLUS,
-    "mish": f"x * torch.tanh({_SOFTPLUS})",
-    "log_sigmoid": "torch.log(torch.sigmoid(x))",
-    "silu": "x * torch.sigmoid(x)",
-    "gelu": "0.5 * x * (1 + torch.tanh(0.7978846 * (x + 0.044715 * x * x * x)))",
-    "hardsigmoid": "torch.clamp(x + 3, 0, 6) * (1 / 6)",
-    "log1p": "torch.log(x + 1)",
-    "expm1": "torch.exp(x) - 1",
-}
 _POWERS = {0.5: "torch.sqrt(x)", 2: "x * x", 3: "x * x * x", 4: "x * x * (x * x)"}
 _Form = Callable[..., Any]
 _Rule = tuple[str, Callable[["_Graph", Any], "_Found"]]
@@ -360,7 +356,7 @@ def _of_one(graph: _Graph, node: Any) -> _Found:
 def _written(graph: _Graph, node: Any, before: Any) -> _Found:
     """A function of each number, from functions that XNNPACK has."""
     name, given = name_of(node).removesuffix("_"), node.args[1:]
-    code = _POWERS.get(given[0]) if name == "pow" else None if given else _WRITTEN.get(name)
+    code = _POWERS.get(given[0]) if name == "pow" else None if given else WRITTEN.get(name)
     if code is None:
         return None
     return f"{_title(node, before.shape)} as `{code}`", _typed(code)

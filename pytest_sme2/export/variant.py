@@ -91,22 +91,29 @@ class Rewrite:
     """What to write instead, a clause."""
 
 
+# What is told is what is tried.
+_SOFTPLUS = "torch.relu(x) + torch.log(torch.exp(-torch.abs(x)) + 1)"
+WRITTEN = {
+    "softplus": _SOFTPLUS,
+    "mish": f"x * torch.tanh({_SOFTPLUS})",
+    "log_sigmoid": "torch.log(torch.sigmoid(x))",
+    "silu": "x * torch.sigmoid(x)",
+    "gelu": "0.5 * x * (1 + torch.tanh(0.7978846 * (x + 0.044715 * x * x * x)))",
+    "hardsigmoid": "torch.clamp(x + 3, 0, 6) * (1 / 6)",
+    "log1p": "torch.log(x + 1)",
+    "expm1": "torch.exp(x) - 1",
+}
+_WIDE = "PyTorch computes it in fp32, so two conversions stand around it"
 MOST_TAPS = 25
 """XNNPACK's largest kernel for depthwise convolutions takes as many weights a channel."""
 REWRITES: tuple[Rewrite, ...] = (
-    Rewrite(
-        "silu",
-        frozenset({"aten.silu"}),
-        "SiLU",
-        "PyTorch computes it in fp32, so two conversions stand around it",
-        "write `x * torch.sigmoid(x)`",
-    ),
-    Rewrite(
-        "gelu",
-        frozenset({"aten.gelu"}),
-        "GELU",
-        "XNNPACK takes it in fp32 alone",
-        "write `0.5 * x * (1 + torch.tanh(0.79788 * (x + 0.044715 * x * x * x)))`",
+    *(
+        Rewrite(name, frozenset({f"aten.{name}"}), what, why, f"write `{WRITTEN[name]}`")
+        for name, what, why in (
+            ("silu", "SiLU", _WIDE),
+            ("gelu", "GELU", "XNNPACK takes it in fp32 alone"),
+            ("hardsigmoid", "hardsigmoid", _WIDE),
+        )
     ),
     Rewrite(
         "sdpa",
@@ -142,13 +149,6 @@ REWRITES: tuple[Rewrite, ...] = (
         "write the means of an image and of its square as `conv2d(x.mean((2, 3), keepdim=True), "
         "m)`, where `m` averages the channels of each group and is kept with `register_buffer`; "
         "then `x * scale + shift`, exact where the mean is not far above the spread",
-    ),
-    Rewrite(
-        "hardsigmoid",
-        frozenset({"aten.hardsigmoid"}),
-        "hardsigmoid",
-        "PyTorch computes it in fp32, so two conversions stand around it",
-        "write `torch.clamp(x + 3, 0, 6) * (1 / 6)`",
     ),
     Rewrite(
         "transposed",

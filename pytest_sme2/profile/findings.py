@@ -29,8 +29,8 @@ from pytest_sme2.profile.matching import kernel_size, rows, shapes_text
 from pytest_sme2.profile.splits import (
     NO_BETTER,
     CostOf,
-    is_constant,
     is_layout_change,
+    is_told,
     place_text,
     split_findings,
 )
@@ -144,7 +144,7 @@ def _costly(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
     for member in profile.operators:
         found = member.operator
         told = found.matrix or found.kind == "depthwise" or is_layout_change(member)
-        told = told or is_constant(member)
+        told = told or is_told(member)
         if found.executor is not Executor.PORTABLE and found.known and not told:
             groups.setdefault(found.operation, []).append(member)
     for operation, members in groups.items():

@@ -75,15 +75,15 @@ def split_findings(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
     groups: dict[str, _Group] = {}
     key_of: dict[int, str] = {}
     for member in profile.operators:
-        if _splits(member) or is_constant(member):
+        if _splits(member) or is_told(member):
             key, rewrite = _cause(member)
             groups.setdefault(key, _Group(rewrite)).members.append(member)
             key_of[member.index] = key
     whose: dict[bool | None, list[OperatorProfile]] = {}
-    around, every = _around_sequences(profile), (None, *profile.operators, None)
+    every = (None, *profile.operators, None)
     for is_chain, following in itertools.groupby(profile.operators, is_layout_change):
         chain = tuple(following)
-        if not is_chain or around.issuperset(chain):
+        if not is_chain:
             continue
         inner = [member for member in chain if member.index not in key_of]
         beside = every[chain[0].index], *chain, every[chain[-1].index + 2]
@@ -93,38 +93,14 @@ def split_findings(profile: Profile, cost_of: CostOf) -> Iterator[Finding]:
         elif inner:
             aten = chain[0].aten
             own = any(name.startswith(_PERMUTES) for name in aten) if aten else None
-            whose.setdefault(own, []).extend(chain)
+            whose.setdefault(own, []).extend(inner)
     for key, group in groups.items():
         yield _finding(key, group, cost_of)
-    rewrite = rewrite_for(_SEQUENCES, constant=False)
-    if around and rewrite is not None:
-        found = sorted(around, key=lambda member: member.index)
-        yield Finding(
-            Topic.LAYOUT,
-            rewrite.what,
-            cost_of(found),
-            f"{rewrite.why}; {rewrite.remedy}",
-            f"{count(sum(map(is_layout_change, found)), 'transpose')}, and reshapes",
-            place_text(found),
-            rewrite.name,
-        )
     for own, members in whose.items():
         what, remedy = _LAYOUTS[own]
         yield Finding(
             Topic.LAYOUT, what, cost_of(members), remedy, place=place_text(members) * bool(own)
         )
-
-
-def _around_sequences(profile: Profile) -> set[OperatorProfile]:
-    """What lays data out anew around one-dimensional convolutions, inside of the delegate."""
-    return {
-        member
-        for member in profile.operators
-        if member.origin is not None
-        and member.origin.written == _SEQUENCES
-        and member.operator.executor is Executor.DELEGATED
-        and (is_layout_change(member) or member.operator.kind == "reshape")
-    }
 
 
 def _splits(member: OperatorProfile) -> bool:
@@ -134,10 +110,14 @@ def _splits(member: OperatorProfile) -> bool:
     return member.origin is not None or not is_layout_change(member)
 
 
-def is_constant(member: OperatorProfile) -> bool:
-    """Whether the delegate does it in every inference, though no input goes in."""
-    inside = member.operator.executor is Executor.DELEGATED
-    return inside and member.origin is not None and member.origin.constant
+def is_told(member: OperatorProfile) -> bool:
+    """Whether something can be done about it, though the delegate takes it: no input goes in, or it
+    lays data out anew around a one-dimensional convolution.
+    """
+    if member.origin is None or member.operator.executor is not Executor.DELEGATED:
+        return False
+    laid_out = is_layout_change(member) or member.operator.kind == "reshape"
+    return member.origin.constant or (member.origin.written == _SEQUENCES and laid_out)
 
 
 def _cause(member: OperatorProfile) -> tuple[str, Rewrite | None]:
@@ -162,7 +142,7 @@ def _finding(key: str, group: _Group, cost_of: CostOf) -> Finding:
         details += [f"{number} {name}" for name, number in names.most_common(4)]
     if group.beside:
         details.append(f"with {count(len(group.beside), 'transpose')} beside")
-    inside = all(map(is_constant, group.members))
+    inside = all(map(is_told, group.members))
     return Finding(
         Topic.COSTLY if inside else Topic.PORTABLE,
         key,

@@ -109,13 +109,23 @@ def test_constant_work_is_told_apart_from_work_on_the_input() -> None:
     assert unknown.what == "_to_dim_order_copy.out of cumsum"
 
 
-def test_constant_work_inside_of_the_delegate_is_told_as_well() -> None:
-    profile = profile_of([(ON, 100), ("Cosine (NC) #1", 50)])
-    convolution, cosine = profile.operators
-    cosine = replace(cosine, origin=Origin("aten.cos", constant=True))
-    (found,) = of(Topic.COSTLY, find(replace(profile, operators=(convolution, cosine))))
-    assert (found.rewrite, found.cost.operators) == ("constant", 1)
-    assert found.what == "work that does not depend on the input"
+@pytest.mark.parametrize(
+    ("name", "origin", "what", "rewrite"),
+    [
+        ("Cosine (NC) #1", Origin("aten.cos", constant=True), "work that does not", "constant"),
+        (TRANSPOSE, Origin("aten.conv1d"), "Conv1d", "conv1d"),
+    ],
+)
+def test_what_can_be_changed_inside_of_the_delegate_is_told_as_well(
+    name: str, origin: Origin, what: str, rewrite: str
+) -> None:
+    profile = profile_of([(ON, 100), (name, 50)])
+    convolution, other = profile.operators
+    other = replace(other, origin=origin)
+    (found,) = of(Topic.COSTLY, find(replace(profile, operators=(convolution, other))))
+    assert (found.rewrite, found.cost.operators) == (rewrite, 1)
+    assert found.what.startswith(what)
+    assert not of(Topic.LAYOUT, find(replace(profile, operators=(convolution, other))))
 
 
 @pytest.mark.parametrize(
