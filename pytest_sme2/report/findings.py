@@ -183,14 +183,13 @@ def trial_text(trial: Trial, share: float = 0.0) -> str:
     timed = trial.before.timed
     gone, whole = (amount_text(amount, timed=timed) for amount in (abs(old - new), old))
     unit = "in traced runs" if timed else "instructions"
-    if -LEAST_SAVING < trial.saving < share / 2:
-        left = [e for e in trial.after.findings if e.topic in (Topic.PORTABLE, Topic.LAYOUT)]
-        # What it was made for, where that is still there, stopped it.
-        most = max(left, key=lambda e: (e.rewrite in trial.rewrites, e.cost.share), default=None)
-        where = "" if most is None else f"; most is {most.what}"
-        place = f" ({most.place})" if most is not None and most.place else ""
+    # What it was made for, where that is still there, stopped it.
+    left = [entry for entry in trial.after.findings if entry.rewrite in trial.rewrites]
+    if left and -LEAST_SAVING < trial.saving < share / 2:
+        most = max(left, key=lambda entry: entry.cost.share)
+        place = f" ({most.place})" if most.place else ""
         stays = percent(share - max(0.0, trial.saving))
-        return f"not expressed: {stays} of {percent(share)} stay{where}{place}"
+        return f"not expressed: {stays} of {percent(share)} stay; most is {most.what}{place}"
     if trial.helps:
         effect = f"saves {gone} of {whole} {unit} ({percent(trial.saving)})"
     elif trial.saving > -LEAST_SAVING:

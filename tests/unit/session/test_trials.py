@@ -90,3 +90,16 @@ def test_only_what_costs_enough_is_tried(before: trials.Ran) -> None:
     assert trials.named_rewrites(replace(before, findings=named)) == ("silu",)
     # Where one alone helps, nothing is put together.
     assert len(list(trials.try_rewrites(SESSION, CASE, before, ("silu", "select")))) == 2
+
+
+def test_a_rewrite_is_not_expressed_only_where_what_it_is_for_is_left(before: trials.Ran) -> None:
+    left = Finding(
+        Topic.PORTABLE, "SiLU", Cost(1, 0.7, "instructions"), place="net.py:7", rewrite="silu"
+    )
+    (trial,) = trials.try_rewrites(SESSION, CASE, before, ("silu",))
+    assert trial.after is not None
+    partly = replace(trial, after=replace(trial.after, findings=(left,)))
+    wanted = "not expressed: 50.0 % of 90.0 % stay; most is SiLU (net.py:7)"
+    assert trial_text(partly, 0.9) == wanted
+    assert trial_text(partly, 0.7).startswith("saves 400 of 1,000")
+    assert trial_text(trial, 0.9).startswith("saves 400 of 1,000")
