@@ -12,7 +12,7 @@ from pytest_sme2.system.wording import one_of, split_list
 DEVICES = ("auto", "mac", "linux", "emulated", "android")
 
 
-_WIRELESS = re.compile(r"adb-(?P<serial>.+)-[A-Za-z0-9]+(?: \(\d+\))?\._adb-tls-connect\._tcp\.?")
+_WIRELESS = re.compile(r"adb-.+-[A-Za-z0-9]+(?: \(\d+\))?\._adb-tls-connect\._tcp\.?")
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 
 
@@ -77,13 +77,7 @@ def is_network_serial(serial: str) -> bool:
     """
     match = _ADDRESS.fullmatch(serial)
     by_port = match is not None and 1 <= int(match["port"]) <= 65535
-    return by_port or wireless_name(serial) is not None
-
-
-def wireless_name(serial: str) -> str | None:
-    """The phone's own serial where it is attached by wireless debugging: its cable has that."""
-    match = _WIRELESS.fullmatch(serial)
-    return match and match["serial"]
+    return by_port or _WIRELESS.fullmatch(serial) is not None
 
 
 def parse_cpus(value: str) -> str | tuple[int, ...]:

@@ -30,7 +30,6 @@ from pytest_sme2.targets.settings import (
     adb_server_from,
     is_network_serial,
     parse_adb_server,
-    wireless_name,
 )
 
 DEFAULT_PORT = 5037
@@ -408,15 +407,13 @@ def list_attached(server: AdbServer) -> dict[str, str]:
 
 
 def own_serial(server: AdbServer, serial: str) -> str:
-    """The serial that a phone has by cable, however it is attached."""
-    said = ""
+    """The serial that a phone has by cable, however it is attached; that given if it is away."""
     if is_network_serial(serial):
         with contextlib.suppress(TargetError):
-            if wireless_name(serial) is None:
-                server.connect(serial, timeout=5)
+            server.connect(serial, timeout=5)
             command = ["getprop", "ro.serialno"]
-            said = AdbDevice(server, serial).shell(command, timeout=10).text.strip()
-    return said or wireless_name(serial) or serial
+            return AdbDevice(server, serial).shell(command, timeout=10).text.strip() or serial
+    return serial
 
 
 def choose_serials(

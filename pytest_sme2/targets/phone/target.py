@@ -507,10 +507,9 @@ _ours: set[Path] = set()
 
 def _lock_file(server: AdbServer, serial: str) -> Path:
     # Under all of its names a phone is one: by cable, and by network.
-    known = _own.get((str(server), serial))
-    name = known or own_serial(server, serial)
+    name = _own.get(key := (str(server), serial)) or own_serial(server, serial)
     if name != serial:
-        _own[str(server), serial] = name  # also when it does not answer any more
+        _own[key] = name  # also when it does not answer any more
     digest = hashlib.sha256(f"{server}\n{name}".encode()).hexdigest()[:24]
     return machine_lock(f"phone-{digest}")
 

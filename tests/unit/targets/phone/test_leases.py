@@ -44,6 +44,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(phone_target, "AndroidTarget", Leased)
     monkeypatch.setattr(phone_target, "make_ready", make_ready)
     monkeypatch.setattr(phone_target, "_ours", set())
+    monkeypatch.setattr(phone_target, "_own", {})
     return tmp_path
 
 
@@ -63,9 +64,11 @@ def test_each_lease_is_another_device_and_ours_are_not_waited_for() -> None:
     assert elsewhere is not None
 
 
-def test_a_phone_by_cable_and_by_wifi_is_leased_once() -> None:
-    cable = lease("R5CX")
-    assert take_lease(cable.device.server, "adb-R5CX-gk3Vxw._adb-tls-connect._tcp") is None
+def test_a_phone_by_cable_and_by_wifi_is_leased_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cable, wireless = lease("R5CX"), "adb-R5CX-gk3Vxw._adb-tls-connect._tcp"
+    for answer in ("R5CX", wireless):  # and when it does not answer any more
+        monkeypatch.setattr(phone_target, "own_serial", lambda *_, said=answer: said)
+        assert take_lease(cable.device.server, wireless) is None
 
 
 def test_one_that_does_not_work_is_passed_over() -> None:
