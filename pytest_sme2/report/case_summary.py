@@ -145,7 +145,8 @@ def cost_rows(measured: CaseResult) -> list[list[str]]:
     """What was counted, the first row its titles."""
     arms = [arm for arm in SHOWN if arm in measured.costs]
     columns = [_figures(measured.costs[arm]) for arm in arms]
-    names = dict.fromkeys(name for column in columns for name in column)
+    # SME2 on has all of them.
+    names = dict.fromkeys(name for column in reversed(columns) for name in column)
     titles = ["per inference", *(f"SME2 {measured.arm_name(arm)}" for arm in arms)]
     return [titles, *([name, *(each.get(name, "0") for each in columns)] for name in names)]
 
@@ -324,7 +325,7 @@ TITLES = {
     "Minst sme1": "million instructions on SME1",
     "Minst on": "million instructions with SME2 on",
     "instructions": "instructions: cost, not time",
-    "the rest": "of them are no matrix work: SME2 cannot help with these, most of them",
+    "the rest": "of the instructions are no matrix work, which SME2 cannot help with; most is",
 }
 """What the titles of a case's row mean, where there is room for it."""
 
@@ -446,7 +447,7 @@ def operator_rows(profile: Profile, cost: InferenceCost | None = None) -> Rows:
         share = percent(amount / whole) if whole else NOTHING
         rows.append([member.label, str(member.operator.executor), proof, text, share])
     left = len(ranked) - TOP
-    return [*rows, [f"and {count(left, 'operator')} more", *[""] * 4]] if left > 0 else rows
+    return [*rows, [f"and {left} more", *[""] * 4]] if left > 0 else rows
 
 
 def changed_rows(comparison: Comparison, names: Sequence[str], *, timed: bool) -> Rows:

@@ -218,7 +218,8 @@ def _operators(measured: CaseResult) -> Iterator[str]:
     profile, cost = measured.profiles.get(measured.arm), measured.costs.get(measured.arm)
     if profile is not None and not (measured.emulated and cost is None):
         titles, *rows = operator_rows(profile, cost if measured.emulated else None)
-        yield from table(titles, ([code(name), *rest] for name, *rest in rows))
+        # Only an operator ran.
+        yield from table(titles, ([code(row[0]) if row[1] else row[0], *row[1:]] for row in rows))
 
 
 def _executors(measured: CaseResult, timed: bool) -> Iterator[str]:

@@ -79,6 +79,8 @@ def as_sentence(text: str) -> str:
 TOP = 10
 PROOFS = {True: "yes", False: "no", "sme1": "SME1", "unproven": "?"}
 """Whether an operator ran on SME2."""
+# What is longer is a sentence.
+_WIDE = 30
 _FIGURE = re.compile(r"-?[0-9]|-$|$")
 
 
@@ -102,7 +104,9 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     if not body:
         return []
     rule = [
-        "---:" if all(_FIGURE.match(row[column]) for row in body) else "---"
+        "---:"
+        if all(_FIGURE.match(row[column]) and len(row[column]) < _WIDE for row in body)
+        else "---"
         for column in range(len(headings))
     ]
     return ["| " + " | ".join(row) + " |" for row in (list(headings), rule, *body)]

@@ -49,6 +49,10 @@ def run(arguments: argparse.Namespace) -> int:
     html = None if arguments.html is None else parse_report(str(arguments.html))
     # What goes elsewhere leaves the run directory as it is.
     rewritten = arguments.format is None and html is None and arguments.markdown is None
+    if rewritten and len(arguments.run_dir) > 1:
+        raise UsageError(
+            "Several run directories have no folder in common. Add --html or --markdown."
+        )
     runs: dict[str, list[tuple[Path, CaseRecord]]] = {}
     for root in arguments.run_dir:
         folders = list(find_records(root)) if root.is_dir() else []
@@ -57,11 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
                 f"{str(root)!r} is not a run directory: it has no metrics.json. "
                 "Give the folder that --sme2-out named."
             )
-        found = runs[str(root)] = []
-        for folder in folders:
-            found.append((folder, read_record(folder)))
-            if rewritten:
-                write_case(*found[-1])
+        runs[str(root)] = [(folder, read_record(folder)) for folder in folders]
     pairs = [pair for found in runs.values() for pair in found]
     records = [record for _, record in pairs]
     if arguments.format == MODEL_EXPLORER:
@@ -69,29 +69,24 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format is not None:
         print(FORMATS[arguments.format](records), end="")
         return 0
-    for root in arguments.run_dir if rewritten else ():
+    markdown = arguments.markdown
+    if rewritten:
+        (root,) = arguments.run_dir
+        for folder, record in pairs:
+            write_case(folder, record)
         if (root / METRICS).is_file():
-            rewrite_experiments(root, runs[str(root)])
+            rewrite_experiments(root, pairs)
+        markdown = root / REPORT
     written = []
-    if len(runs) == 1:
-        text = run_report(records)
-        if rewritten:
-            written.append(arguments.run_dir[0] / REPORT)
-            write_text(written[0], text)
-    else:
-        text = run_report(records, [name for name, found in runs.items() for _ in found])
-    if arguments.markdown is not None:
-        write_text(arguments.markdown, text)
-        written.append(arguments.markdown)
+    if markdown is not None:
+        names = [name for name, found in runs.items() for _ in found] if len(runs) > 1 else []
+        write_text(markdown, run_report(records, names))
+        written.append(markdown)
     if html is not None:
         from pytest_sme2.report.html import write_html
 
         write_html(html, pairs)
         written.append(html)
-    if len(runs) > 1 and not written:
-        raise UsageError(
-            "Several run directories have no folder in common. Add --html or --markdown."
-        )
     files = [str(path) for path in written]
     return show(arguments, {"cases": [record.id for record in records], "files": files}, files)
 
