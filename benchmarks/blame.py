@@ -31,7 +31,7 @@ from benchmarks.harness import ROOT, Claim, append_record, finish, parser_of, re
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.report.versus_baseline import cause_text, failure_text
-from pytest_sme2.results import Check
+from pytest_sme2.results.case import Check
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.gate import Gate
 from pytest_sme2.session.session import Session

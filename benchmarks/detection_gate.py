@@ -45,7 +45,7 @@ from benchmarks.harness import (
     read_records,
 )
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import Arm, Artifact, Capabilities, Run, RunRequest, TensorSpec
+from pytest_sme2.results.run import Arm, Artifact, Capabilities, Run, RunRequest, TensorSpec
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.gate import Gate

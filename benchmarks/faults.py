@@ -29,7 +29,7 @@ from statistics import median
 from benchmarks.trials import Subject, expect, run
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
-from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest
+from pytest_sme2.results.run import PAIR, Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.sme2 import PROGRAM, Sme2Runner
 from pytest_sme2.system.files import write_text
 from pytest_sme2.targets.phone.adb import AdbDevice

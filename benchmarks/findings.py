@@ -13,7 +13,8 @@ from typing import Any
 
 from benchmarks.harness import ROOT, Table, table_lines
 from pytest_sme2.export.variant import PRECISIONS
-from pytest_sme2.results import PAIR, Arm, Baseline
+from pytest_sme2.results.case import Baseline
+from pytest_sme2.results.run import PAIR, Arm
 from pytest_sme2.verdict import baselines
 
 STORED = ROOT / "baselines" / "emulated"

@@ -30,7 +30,8 @@ import pytest
 
 from benchmarks.harness import Verdict, account, finish, gate_claims, parser_of
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import Arm, Check
+from pytest_sme2.results.case import Check
+from pytest_sme2.results.run import Arm
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.gate import Gate
 from pytest_sme2.session.session import Session

@@ -19,29 +19,11 @@ if TYPE_CHECKING:
     from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
     from pytest_sme2.profile.build import profile_frames
     from pytest_sme2.profile.compare import compare
-    from pytest_sme2.results import (
-        Arm,
-        Artifact,
-        Bounds,
-        CaseResult,
-        Category,
-        Check,
-        Columns,
-        Comparison,
-        Coverage,
-        Executor,
-        Fingerprint,
-        KernelCensus,
-        KernelFamily,
-        Limits,
-        Outcome,
-        Pair,
-        Profile,
-        Run,
-        RunRequest,
-        Tolerance,
-        Turn,
-    )
+    from pytest_sme2.results.case import Bounds, CaseResult, Check, Limits, Tolerance
+    from pytest_sme2.results.evidence import KernelCensus, KernelFamily, Pair
+    from pytest_sme2.results.profile import Category, Comparison, Coverage, Executor, Profile
+    from pytest_sme2.results.run import Arm, Artifact, Columns, Fingerprint, Run, RunRequest, Turn
+    from pytest_sme2.results.timing import Outcome
     from pytest_sme2.runners.base import Runner
     from pytest_sme2.runners.sme2 import Sme2Runner, wheel_runner
     from pytest_sme2.session.analysis import Analysis, analyze_file
@@ -66,7 +48,6 @@ __all__ = [
     "profile_frames", "read_etdump", "register_model", "settle_batch_norms", "wheel_runner",
 ]  # fmt: skip
 
-# Where names live that are not values of ``results``.
 _MODULES = {
     "errors": "Sme2Error Sme2Warning",
     "export.imports": "import_torchvision",
@@ -77,6 +58,11 @@ _MODULES = {
     "fake_phone.lab": "FakeLab FakePhone fake_target",
     "profile.build": "profile_frames",
     "profile.compare": "compare",
+    "results.case": "Bounds CaseResult Check Limits Tolerance",
+    "results.evidence": "KernelCensus KernelFamily Pair",
+    "results.profile": "Category Comparison Coverage Executor Profile",
+    "results.run": "Arm Artifact Columns Fingerprint Run RunRequest Turn",
+    "results.timing": "Outcome",
     "runners.base": "Runner",
     "runners.sme2": "Sme2Runner wheel_runner",
     "session.analysis": "Analysis analyze_file",
@@ -95,7 +81,7 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names.s
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = importlib.import_module(f"{__name__}.{_HOMES.get(name, 'results')}")
+    home = importlib.import_module(f"{__name__}.{_HOMES[name]}")
     value: object = getattr(home, name)
     return value
 

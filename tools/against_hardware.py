@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from pytest_sme2.results import InferenceCost, Profile
+from pytest_sme2.results.evidence import InferenceCost
+from pytest_sme2.results.profile import Profile
 from pytest_sme2.session.cases import program_case
 from pytest_sme2.session.run_directory import find_records, read_record
 from pytest_sme2.session.session import Session

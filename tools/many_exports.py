@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.export.server import export_environment
-from pytest_sme2.results import Artifact, TensorSpec
+from pytest_sme2.results.run import Artifact, TensorSpec
 from pytest_sme2.system.files import decode, file_sha256, read_json
 from pytest_sme2.system.terminal import Say
 

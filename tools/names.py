@@ -23,7 +23,10 @@ from pytest_sme2.profile.known_names import (
     seen_names,
     write_table,
 )
-from pytest_sme2.results import RUNTIME, Arm, Baseline, CellAnswer, Operator
+from pytest_sme2.results.case import RUNTIME, Baseline
+from pytest_sme2.results.evidence import CellAnswer
+from pytest_sme2.results.profile import Operator
+from pytest_sme2.results.run import Arm
 from pytest_sme2.system.terminal import say
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict import baselines

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.attacks import VARIABLE
-from pytest_sme2.results import Arm
+from pytest_sme2.results.run import Arm
 from tests.support.pretended_device import PretendedDevice, pretend, program
 
 _TOY, _OTHER = program("toy"), program("other")

@@ -21,7 +21,7 @@ from sphinx.util.docutils import SphinxDirective
 from pytest_sme2.cli import main as cli
 from pytest_sme2.plugin import fixtures
 from pytest_sme2.profile.kernel_matrix import shipped_matrix, shipped_versions
-from pytest_sme2.results import Cell, KernelMatrix
+from pytest_sme2.results.evidence import Cell, KernelMatrix
 from pytest_sme2.session.options import OPTIONS
 from tools.matrix.comparing import change_lines
 

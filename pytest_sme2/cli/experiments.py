@@ -26,7 +26,8 @@ from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.profile.beside import SHAPES, beside, keep_shapes
 from pytest_sme2.report.markdown import run_report
 from pytest_sme2.report.writing import model_stem, pipeline_summary, write_case, write_summary
-from pytest_sme2.results import FORWARD, PAIR, Arm, KernelCensus, Run, RunRequest
+from pytest_sme2.results.evidence import KernelCensus
+from pytest_sme2.results.run import FORWARD, PAIR, Arm, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.stock import single_runner
 from pytest_sme2.session.analysis import SUFFIX, analyze_file

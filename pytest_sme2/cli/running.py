@@ -19,21 +19,10 @@ from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.text import aligned
 from pytest_sme2.report.writing import write_case
-from pytest_sme2.results import (
-    FORWARD,
-    INTERRUPTED,
-    PAIR,
-    Arm,
-    Artifact,
-    CaseResult,
-    Check,
-    Evidence,
-    Kernel,
-    KernelCensus,
-    KernelFamily,
-    Limits,
-    Outcome,
-)
+from pytest_sme2.results.case import CaseResult, Check, Limits
+from pytest_sme2.results.evidence import Evidence, Kernel, KernelCensus, KernelFamily
+from pytest_sme2.results.run import FORWARD, PAIR, Arm, Artifact
+from pytest_sme2.results.timing import INTERRUPTED, Outcome
 from pytest_sme2.session.cases import Case, program_case
 from pytest_sme2.session.run_directory import METRICS, read_record
 from pytest_sme2.session.session import Session

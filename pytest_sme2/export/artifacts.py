@@ -42,7 +42,7 @@ from pytest_sme2.export.store import (
     weights_hash,
 )
 from pytest_sme2.export.variant import Variant
-from pytest_sme2.results import Artifact
+from pytest_sme2.results.run import Artifact
 from pytest_sme2.system.cache import (
     cache_folder,
     contents_sha256,

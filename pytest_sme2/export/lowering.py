@@ -58,7 +58,7 @@ from pytest_sme2.export.weights import (
     settle_batch_norms,
     upstream_of,
 )
-from pytest_sme2.results import FORWARD
+from pytest_sme2.results.run import FORWARD
 from pytest_sme2.system.files import structured
 from pytest_sme2.system.processes import adopt_orphans, end_descendants
 

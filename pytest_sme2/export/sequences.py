@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_sme2.errors import ModelError
 from pytest_sme2.export.registry import Model
-from pytest_sme2.results import FORWARD
+from pytest_sme2.results.run import FORWARD
 
 
 def token_count(model: Model, name: str) -> int | None:

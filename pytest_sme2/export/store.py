@@ -12,7 +12,7 @@ from pathlib import Path
 from pytest_sme2.errors import ExportError, StorageError, UsageError
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE, ModelEntry
 from pytest_sme2.export.variant import Variant
-from pytest_sme2.results import Artifact, GenerationPlan, TensorSpec
+from pytest_sme2.results.run import Artifact, GenerationPlan, TensorSpec
 from pytest_sme2.system.cache import find_cache, trusted
 from pytest_sme2.system.files import FileFacts, decode, file_sha256, is_sealed, read_json, safe_name
 

@@ -62,7 +62,7 @@ def parse_variant(value: str) -> Variant:
 def file_part(value: str) -> str:
     """A variant as it stands in the name of a file."""
     # Only now: the help of a command names precisions, and comes without all values.
-    from pytest_sme2.results import AS_EXPORTED
+    from pytest_sme2.results.run import AS_EXPORTED
 
     return AS_EXPORTED.replace(" ", "-") if value == AS_EXPORTED else str(parse_variant(value))
 

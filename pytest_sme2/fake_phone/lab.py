@@ -34,7 +34,7 @@ from typing import Any
 import pytest_sme2
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.supervisor import ADBD, LIBRARIES, LINKER, SOCKET, STATE, Phone
-from pytest_sme2.results import Arm
+from pytest_sme2.results.run import Arm
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.files import make_folders
 from pytest_sme2.system.processes import run_process

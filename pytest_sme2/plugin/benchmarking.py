@@ -14,7 +14,7 @@ import pytest
 from pytest_sme2.plugin.watch import session_of
 
 if TYPE_CHECKING:
-    from pytest_sme2.results import Arm
+    from pytest_sme2.results.run import Arm
     from pytest_sme2.session.cases import Case
     from pytest_sme2.session.session import Session
 
@@ -32,7 +32,7 @@ class DeviceClock:
 def benchmarked_arms(session: Session) -> tuple[Arm, ...]:
     """Those with a benchmark of their own, as far as known at collection; none if there is one."""
     from pytest_sme2.errors import Sme2Error
-    from pytest_sme2.results import PAIR
+    from pytest_sme2.results.run import PAIR
 
     if session.emulated:
         return ()

@@ -14,7 +14,8 @@ from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.text import WIDTH
 from pytest_sme2.report.versus_baseline import Update, comment_json, update_lines
 from pytest_sme2.report.writing import write_case, write_run
-from pytest_sme2.results import Accepted, Check, Outcome
+from pytest_sme2.results.case import Accepted, Check
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record, write_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.cache import untold

@@ -20,7 +20,10 @@ from pytest_sme2.plugin.watch import CHECKS, GATE, UNJUDGED, WIDTH, session_of
 from pytest_sme2.session.options import OPTIONS
 
 if TYPE_CHECKING:
-    from pytest_sme2.results import Artifact, Check, Pair, Profile
+    from pytest_sme2.results.case import Check
+    from pytest_sme2.results.evidence import Pair
+    from pytest_sme2.results.profile import Profile
+    from pytest_sme2.results.run import Artifact
     from pytest_sme2.session.cases import Case
     from pytest_sme2.session.gate import Gate
     from pytest_sme2.session.session import Session
@@ -80,7 +83,7 @@ def sme2_gate(
     request: pytest.FixtureRequest, sme2_session: Session, sme2_model: Case
 ) -> Iterator[Gate]:
     """The checks: ``sme2_gate.check_latency()``, ``.check_coverage()`` …; see the docs."""
-    from pytest_sme2.results import INTERRUPTED
+    from pytest_sme2.results.timing import INTERRUPTED
     from pytest_sme2.session.gate import Gate
     from pytest_sme2.verdict.judging import failing
 

@@ -21,7 +21,7 @@ from pytest_sme2.errors import LASTING, Sme2Error, plain
 from pytest_sme2.plugin.options import anything_chosen, asks_to_show, in_ci, read_settings, typed
 
 if TYPE_CHECKING:
-    from pytest_sme2.results import Check
+    from pytest_sme2.results.case import Check
     from pytest_sme2.session.cases import Case
     from pytest_sme2.session.gate import Gate
     from pytest_sme2.session.run_directory import CaseRecord
@@ -257,7 +257,8 @@ class RunWatch:
     def pytest_handlecrashitem(self, crashitem: str) -> None:
         """A case whose test ended its worker has not passed, whatever its other tests found."""
         from pytest_sme2.plugin.progress import case_in
-        from pytest_sme2.results import Check, Outcome
+        from pytest_sme2.results.case import Check
+        from pytest_sme2.results.timing import Outcome
         from pytest_sme2.system.files import encode
 
         cases = [case.id for case in session_of(self.config).cases()]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pytest_sme2.errors import EtdumpError, ProgramError, Sme2Error
-from pytest_sme2.results import FORWARD, Attribution, MethodShapes, Origin
+from pytest_sme2.results.run import FORWARD, Attribution, MethodShapes, Origin
 from pytest_sme2.system.files import file_state, json_value, read_bytes, structured, write_text
 from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.program import read_program

@@ -23,19 +23,16 @@ from pytest_sme2.profile.categories import DELEGATE_CALL, OPERATOR_CALL
 from pytest_sme2.profile.coverage import Proof, coverage, settled
 from pytest_sme2.profile.matching import match_origins, match_shapes
 from pytest_sme2.profile.operators import LONGEST, Rows, Selection, durations, is_named, select
-from pytest_sme2.results import (
-    Attribution,
+from pytest_sme2.results.evidence import KernelCensus, KernelFamily
+from pytest_sme2.results.profile import (
     Category,
-    Columns,
     Executor,
-    KernelCensus,
-    KernelFamily,
-    MethodShapes,
     Operator,
     OperatorProfile,
     Profile,
     RobustStats,
 )
+from pytest_sme2.results.run import Attribution, Columns, MethodShapes
 from pytest_sme2.system.wording import count
 
 if TYPE_CHECKING:

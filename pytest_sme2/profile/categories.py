@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from pytest_sme2.results import Category, Executor, Operator
+from pytest_sme2.results.profile import Category, Executor, Operator
 
 _Place = tuple[Category, str]
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_sme2.profile.categories import canonical_name
-from pytest_sme2.results import (
+from pytest_sme2.results.profile import (
     Category,
     Change,
     Comparison,

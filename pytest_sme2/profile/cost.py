@@ -22,23 +22,20 @@ from numpy.typing import NDArray
 
 from pytest_sme2.profile.matching import place_text
 from pytest_sme2.profile.operators import select
-from pytest_sme2.results import (
-    Category,
-    Columns,
+from pytest_sme2.results.evidence import (
     CountedInference,
     Counts,
     InferenceCost,
     KernelCost,
     KernelFamily,
     OperatorCost,
-    OperatorProfile,
-    OperatorShapes,
-    Profile,
     Segment,
     StoredCost,
     StoredOperator,
     Toolchain,
 )
+from pytest_sme2.results.profile import Category, OperatorProfile, Profile
+from pytest_sme2.results.run import Columns, OperatorShapes
 from pytest_sme2.trace.instructions import DOT, LOOKUP, MULTIPLY_ADD, NEON
 
 _Row = NDArray[np.int64]

@@ -20,17 +20,9 @@ from pytest_sme2.profile.categories import (
 from pytest_sme2.profile.kernel_matrix import in_channels_first, known_family
 from pytest_sme2.profile.known_names import KnownName, NameTable, table_of
 from pytest_sme2.profile.matching import is_pointwise
-from pytest_sme2.results import (
-    Coverage,
-    Evidence,
-    Executor,
-    KernelCensus,
-    KernelFamily,
-    Operator,
-    OperatorProfile,
-    OperatorShapes,
-    Profile,
-)
+from pytest_sme2.results.evidence import Evidence, KernelCensus, KernelFamily
+from pytest_sme2.results.profile import Coverage, Executor, Operator, OperatorProfile, Profile
+from pytest_sme2.results.run import OperatorShapes
 from pytest_sme2.system.wording import count
 
 

@@ -34,13 +34,13 @@ from pytest_sme2.profile.splits import (
     place_text,
     split_findings,
 )
-from pytest_sme2.results import (
-    CaseResult,
+from pytest_sme2.results.case import CaseResult
+from pytest_sme2.results.evidence import InferenceCost
+from pytest_sme2.results.profile import (
     Category,
     Cost,
     Executor,
     Finding,
-    InferenceCost,
     OperatorProfile,
     Profile,
     Topic,

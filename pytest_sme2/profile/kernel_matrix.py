@@ -16,7 +16,9 @@ from packaging.version import Version
 from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.categories import has_per_tensor_weights, ran_in
 from pytest_sme2.profile.matching import is_pointwise, rows
-from pytest_sme2.results import Cell, Executor, KernelMatrix, Operator, OperatorShapes
+from pytest_sme2.results.evidence import Cell, KernelMatrix
+from pytest_sme2.results.profile import Executor, Operator
+from pytest_sme2.results.run import OperatorShapes
 from pytest_sme2.system.files import decode, read_json
 
 SCHEMA = 1

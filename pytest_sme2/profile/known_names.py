@@ -18,7 +18,8 @@ from pathlib import Path
 from packaging.version import Version
 
 from pytest_sme2.errors import Sme2Error, UsageError
-from pytest_sme2.results import PAIR, Arm, Operator
+from pytest_sme2.results.profile import Operator
+from pytest_sme2.results.run import PAIR, Arm
 from pytest_sme2.system.cache import cache_folder, trusted
 from pytest_sme2.system.files import decode, encode, read_json, safe_name, write_text
 from pytest_sme2.system.locks import locked

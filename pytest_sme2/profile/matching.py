@@ -14,12 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pytest_sme2.profile.categories import classify
-from pytest_sme2.results import (
+from pytest_sme2.results.profile import Executor, Operator
+from pytest_sme2.results.run import (
     Attribution,
-    Executor,
     Frame,
     MethodShapes,
-    Operator,
     OperatorShapes,
     Origin,
     shape_text,

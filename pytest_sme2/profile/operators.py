@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_sme2.profile.categories import DELEGATE_CALL, OPERATOR_CALL, classify
-from pytest_sme2.results import Columns, Executor, Operator, OperatorCount, Profile, Structure
+from pytest_sme2.results.case import OperatorCount, Structure
+from pytest_sme2.results.profile import Executor, Operator, Profile
+from pytest_sme2.results.run import Columns
 
 EXECUTE = "Method::execute"
 

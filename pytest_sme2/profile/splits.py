@@ -13,15 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from pytest_sme2.export.variant import GENERAL, Rewrite, rewrite_for
 from pytest_sme2.profile.matching import short_file
-from pytest_sme2.results import (
-    Cost,
-    Executor,
-    Finding,
-    OperatorProfile,
-    Origin,
-    Profile,
-    Topic,
-)
+from pytest_sme2.results.profile import Cost, Executor, Finding, OperatorProfile, Profile, Topic
+from pytest_sme2.results.run import Origin
 from pytest_sme2.system.wording import count
 
 # ExecuTorch's kernels that may rewrite a tensor in another memory layout.

@@ -25,22 +25,11 @@ from pytest_sme2.report.text import (
     times,
 )
 from pytest_sme2.report.versus_baseline import outcome_of
-from pytest_sme2.results import (
-    PAIR,
-    SHOWN,
-    Arm,
-    CaseResult,
-    Category,
-    Check,
-    Comparison,
-    Executor,
-    Frontier,
-    FrontierCell,
-    InferenceCost,
-    OperatorChange,
-    Profile,
-    Ship,
-)
+from pytest_sme2.results.case import CaseResult, Check
+from pytest_sme2.results.evidence import InferenceCost
+from pytest_sme2.results.profile import Category, Comparison, Executor, OperatorChange, Profile
+from pytest_sme2.results.run import PAIR, SHOWN, Arm
+from pytest_sme2.results.timing import Frontier, FrontierCell, Ship
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count, fewer
 from pytest_sme2.timing.stats import centre_interval

@@ -15,17 +15,10 @@ from pytest_sme2.profile.compare import compare
 from pytest_sme2.profile.findings import case_findings, find
 from pytest_sme2.report.text import as_sentence, duration, percent, times
 from pytest_sme2.report.versus_baseline import failed_cases, outcome_of
-from pytest_sme2.results import (
-    AS_EXPORTED,
-    Arm,
-    CaseResult,
-    Comparison,
-    Cost,
-    Finding,
-    Outcome,
-    Profile,
-    Topic,
-)
+from pytest_sme2.results.case import CaseResult
+from pytest_sme2.results.profile import Comparison, Cost, Finding, Profile, Topic
+from pytest_sme2.results.run import AS_EXPORTED, Arm
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.session.run_directory import CaseRecord, advise_command, reproduce_command
 from pytest_sme2.session.trials import LEAST_SAVING, Ran, Trial
 from pytest_sme2.system.wording import count

@@ -30,7 +30,8 @@ from pytest_sme2.errors import Sme2Error, UsageError
 from pytest_sme2.export.variant import precision_of
 from pytest_sme2.report.text import json_text
 from pytest_sme2.report.versus_baseline import value_text
-from pytest_sme2.results import Arm, CaseResult
+from pytest_sme2.results.case import CaseResult
+from pytest_sme2.results.run import Arm
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.files import decode, encode, read_json, safe_name, write_json
 from pytest_sme2.system.wording import count

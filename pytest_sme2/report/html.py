@@ -63,15 +63,11 @@ from pytest_sme2.report.versus_baseline import (
     worst_first,
 )
 from pytest_sme2.report.writing import measured_commit
-from pytest_sme2.results import (
-    SHOWN,
-    Arm,
-    CaseResult,
-    Category,
-    Executor,
-    InferenceCost,
-    Outcome,
-)
+from pytest_sme2.results.case import CaseResult
+from pytest_sme2.results.evidence import InferenceCost
+from pytest_sme2.results.profile import Category, Executor
+from pytest_sme2.results.run import SHOWN, Arm
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.session.run_directory import CaseRecord, reproduce_command
 from pytest_sme2.system.files import encode, write_text
 from pytest_sme2.system.wording import count

@@ -42,13 +42,10 @@ from pytest_sme2.report.text import (
     table,
 )
 from pytest_sme2.report.versus_baseline import deciding, outcome_of, summary
-from pytest_sme2.results import (
-    SHOWN,
-    Arm,
-    CaseResult,
-    Executor,
-    KernelFamily,
-)
+from pytest_sme2.results.case import CaseResult
+from pytest_sme2.results.evidence import KernelFamily
+from pytest_sme2.results.profile import Executor
+from pytest_sme2.results.run import SHOWN, Arm
 from pytest_sme2.session.run_directory import CaseRecord, reproduce_command
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.judging import FAILING, WARNING, estimate_text

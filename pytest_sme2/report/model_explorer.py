@@ -18,7 +18,8 @@ from pytest_sme2.errors import UsageError
 from pytest_sme2.profile.compare import match_operators
 from pytest_sme2.profile.matching import match_nodes
 from pytest_sme2.report.case_summary import engine_names, engines_of
-from pytest_sme2.results import SHOWN, Arm, Executor, Profile
+from pytest_sme2.results.profile import Executor, Profile
+from pytest_sme2.results.run import SHOWN, Arm
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.files import write_text
 from pytest_sme2.trace.program import read_nodes

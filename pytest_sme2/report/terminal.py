@@ -41,12 +41,10 @@ from pytest_sme2.report.text import (
     printable,
 )
 from pytest_sme2.report.versus_baseline import check_cells, deciding, failed_cases, summary
-from pytest_sme2.results import (
-    AS_EXPORTED,
-    CaseResult,
-    Outcome,
-    Profile,
-)
+from pytest_sme2.results.case import CaseResult
+from pytest_sme2.results.profile import Profile
+from pytest_sme2.results.run import AS_EXPORTED
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import count
 from pytest_sme2.verdict.generation import sentence

@@ -25,7 +25,9 @@ from pytest_sme2.report.text import (
     printable,
     times,
 )
-from pytest_sme2.results import BaselineChange, CaseResult, Change, Check, Outcome
+from pytest_sme2.results.case import BaselineChange, CaseResult, Check
+from pytest_sme2.results.profile import Change
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.system.wording import as_given, count, some_of
 from pytest_sme2.verdict.judging import (

@@ -43,14 +43,9 @@ from pytest_sme2.report.markdown import (
 )
 from pytest_sme2.report.text import json_text
 from pytest_sme2.report.versus_baseline import outcome_of
-from pytest_sme2.results import (
-    AS_EXPORTED,
-    RUNTIME,
-    Comparison,
-    OperatorProfile,
-    Profile,
-    RobustStats,
-)
+from pytest_sme2.results.case import RUNTIME
+from pytest_sme2.results.profile import Comparison, OperatorProfile, Profile, RobustStats
+from pytest_sme2.results.run import AS_EXPORTED
 from pytest_sme2.runners.sdk import executorch_commit
 from pytest_sme2.session.analysis import SUFFIX, Analysis, analyze_file, on_off_pairs
 from pytest_sme2.session.run_directory import (

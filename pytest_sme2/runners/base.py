@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from pytest_sme2.results import PAIR, Arm, Run, RunRequest, Toolchain
+from pytest_sme2.results.evidence import Toolchain
+from pytest_sme2.results.run import PAIR, Arm, Run, RunRequest
 from pytest_sme2.system.files import file_sha256
 
 

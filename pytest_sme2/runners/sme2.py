@@ -17,16 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pytest_sme2.errors import BuildError, RunError, Sme2Error
-from pytest_sme2.results import (
-    FORWARD,
-    Arm,
-    CoreUse,
-    Output,
-    Run,
-    RunRequest,
-    TensorSpec,
-    Toolchain,
-)
+from pytest_sme2.results.evidence import Toolchain
+from pytest_sme2.results.run import FORWARD, Arm, CoreUse, Output, Run, RunRequest, TensorSpec
 from pytest_sme2.runners.base import LOADER, LeftFiles, Player, ProcessFiles, Runner, started
 from pytest_sme2.runners.sdk import (
     LIBRARIES,

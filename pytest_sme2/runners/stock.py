@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_sme2.errors import BuildError, BusyError, ElfError, EtdumpError, RunError
-from pytest_sme2.results import PAIR, Arm, KernelFamily, Run, RunRequest
+from pytest_sme2.results.evidence import KernelFamily
+from pytest_sme2.results.run import PAIR, Arm, Run, RunRequest
 from pytest_sme2.runners.base import LeftFiles, ProcessFiles, Runner, started
 from pytest_sme2.runners.sme2 import run_tool
 from pytest_sme2.system.cache import cache_folder, is_believed, made_once

@@ -10,7 +10,9 @@ from pathlib import Path
 from pytest_sme2.errors import EtdumpError, Sme2Error, UsageError
 from pytest_sme2.profile.beside import kept_origins, kept_shapes
 from pytest_sme2.profile.build import build_profiles
-from pytest_sme2.results import Columns, KernelCensus, KernelFamily, Profile
+from pytest_sme2.results.evidence import KernelCensus, KernelFamily
+from pytest_sme2.results.profile import Profile
+from pytest_sme2.results.run import Columns
 from pytest_sme2.session.run_directory import METRICS
 from pytest_sme2.system.files import read_members
 from pytest_sme2.trace.etdump import read_etdump

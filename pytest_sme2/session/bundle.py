@@ -24,7 +24,7 @@ from pathlib import Path
 from pytest_sme2.errors import BundleError, ExportError, Sme2Error, StorageError, UsageError
 from pytest_sme2.export.store import artifact_stem, load_artifact
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import PAIR, Artifact
+from pytest_sme2.results.run import PAIR, Artifact
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.system.cache import (

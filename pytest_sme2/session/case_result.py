@@ -20,37 +20,37 @@ import numpy as np
 
 from pytest_sme2.errors import NotMeasurableError
 from pytest_sme2.profile.operators import structure_of
-from pytest_sme2.results import (
+from pytest_sme2.results.case import (
     DECODE,
     PREFILL,
     RUNTIME,
     Agreement,
-    Arm,
-    Artifact,
     CaseResult,
-    Category,
-    CountedInference,
-    Estimate,
-    Fingerprint,
-    Frontier,
     Generated,
-    GenerationPlan,
-    InferenceCost,
-    Outcome,
-    Output,
-    Pair,
-    PairedTiming,
-    PairSample,
     PhaseRatio,
-    Profile,
-    Run,
-    RunRequest,
     Sample,
     Spread,
     StepCosts,
-    Sustained,
+)
+from pytest_sme2.results.evidence import CountedInference, InferenceCost, Pair, Toolchain
+from pytest_sme2.results.profile import Category, Profile
+from pytest_sme2.results.run import (
+    Arm,
+    Artifact,
+    Fingerprint,
+    GenerationPlan,
+    Output,
+    Run,
+    RunRequest,
     TensorSpec,
-    Toolchain,
+)
+from pytest_sme2.results.timing import (
+    Estimate,
+    Frontier,
+    Outcome,
+    PairedTiming,
+    PairSample,
+    Sustained,
 )
 from pytest_sme2.session.case_trace import trace_case, why_not_counted
 from pytest_sme2.session.cases import Case

@@ -21,16 +21,9 @@ from pytest_sme2.profile.cost import (
 )
 from pytest_sme2.profile.coverage import check_pair
 from pytest_sme2.profile.known_names import keep_names, seen_names
-from pytest_sme2.results import (
-    FORWARD,
-    Arm,
-    Artifact,
-    Evidence,
-    InferenceCost,
-    Origin,
-    Profile,
-    RunRequest,
-)
+from pytest_sme2.results.evidence import Evidence, InferenceCost
+from pytest_sme2.results.profile import Profile
+from pytest_sme2.results.run import FORWARD, Arm, Artifact, Origin, RunRequest
 from pytest_sme2.session.run_directory import read_profile
 from pytest_sme2.system.files import from_here
 from pytest_sme2.targets.base import LOG_NAME

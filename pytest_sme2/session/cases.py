@@ -19,7 +19,7 @@ from pytest_sme2.errors import ExportError, ProgramError, UsageError
 from pytest_sme2.export.registry import ModelEntry, Registry
 from pytest_sme2.export.store import META_FILE, load_artifact
 from pytest_sme2.export.variant import Variant, parse_variant
-from pytest_sme2.results import AS_EXPORTED, FORWARD, Artifact, MethodOutline, TensorSpec
+from pytest_sme2.results.run import AS_EXPORTED, FORWARD, Artifact, MethodOutline, TensorSpec
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import PROGRAM_SUFFIX, file_sha256, is_program
 from pytest_sme2.trace.program import read_outline

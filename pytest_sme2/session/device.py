@@ -18,20 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_sme2.errors import ConnectionLostError, NotMeasurableError, Sme2Error, TargetError
-from pytest_sme2.results import (
-    INTERRUPTED,
-    PAIR,
-    Arm,
-    Artifact,
-    Capabilities,
-    FarmDevice,
-    KernelCensus,
-    Moment,
-    PairedTiming,
-    Run,
-    RunRequest,
-    Sustained,
-)
+from pytest_sme2.results.evidence import KernelCensus
+from pytest_sme2.results.run import PAIR, Arm, Artifact, Capabilities, FarmDevice, Run, RunRequest
+from pytest_sme2.results.timing import INTERRUPTED, Moment, PairedTiming, Sustained
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system import platforms, provision
 from pytest_sme2.system.locks import machine_lock, shared_lock

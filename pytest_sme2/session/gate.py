@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Concatenate, ParamSpec
 
 from pytest_sme2.errors import BaselineError, NotMeasurableError
-from pytest_sme2.results import Arm, Baseline, CaseResult, Check, Limits, Outcome
+from pytest_sme2.results.case import Baseline, CaseResult, Check, Limits
+from pytest_sme2.results.run import Arm
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.reference import AgainstReference, OpenReference
 from pytest_sme2.session.session import Session

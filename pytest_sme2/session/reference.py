@@ -15,20 +15,10 @@ from pytest_sme2.errors import UsageError
 from pytest_sme2.export.store import artifact_stem, find_artifact
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.profile.operators import structure_of
-from pytest_sme2.results import (
-    AS_EXPORTED,
-    Arm,
-    Artifact,
-    Baseline,
-    Check,
-    Limits,
-    Outcome,
-    PairedTiming,
-    PhaseRatio,
-    Profile,
-    Run,
-    RunRequest,
-)
+from pytest_sme2.results.case import Baseline, Check, Limits, PhaseRatio
+from pytest_sme2.results.profile import Profile
+from pytest_sme2.results.run import AS_EXPORTED, Arm, Artifact, Run, RunRequest
+from pytest_sme2.results.timing import Outcome, PairedTiming
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sdk import parse_pin
 from pytest_sme2.runners.sme2 import find_runner, wheel_runner

@@ -21,20 +21,11 @@ from pytest_sme2.errors import BusyError, Sme2Error, UsageError
 from pytest_sme2.profile.beside import kept_origins, kept_shapes
 from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.coverage import named_by_chip
-from pytest_sme2.results import (
-    AS_EXPORTED,
-    FORWARD,
-    RUNTIME,
-    Arm,
-    CaseResult,
-    Check,
-    Fingerprint,
-    KernelCensus,
-    KernelFamily,
-    Limits,
-    PairedTiming,
-    Profile,
-)
+from pytest_sme2.results.case import RUNTIME, CaseResult, Check, Limits
+from pytest_sme2.results.evidence import KernelCensus, KernelFamily
+from pytest_sme2.results.profile import Profile
+from pytest_sme2.results.run import AS_EXPORTED, FORWARD, Arm, Fingerprint
+from pytest_sme2.results.timing import PairedTiming
 from pytest_sme2.session.options import OPTIONS
 from pytest_sme2.session.settings import PHONE, Settings
 from pytest_sme2.system.files import (

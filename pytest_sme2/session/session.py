@@ -29,26 +29,11 @@ from pytest_sme2.errors import (
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.registry import ModelEntry, Registry, discover
 from pytest_sme2.export.variant import Variant
-from pytest_sme2.results import (
-    Arm,
-    Artifact,
-    Baseline,
-    CaseResult,
-    ChangedLines,
-    Check,
-    Evidence,
-    Fingerprint,
-    Frontier,
-    InferenceCost,
-    Limits,
-    Outcome,
-    Pair,
-    PairedTiming,
-    Profile,
-    Run,
-    RunRequest,
-    Sustained,
-)
+from pytest_sme2.results.case import Baseline, CaseResult, Check, Limits
+from pytest_sme2.results.evidence import Evidence, InferenceCost, Pair
+from pytest_sme2.results.profile import Profile
+from pytest_sme2.results.run import Arm, Artifact, ChangedLines, Fingerprint, Run, RunRequest
+from pytest_sme2.results.timing import Frontier, Outcome, PairedTiming, Sustained
 from pytest_sme2.session.case_result import (
     Timing,
     assemble,

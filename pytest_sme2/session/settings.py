@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.variant import Variant
-from pytest_sme2.results import PAIR, Arm
+from pytest_sme2.results.run import PAIR, Arm
 from pytest_sme2.system.wording import one_of, split_list
 from pytest_sme2.targets.settings import (
     checked_adb_server,

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_sme2.errors import NotMeasurableError, Sme2Error
-from pytest_sme2.results import PAIR, Arm, Artifact, PairedTiming, RunRequest
+from pytest_sme2.results.run import PAIR, Arm, Artifact, RunRequest
+from pytest_sme2.results.timing import PairedTiming
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.device import HeldDevice, measure_sustained
 from pytest_sme2.session.gate import Gate

@@ -15,16 +15,10 @@ from typing import TYPE_CHECKING
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.export.variant import NAMES, parse_variant, precision_of
 from pytest_sme2.profile.findings import find
-from pytest_sme2.results import (
-    Agreement,
-    Arm,
-    Artifact,
-    Executor,
-    Finding,
-    InferenceCost,
-    Profile,
-    Tolerance,
-)
+from pytest_sme2.results.case import Agreement, Tolerance
+from pytest_sme2.results.evidence import InferenceCost
+from pytest_sme2.results.profile import Executor, Finding, Profile
+from pytest_sme2.results.run import Arm, Artifact
 from pytest_sme2.verdict.numerics import (
     agreement_text,
     compare_reference,

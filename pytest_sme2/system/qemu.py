@@ -11,7 +11,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from pytest_sme2.errors import TargetError, UsageError
-from pytest_sme2.results import Arm
+from pytest_sme2.results.run import Arm
 from pytest_sme2.system.cache import find_cache, trusted
 from pytest_sme2.system.processes import ANSWER_SECONDS, run_process
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from pytest_sme2.errors import RunError, Sme2Error, TargetError
-from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
+from pytest_sme2.results.run import Arm, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import (
     TURN_DESCRIPTOR,
     LeftFiles,

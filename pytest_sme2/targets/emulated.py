@@ -22,16 +22,8 @@ from pathlib import Path
 from typing import NoReturn, cast
 
 from pytest_sme2.errors import BuildError, RunError, Sme2Error, StorageError
-from pytest_sme2.results import (
-    SME1_ONLY,
-    Arm,
-    Capabilities,
-    CountedInference,
-    Fingerprint,
-    KernelCensus,
-    Run,
-    RunRequest,
-)
+from pytest_sme2.results.evidence import CountedInference, KernelCensus
+from pytest_sme2.results.run import SME1_ONLY, Arm, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.cache import (
     cache_folder,

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pytest_sme2.errors import BusyError, MissingExtraError, Sme2Warning, TargetError, plain
-from pytest_sme2.results import FarmDevice
+from pytest_sme2.results.run import FarmDevice
 from pytest_sme2.system.locks import (
     machine_lock,
     machine_since_boot,

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_sme2.errors import Sme2Warning
-from pytest_sme2.results import SME1_ONLY, Capabilities, Fingerprint, Run, RunRequest
+from pytest_sme2.results.run import SME1_ONLY, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system import platforms
 from pytest_sme2.system.platforms import LINUX_AARCH64, MACOS_ARM64, host_platform, sysctl

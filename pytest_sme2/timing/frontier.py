@@ -20,18 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pytest_sme2.results import (
-    MATTERS,
-    TIME_LIMIT,
-    Arm,
-    CoreUse,
-    Estimate,
-    Frontier,
-    FrontierCell,
-    Run,
-    Ship,
-    Turn,
-)
+from pytest_sme2.results.run import Arm, CoreUse, Run, Turn
+from pytest_sme2.results.timing import MATTERS, TIME_LIMIT, Estimate, Frontier, FrontierCell, Ship
 from pytest_sme2.timing import stats
 from pytest_sme2.timing.processes import (
     Sampling,

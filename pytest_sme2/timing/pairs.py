@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pytest_sme2.results import (
+from pytest_sme2.results.timing import (
     BLIND_MARGIN,
     TIME_LIMIT,
     Decision,

@@ -24,19 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pytest_sme2.errors import RunError, TargetError
-from pytest_sme2.results import (
-    DECODE,
-    PREFILL,
-    Arm,
-    Artifact,
-    Estimate,
-    Look,
-    PhaseRatio,
-    Run,
-    RunRequest,
-    TensorSpec,
-    Turn,
-)
+from pytest_sme2.results.case import DECODE, PREFILL, PhaseRatio
+from pytest_sme2.results.run import Arm, Artifact, Run, RunRequest, TensorSpec, Turn
+from pytest_sme2.results.timing import Estimate, Look
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.targets.base import Job, TakesTurns
 from pytest_sme2.timing import stats

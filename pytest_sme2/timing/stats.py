@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pytest_sme2.results import Decision, Look, Outcome
+from pytest_sme2.results.timing import Decision, Look, Outcome
 
 LOOKS = (10, 20, 30, 45, 70, 100, 150, 200, 300)
 """The numbers of pairs after which the answer is looked at, as far as the time budget reaches."""

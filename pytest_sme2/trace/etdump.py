@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_sme2.errors import EtdumpError
-from pytest_sme2.results import Columns
+from pytest_sme2.results.run import Columns
 from pytest_sme2.system.files import file_state
 from pytest_sme2.trace.flatbuffer import Buffer, Positions, Tables
 

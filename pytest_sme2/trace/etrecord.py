@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.errors import EtdumpError
-from pytest_sme2.results import FORWARD, Attribution, Frame, Origin
+from pytest_sme2.results.run import FORWARD, Attribution, Frame, Origin
 from pytest_sme2.system.files import json_value, open_plain
 
 _MARK = "ETRECORD_V0"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 
-from pytest_sme2.results import Counts
+from pytest_sme2.results.evidence import Counts
 
 # MSR SVCRSM and SVCRSMZA, immediate 1: ``smstart sm`` and ``smstart``.
 STREAMING_ENTRIES = frozenset({0xD503437F, 0xD503477F})

@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_sme2.errors import RunError
-from pytest_sme2.results import (
-    Arm,
+from pytest_sme2.results.evidence import (
     Code,
     CountedInference,
     Counts,
@@ -29,8 +28,9 @@ from pytest_sme2.results import (
     KernelCensus,
     KernelFamily,
     Segment,
+    numbers_of,
 )
-from pytest_sme2.results.evidence import numbers_of
+from pytest_sme2.results.run import Arm
 from pytest_sme2.system.elf import ElfFile, Function, read_elf
 from pytest_sme2.system.wording import count
 from pytest_sme2.trace.instructions import STREAMING_ENTRIES, counts_of, is_streaming, told_by

@@ -20,7 +20,7 @@ from typing import IO
 import numpy as np
 
 from pytest_sme2.errors import LibraryError, UsageError
-from pytest_sme2.results import KernelFamily
+from pytest_sme2.results.evidence import KernelFamily
 from pytest_sme2.system import elf
 from pytest_sme2.system.elf import Binary, checked_code, chosen_names
 from pytest_sme2.system.files import open_plain

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_sme2.errors import ProgramError
-from pytest_sme2.results import MethodOutline, MethodShapes, OperatorShapes, Shape, TensorSpec
+from pytest_sme2.results.run import MethodOutline, MethodShapes, OperatorShapes, Shape, TensorSpec
 from pytest_sme2.trace.flatbuffer import Buffer, Positions, Tables
 
 _T = TypeVar("_T")

@@ -17,23 +17,20 @@ from typing import Any, TypeVar
 from pytest_sme2.errors import BaselineError, BusyError
 from pytest_sme2.export.variant import file_part
 from pytest_sme2.profile.cost import stored_operator
-from pytest_sme2.results import (
+from pytest_sme2.results.case import (
     RUNTIME,
     Accepted,
-    Arm,
     Baseline,
     BaselineChange,
     BaselineFigures,
     BaselineSession,
     CaseResult,
-    Fingerprint,
-    Kernel,
-    KernelCensus,
     Sample,
     StoredGeneration,
-    StoredOperator,
     Structure,
 )
+from pytest_sme2.results.evidence import Kernel, KernelCensus, StoredOperator
+from pytest_sme2.results.run import Arm, Fingerprint
 from pytest_sme2.system.files import (
     is_sealed,
     json_value,

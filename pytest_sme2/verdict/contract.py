@@ -13,16 +13,9 @@ from pathlib import Path
 from typing import Protocol
 
 from pytest_sme2.errors import BaselineError
-from pytest_sme2.results import (
-    PAIR,
-    Arm,
-    Baseline,
-    CaseResult,
-    Check,
-    Fingerprint,
-    Limits,
-    Outcome,
-)
+from pytest_sme2.results.case import Baseline, CaseResult, Check, Limits
+from pytest_sme2.results.run import PAIR, Arm, Fingerprint
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.system.files import safe_name
 from pytest_sme2.system.wording import count, some_of
 from pytest_sme2.verdict.baselines import differing_facts, read, settings_of

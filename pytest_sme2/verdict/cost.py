@@ -19,21 +19,11 @@ from pytest_sme2.profile.categories import canonical_name, classify
 from pytest_sme2.profile.compare import Traits, align
 from pytest_sme2.profile.cost import stored
 from pytest_sme2.profile.matching import place_text, read_place, source_text
-from pytest_sme2.results import (
-    Arm,
-    Baseline,
-    CaseResult,
-    ChangedLines,
-    Check,
-    Executor,
-    InferenceCost,
-    Limits,
-    Origin,
-    Outcome,
-    Profile,
-    StoredCost,
-    StoredOperator,
-)
+from pytest_sme2.results.case import Baseline, CaseResult, Check, Limits
+from pytest_sme2.results.evidence import InferenceCost, StoredCost, StoredOperator
+from pytest_sme2.results.profile import Executor, Profile
+from pytest_sme2.results.run import Arm, ChangedLines, Origin
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.system.wording import as_given, count, some_of
 from pytest_sme2.verdict.judging import CREATE_HINT, UPDATE_HINT
 

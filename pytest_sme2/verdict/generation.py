@@ -7,21 +7,21 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from pytest_sme2.results import (
+from pytest_sme2.results.case import (
     DECODE,
     PHASES,
     PREFILL,
-    Arm,
     Baseline,
     CaseResult,
     Check,
     Generated,
     Limits,
-    Outcome,
     PhaseRatio,
     StepCosts,
     StoredGeneration,
 )
+from pytest_sme2.results.run import Arm
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.system.wording import as_given, fewer
 from pytest_sme2.verdict import numerics
 from pytest_sme2.verdict.judging import (

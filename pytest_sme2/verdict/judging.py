@@ -9,16 +9,9 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 
-from pytest_sme2.results import (
-    BLIND_MARGIN,
-    RUNTIME,
-    Arm,
-    BaselineSession,
-    CaseResult,
-    Check,
-    Estimate,
-    Outcome,
-)
+from pytest_sme2.results.case import RUNTIME, BaselineSession, CaseResult, Check
+from pytest_sme2.results.run import Arm
+from pytest_sme2.results.timing import BLIND_MARGIN, Estimate, Outcome
 from pytest_sme2.system.wording import count
 
 UPDATE_HINT = "If that is intended, accept it with --update-baselines."

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.variant import PRECISIONS, Variant, parse_variant, precision_of
-from pytest_sme2.results import ANY_THREADS, AS_EXPORTED, Bounds, Category, Limits, Tolerance
+from pytest_sme2.results.case import ANY_THREADS, Bounds, Limits, Tolerance
+from pytest_sme2.results.profile import Category
+from pytest_sme2.results.run import AS_EXPORTED
 from pytest_sme2.system.files import read_text_if_there, toml_value
 from pytest_sme2.system.wording import as_given
 

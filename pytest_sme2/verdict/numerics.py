@@ -20,19 +20,9 @@ from typing import TYPE_CHECKING
 from pytest_sme2.errors import EvidenceError
 from pytest_sme2.export.variant import precision_of
 from pytest_sme2.export.weights import lifeless
-from pytest_sme2.results import (
-    AS_EXPORTED,
-    Agreement,
-    Arm,
-    Artifact,
-    CaseResult,
-    Check,
-    Limits,
-    Outcome,
-    Output,
-    Sample,
-    Tolerance,
-)
+from pytest_sme2.results.case import Agreement, CaseResult, Check, Limits, Sample, Tolerance
+from pytest_sme2.results.run import AS_EXPORTED, Arm, Artifact, Output
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.system.wording import count
 

@@ -12,18 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from pytest_sme2.results import (
-    Arm,
+from pytest_sme2.results.case import (
     Baseline,
     BaselineFigures,
     Bounds,
     CaseResult,
     Check,
-    Estimate,
     Limits,
-    Outcome,
     Spread,
 )
+from pytest_sme2.results.run import Arm
+from pytest_sme2.results.timing import Estimate, Outcome
 from pytest_sme2.system.wording import as_given, count
 from pytest_sme2.verdict.judging import (
     CREATE_HINT,

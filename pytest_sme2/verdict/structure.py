@@ -16,23 +16,19 @@ from dataclasses import dataclass, replace
 from pytest_sme2.profile.cost import stored, stored_operator
 from pytest_sme2.profile.matching import source_text
 from pytest_sme2.profile.operators import structure_of
-from pytest_sme2.results import (
+from pytest_sme2.results.case import (
     RUNTIME,
-    Arm,
     Baseline,
     CaseResult,
-    Change,
-    ChangedLines,
     Check,
-    Executor,
-    KernelFamily,
     Limits,
     OperatorCount,
-    OperatorProfile,
-    Outcome,
-    Profile,
     Structure,
 )
+from pytest_sme2.results.evidence import KernelFamily
+from pytest_sme2.results.profile import Change, Executor, OperatorProfile, Profile
+from pytest_sme2.results.run import Arm, ChangedLines
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.system.wording import as_given, count
 from pytest_sme2.verdict.cost import Cause, difference
 from pytest_sme2.verdict.judging import CREATE_HINT, FAILING, UPDATE_HINT, reference_of

@@ -15,20 +15,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
-from pytest_sme2.results import (
+from pytest_sme2.results.case import (
     ANY_THREADS,
-    FIRST_MINUTE,
-    Arm,
     Baseline,
     BaselineSession,
     CaseResult,
     Check,
     Limits,
-    Moment,
-    Outcome,
-    PairedTiming,
-    Sustained,
 )
+from pytest_sme2.results.run import Arm
+from pytest_sme2.results.timing import FIRST_MINUTE, Moment, Outcome, PairedTiming, Sustained
 from pytest_sme2.system.wording import as_given, count
 from pytest_sme2.verdict.baselines import BUSY
 from pytest_sme2.verdict.judging import (

@@ -20,7 +20,7 @@ CONFTEST = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 import pytest
-from pytest_sme2.results import Arm
+from pytest_sme2.results.run import Arm
 from tests.support.pretended_device import PretendedDevice, pretend, program
 
 NOW = program("now")

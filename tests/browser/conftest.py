@@ -11,7 +11,9 @@ import pytest
 
 from pytest_sme2.report.html import page as html_page
 from pytest_sme2.report.html import report_document, write_html
-from pytest_sme2.results import Arm, Check, Outcome
+from pytest_sme2.results.case import Check
+from pytest_sme2.results.run import Arm
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.session.run_directory import read_record
 from tests.support.chromium import Browser, Page, browser, find_chromium
 from tests.support.etdump_builder import build_etdump

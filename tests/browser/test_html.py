@@ -10,15 +10,10 @@ from typing import Any
 import pytest
 
 from pytest_sme2.report.html import Case, write_html
-from pytest_sme2.results import (
-    Arm,
-    Check,
-    Counts,
-    Estimate,
-    InferenceCost,
-    OperatorShapes,
-    Outcome,
-)
+from pytest_sme2.results.case import Check
+from pytest_sme2.results.evidence import Counts, InferenceCost
+from pytest_sme2.results.run import Arm, OperatorShapes
+from pytest_sme2.results.timing import Estimate, Outcome
 from pytest_sme2.session.run_directory import find_records, read_record
 from tests.support.chromium import Page
 from tests.support.records import changed, stored_dumps, toy_run, write_case

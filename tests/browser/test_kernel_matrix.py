@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_sme2.results import Cell, CellAnswer, KernelMatrix
+from pytest_sme2.results.evidence import Cell, CellAnswer, KernelMatrix
 from tests.support.chromium import Page
 from tools.matrix.comparing import matrix_page
 

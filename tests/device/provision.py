@@ -13,7 +13,7 @@ from pytest_sme2.errors import BuildError, TargetError
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.registry import discover
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import Arm, Artifact, Run, RunRequest
+from pytest_sme2.results.run import Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sdk import executorch_sdk
 from pytest_sme2.runners.sme2 import wheel_runner

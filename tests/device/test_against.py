@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.results import Arm, Artifact, Outcome, Run, RunRequest
+from pytest_sme2.results.run import Arm, Artifact, Run, RunRequest
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session.bundle import write_bundle

@@ -13,7 +13,8 @@ import pytest
 from pytest_sme2.profile.beside import keep_shapes, kept_shapes
 from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.cost import build_cost, tile_use, work_coverage
-from pytest_sme2.results import Arm, InferenceCost, RunRequest
+from pytest_sme2.results.evidence import InferenceCost
+from pytest_sme2.results.run import Arm, RunRequest
 from pytest_sme2.system.platforms import LINUX_AARCH64
 from pytest_sme2.system.provision import find_compiler
 from pytest_sme2.system.qemu import parse_cpu

@@ -16,7 +16,9 @@ import pytest
 from pytest_sme2.export.registry import discover
 from pytest_sme2.export.variant import parse_variants
 from pytest_sme2.profile.operators import structure_of
-from pytest_sme2.results import PAIR, Arm, Fingerprint, InferenceCost, Profile
+from pytest_sme2.results.evidence import InferenceCost
+from pytest_sme2.results.profile import Profile
+from pytest_sme2.results.run import PAIR, Arm, Fingerprint
 from pytest_sme2.session.run_directory import read_profile, read_record
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import RunError
-from pytest_sme2.results import Arm, KernelCensus, KernelFamily, RunRequest
+from pytest_sme2.results.evidence import KernelCensus, KernelFamily
+from pytest_sme2.results.run import Arm, RunRequest
 from pytest_sme2.system.platforms import LINUX_AARCH64, host_platform
 from pytest_sme2.targets.emulated import collect_census
 from pytest_sme2.trace.kernel_log import census_from_qemu_log

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pytest_sme2.results import Arm, Outcome, RunRequest
+from pytest_sme2.results.run import Arm, RunRequest
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.session.device import HeldDevice, measure_sustained
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.targets.local import this_machine

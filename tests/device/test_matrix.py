@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.profile.kernel_matrix import read_matrix
-from pytest_sme2.results import Cell
+from pytest_sme2.results.evidence import Cell
 from tools.matrix.__main__ import main
 
 # Of a maintainer's tool.

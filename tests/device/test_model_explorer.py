@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.report.model_explorer import write_node_data
-from pytest_sme2.results import Arm
+from pytest_sme2.results.run import Arm
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord
 from tests.device import provision
 from tests.support import recorded_runs

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_sme2.cli.experiments import read_plan, run_plan
 from pytest_sme2.report.writing import validate_run
-from pytest_sme2.results import Arm
+from pytest_sme2.results.run import Arm
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.qemu import Qemu

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_sme2.cli.main import main
 from pytest_sme2.report.case_summary import instructions_per_token
-from pytest_sme2.results import Arm
+from pytest_sme2.results.run import Arm
 from pytest_sme2.session.run_directory import find_records, read_record
 from tests.device import provision
 from tests.docs.pages import ROOT, blocks

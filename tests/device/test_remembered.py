@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.results import Arm, RunRequest
+from pytest_sme2.results.run import Arm, RunRequest
 from pytest_sme2.system.cache import mark_cache
 from pytest_sme2.system.files import sealed
 from pytest_sme2.system.qemu import Qemu

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from pytest_sme2.errors import RunError, StorageError, TargetError
-from pytest_sme2.results import PAIR, Arm, RunRequest
+from pytest_sme2.results.run import PAIR, Arm, RunRequest
 from pytest_sme2.runners.base import LOADER, ProcessFiles, Runner
 from pytest_sme2.runners.sme2 import EXIT_MEANINGS, wheel_runner
 from pytest_sme2.targets.emulated import EmulatedTarget

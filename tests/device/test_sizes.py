@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import PAIR
+from pytest_sme2.results.run import PAIR
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings

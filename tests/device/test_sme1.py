@@ -9,7 +9,10 @@ import pytest
 from pytest_sme2.errors import BaselineError
 from pytest_sme2.report.markdown import run_report
 from pytest_sme2.report.terminal import run_lines
-from pytest_sme2.results import PAIR, Arm, CaseResult, KernelFamily, Limits, Outcome
+from pytest_sme2.results.case import CaseResult, Limits
+from pytest_sme2.results.evidence import KernelFamily
+from pytest_sme2.results.run import PAIR, Arm
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings, parse_arms

@@ -10,7 +10,8 @@ import pytest
 
 from pytest_sme2.cli import main as cli
 from pytest_sme2.errors import RunError
-from pytest_sme2.results import PAIR, Arm, Artifact, KernelFamily, RunRequest
+from pytest_sme2.results.evidence import KernelFamily
+from pytest_sme2.results.run import PAIR, Arm, Artifact, RunRequest
 from pytest_sme2.runners import stock
 from pytest_sme2.runners.stock import PairRunner, pair_runner
 from pytest_sme2.system.platforms import LINUX_AARCH64

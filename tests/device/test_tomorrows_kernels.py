@@ -12,7 +12,8 @@ import pytest
 from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.cost import build_cost, executed_families
 from pytest_sme2.profile.coverage import check_pair
-from pytest_sme2.results import Arm, CountedInference, KernelFamily, Toolchain
+from pytest_sme2.results.evidence import CountedInference, KernelFamily, Toolchain
+from pytest_sme2.results.run import Arm
 from pytest_sme2.system.elf import read_elf
 from pytest_sme2.system.platforms import LINUX_AARCH64, host_platform
 from pytest_sme2.targets.emulated import _counting

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import RunError
-from pytest_sme2.results import Arm, RunRequest, Turn
+from pytest_sme2.results.run import Arm, RunRequest, Turn
 from pytest_sme2.runners.base import Player, read_ends
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.system.processes import run_process

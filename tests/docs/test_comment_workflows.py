@@ -25,7 +25,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from pytest_sme2.report.versus_baseline import comment_json
-from pytest_sme2.results import Check, Outcome
+from pytest_sme2.results.case import Check
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.session.options import OPTIONS
 from pytest_sme2.session.run_directory import read_record
 from tests.support.records import stored_dumps, write_case

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import TargetError
-from pytest_sme2.results import FarmDevice
+from pytest_sme2.results.run import FarmDevice
 from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.targets import labgrid

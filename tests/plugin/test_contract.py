@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from pytest_sme2.results import Arm
+from pytest_sme2.results.run import Arm
 from tests.support.pretended_device import PretendedDevice, pretend, program
 from tests.support.toy_project import GATE_SUITE as SUITE
 from tests.support.toy_project import gate_project

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_sme2.cli.commands import init
-from pytest_sme2.results import Arm
+from pytest_sme2.results.run import Arm
 from pytest_sme2.system.files import file_sha256
 from pytest_sme2.verdict.baselines import parse, render
 from tests.support.pretended_device import Burst, PretendedDevice, pretend, program

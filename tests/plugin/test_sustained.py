@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.results import Arm, Run, RunRequest
+from pytest_sme2.results.run import Arm, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.session.run_directory import find_records, read_record
 from pytest_sme2.targets.base import Thermal

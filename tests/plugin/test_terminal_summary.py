@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.results import Check, Outcome
+from pytest_sme2.results.case import Check
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.system.files import encode
 from tests.support.records import toy_run

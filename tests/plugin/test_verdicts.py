@@ -39,7 +39,8 @@ def test_the_failed_checks_of_a_test_are_told_together(run: Run, pytester: pytes
     pytester.makepyfile(
         """
         import pytest
-        from pytest_sme2.results import Check, Outcome
+        from pytest_sme2.results.case import Check
+        from pytest_sme2.results.timing import Outcome
 
         FEW = Check("operators (on)", Outcome.REGRESSED, "More.", 3, 8, "count", limit=3)
         COST = Check("cost (on)", Outcome.REGRESSED, "Much more.", 4e6, 109e6, "count", limit=4e6,

@@ -12,7 +12,7 @@ from typing import Any
 
 from pytest_sme2.export.store import META_FILE, SCHEMA, artifact_stem, load_artifact
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import Artifact, Output
+from pytest_sme2.results.run import Artifact, Output
 
 
 def make_output(path: Path, values: Sequence[float], **changes: Any) -> Output:

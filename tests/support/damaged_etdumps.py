@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from pytest_sme2.errors import EtdumpError
-from pytest_sme2.results import Columns
+from pytest_sme2.results.run import Columns
 from pytest_sme2.trace.etdump import read_etdump
 
 DUMPS = Path(__file__).parents[1] / "data" / "etdumps"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_sme2.results import Baseline, CaseResult, Check, Limits
+from pytest_sme2.results.case import Baseline, CaseResult, Check, Limits
 from pytest_sme2.verdict import structure
 from pytest_sme2.verdict.numerics import check_outputs
 from pytest_sme2.verdict.ratios import check_memory, check_size, check_speedup

@@ -8,36 +8,32 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.results import (
-    PAIR,
+from pytest_sme2.results.case import (
     Agreement,
-    Arm,
     Baseline,
     BaselineFigures,
     BaselineSession,
     Bounds,
     CaseResult,
-    Category,
+    Limits,
+    OperatorCount,
+    Spread,
+    Structure,
+    Tolerance,
+)
+from pytest_sme2.results.evidence import Evidence, Kernel, KernelCensus, KernelFamily
+from pytest_sme2.results.profile import Category, Executor
+from pytest_sme2.results.run import PAIR, Arm, Fingerprint
+from pytest_sme2.results.timing import (
     Decision,
     Estimate,
-    Evidence,
-    Executor,
-    Fingerprint,
     Frontier,
     FrontierCell,
-    Kernel,
-    KernelCensus,
-    KernelFamily,
-    Limits,
     Look,
-    OperatorCount,
     Outcome,
     PairedTiming,
     PairSample,
     Ship,
-    Spread,
-    Structure,
-    Tolerance,
 )
 from pytest_sme2.system.files import sealed
 from pytest_sme2.verdict.limits import default_limits

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from pytest_sme2.results import Check
+from pytest_sme2.results.case import Check
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from pytest_sme2.results import Columns
+from pytest_sme2.results.run import Columns
 from pytest_sme2.trace.etdump import read_etdump
 
 

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pytest_sme2.results import PairedTiming, Run, Turn
+from pytest_sme2.results.run import Run, Turn
+from pytest_sme2.results.timing import PairedTiming
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.processes import SamplingPlan, Starter
 from tests.support.pretended_machine import make_run

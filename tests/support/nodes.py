@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_sme2.report.model_explorer import place_operators
-from pytest_sme2.results import CaseResult, Executor
+from pytest_sme2.results.case import CaseResult
+from pytest_sme2.results.profile import Executor
 from pytest_sme2.trace.program import read_nodes
 
 # What XNNPACK adds, so that it has no node of its own.

@@ -15,7 +15,7 @@ import pytest
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
-from pytest_sme2.results import Artifact, Run
+from pytest_sme2.results.run import Artifact, Run
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.targets.phone.adb import AdbServer
 from pytest_sme2.targets.phone.power import NOTE, SETTING

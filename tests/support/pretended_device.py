@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.results import Arm, Artifact, Capabilities, Fingerprint, Run, RunRequest
+from pytest_sme2.results.run import Arm, Artifact, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.reference import OpenReference

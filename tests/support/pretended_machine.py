@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_sme2.results import Arm, Artifact, PairedTiming, Run, RunRequest
+from pytest_sme2.results.run import Arm, Artifact, Run, RunRequest
+from pytest_sme2.results.timing import PairedTiming
 from pytest_sme2.timing.pairs import measure_pairs
 from pytest_sme2.timing.processes import SamplingPlan, Starter
 

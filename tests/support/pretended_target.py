@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.results import Arm, Capabilities, Fingerprint, Run, RunRequest
+from pytest_sme2.results.run import Arm, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import LeftFiles, ProcessFiles, Runner
 from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.targets.base import Target

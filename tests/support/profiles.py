@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_sme2.profile.build import build_profiles
-from pytest_sme2.results import Columns, KernelCensus, KernelFamily, Profile
+from pytest_sme2.results.evidence import KernelCensus, KernelFamily
+from pytest_sme2.results.profile import Profile
+from pytest_sme2.results.run import Columns
 from pytest_sme2.trace.etdump import read_etdump
 from tests.support import ETDUMPS
 from tests.support.etdump_builder import (

@@ -18,7 +18,9 @@ from pathlib import Path
 from pytest_sme2.errors import Sme2Error
 from pytest_sme2.export.variant import parse_variants
 from pytest_sme2.profile.beside import ORIGINS, beside
-from pytest_sme2.results import Arm, CaseResult, Pair
+from pytest_sme2.results.case import CaseResult
+from pytest_sme2.results.evidence import Pair
+from pytest_sme2.results.run import Arm
 from pytest_sme2.session.case_result import assemble
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.run_directory import METRICS, SCHEMA, CaseRecord, read_record, write_record

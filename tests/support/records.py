@@ -11,19 +11,10 @@ from typing import Any
 from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.coverage import check_pair
 from pytest_sme2.profile.operators import structure_of
-from pytest_sme2.results import (
-    PAIR,
-    Arm,
-    CaseResult,
-    Check,
-    Counts,
-    InferenceCost,
-    KernelCost,
-    Look,
-    OperatorCost,
-    PairedTiming,
-    PairSample,
-)
+from pytest_sme2.results.case import CaseResult, Check
+from pytest_sme2.results.evidence import Counts, InferenceCost, KernelCost, OperatorCost
+from pytest_sme2.results.run import PAIR, Arm
+from pytest_sme2.results.timing import Look, PairedTiming, PairSample
 from pytest_sme2.session.case_result import shares_of
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, read_record, write_record
 from pytest_sme2.system.files import safe_name

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pytest_sme2.results import Arm, Outcome
+from pytest_sme2.results.run import Arm
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.timing import stats
 from pytest_sme2.timing.stats import Floats
 from pytest_sme2.verdict.times import check_latency

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.results import Arm
+from pytest_sme2.results.run import Arm
 from pytest_sme2.session.run_directory import find_records, read_record
 from tools.against_hardware import beside, spearman
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.results import Artifact
+from pytest_sme2.results.run import Artifact
 from pytest_sme2.runners.sme2 import Sme2Runner, wheel_runner
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.targets.phone.adb import AdbServer

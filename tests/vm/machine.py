@@ -31,7 +31,7 @@ from pytest_sme2.fake_phone.supervisor import (
     lay_out,
     own_loader,
 )
-from pytest_sme2.results import Arm
+from pytest_sme2.results.run import Arm
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.provision import find_compiler, system_sources, unpack_packages, with_suites
 from pytest_sme2.system.qemu import DEFAULT_CPU, find_qemu

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_sme2.cli.main import main
-from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest, Turn
+from pytest_sme2.results.run import PAIR, Arm, Artifact, Run, RunRequest, Turn
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.targets.base import Job
 from pytest_sme2.targets.phone.target import AndroidTarget

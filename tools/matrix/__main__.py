@@ -13,7 +13,7 @@ from pytest_sme2.cli.options import Arguments, add_arguments
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.store import package_versions
 from pytest_sme2.profile.kernel_matrix import read_matrix, shipped_matrix, shipped_versions
-from pytest_sme2.results import CellAnswer
+from pytest_sme2.results.evidence import CellAnswer
 from pytest_sme2.runners.sdk import sdk_version
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.system.qemu import find_qemu

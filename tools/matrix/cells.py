@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pytest_sme2.results import Cell
+from pytest_sme2.results.evidence import Cell
 
 OPERATORS = (
     "linear",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pytest_sme2.profile.kernel_matrix import SCHEMA
 from pytest_sme2.report.html import embedded_json
-from pytest_sme2.results import CellAnswer, KernelMatrix
+from pytest_sme2.results.evidence import CellAnswer, KernelMatrix
 from pytest_sme2.system.files import encode, write_text
 from pytest_sme2.system.wording import count
 

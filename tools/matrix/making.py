@@ -15,18 +15,9 @@ from pytest_sme2.errors import Sme2Error
 from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.cost import MismatchError, build_cost, executed_families
 from pytest_sme2.profile.cost import multiply_accumulates as macs_of
-from pytest_sme2.results import (
-    Arm,
-    Artifact,
-    Cell,
-    CellAnswer,
-    Executor,
-    KernelMatrix,
-    MethodShapes,
-    OperatorCost,
-    Run,
-    RunRequest,
-)
+from pytest_sme2.results.evidence import Cell, CellAnswer, KernelMatrix, OperatorCost
+from pytest_sme2.results.profile import Executor
+from pytest_sme2.results.run import Arm, Artifact, MethodShapes, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.system.terminal import Say
 from pytest_sme2.system.wording import count

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pytest_sme2.export.lowering import INT4_GROUP, partitioners, quantize_with
 from pytest_sme2.export.sequences import raw_values, tensor_spec
-from pytest_sme2.results import Cell
+from pytest_sme2.results.evidence import Cell
 from tools.many_exports import problem, serve
 from tools.matrix.cells import HEADS, KEYS, QUANTIZED, Sheet, Sizes, sizes
 

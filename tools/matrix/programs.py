@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pytest_sme2.results import Artifact, Cell
+from pytest_sme2.results.evidence import Cell
+from pytest_sme2.results.run import Artifact
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.terminal import Say
 from tools.many_exports import RECORD, ManyExports, read_record

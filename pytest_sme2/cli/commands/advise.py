@@ -34,7 +34,8 @@ from pytest_sme2.report.findings import (
     trial_text,
 )
 from pytest_sme2.report.text import bullet, clipped, printable
-from pytest_sme2.results import Arm, Topic
+from pytest_sme2.results.profile import Topic
+from pytest_sme2.results.run import Arm
 from pytest_sme2.session.options import DEVICE
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.session.trials import (

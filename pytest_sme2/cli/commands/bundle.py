@@ -11,7 +11,7 @@ from pytest_sme2.errors import UsageError
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.registry import Registry
 from pytest_sme2.export.variant import parse_variants
-from pytest_sme2.results import Artifact
+from pytest_sme2.results.run import Artifact
 from pytest_sme2.runners.sme2 import wheel_runner
 from pytest_sme2.session.bundle import check_name, open_bundle, write_bundle
 from pytest_sme2.session.device import choose_target

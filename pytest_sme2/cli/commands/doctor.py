@@ -29,7 +29,8 @@ from pytest_sme2.errors import Sme2Error, UsageError, install, plain
 from pytest_sme2.export.registry import EXTRA_OF_PACKAGE
 from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.coverage import check_pair
-from pytest_sme2.results import PAIR, Arm, Profile, Run, RunRequest
+from pytest_sme2.results.profile import Profile
+from pytest_sme2.results.run import PAIR, Arm, Run, RunRequest
 from pytest_sme2.runners.base import Runner
 from pytest_sme2.runners.sdk import find_pip
 from pytest_sme2.session.device import HeldDevice, choose_target, sme_word

@@ -14,7 +14,7 @@ from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.store import META_FILE, load_artifact
 from pytest_sme2.export.variant import parse_variant
 from pytest_sme2.export.weights import fetch_weights
-from pytest_sme2.results import Artifact
+from pytest_sme2.results.run import Artifact
 from pytest_sme2.system.files import new_folder, replacing
 from pytest_sme2.system.terminal import say
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_sme2.errors import TargetError
-from pytest_sme2.results import RunRequest
+from pytest_sme2.results.run import RunRequest
 from pytest_sme2.runners.base import LeftFiles, ProcessFiles, Runner
 from pytest_sme2.system.files import file_sha256, new_file
 from pytest_sme2.system.processes import Finished

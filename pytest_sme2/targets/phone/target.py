@@ -31,7 +31,7 @@ from pytest_sme2.errors import (
     Sme2Warning,
     TargetError,
 )
-from pytest_sme2.results import SME1_ONLY, Capabilities, Fingerprint, Run, RunRequest
+from pytest_sme2.results.run import SME1_ONLY, Capabilities, Fingerprint, Run, RunRequest
 from pytest_sme2.runners.base import TURN_DESCRIPTOR, LeftFiles, Player, Runner
 from pytest_sme2.system.locks import holder_of, machine_lock, shared_lock
 from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
-from pytest_sme2.results import Arm, Artifact, Run, RunRequest
+from pytest_sme2.results.run import Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.sme2 import Sme2Runner, wheel_runner
 from pytest_sme2.system.cache import cache_folder
 from pytest_sme2.system.qemu import find_qemu

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_sme2.cli.main import main
 from pytest_sme2.fake_phone.lab import FakeLab
-from pytest_sme2.results import Arm, Artifact, RunRequest
+from pytest_sme2.results.run import Arm, Artifact, RunRequest
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session.bundle import open_bundle, write_bundle
 from pytest_sme2.system.elf import PHONE_PAGE_BYTES, read_binary

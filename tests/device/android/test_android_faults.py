@@ -17,7 +17,7 @@ import pytest
 
 from pytest_sme2.errors import ConnectionLostError, TargetError
 from pytest_sme2.fake_phone.lab import FakePhone
-from pytest_sme2.results import PAIR, Arm
+from pytest_sme2.results.run import PAIR, Arm
 from pytest_sme2.targets.phone.adb import AdbDevice
 from pytest_sme2.targets.phone.target import AndroidTarget, redo_when_lost
 from tests.support.phones import MakeTarget, StartRun, leftovers, settings_of

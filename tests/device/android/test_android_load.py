@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from pytest_sme2.fake_phone.lab import FakePhone
-from pytest_sme2.results import Arm, Artifact, Outcome, Run, RunRequest
+from pytest_sme2.results.run import Arm, Artifact, Run, RunRequest
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.session.device import measure_sustained
 from pytest_sme2.targets.phone.target import AndroidTarget
 from pytest_sme2.verdict.times import check_sustained

@@ -14,7 +14,7 @@ import pytest
 from pytest_sme2.cli.main import main
 from pytest_sme2.errors import TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
-from pytest_sme2.results import Artifact
+from pytest_sme2.results.run import Artifact
 from pytest_sme2.targets.phone.target import lease_phone
 from tests.support.phones import MakeTarget, StartRun, leftovers, settings_of
 

@@ -16,7 +16,8 @@ import pytest
 
 from pytest_sme2.errors import RunError, Sme2Warning, TargetError, UsageError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
-from pytest_sme2.results import PAIR, Arm, Artifact, PairedTiming, Run, RunRequest
+from pytest_sme2.results.run import PAIR, Arm, Artifact, Run, RunRequest
+from pytest_sme2.results.timing import PairedTiming
 from pytest_sme2.runners.base import ProcessFiles
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.system.qemu import find_qemu

@@ -14,7 +14,7 @@ import pytest
 
 from pytest_sme2.cli.main import main
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone, fake_target
-from pytest_sme2.results import PAIR
+from pytest_sme2.results.run import PAIR
 from pytest_sme2.session import thorough
 from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.settings import Settings

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_sme2.errors import RunError, TargetError
 from pytest_sme2.fake_phone.lab import FakeLab, FakePhone
-from pytest_sme2.results import PAIR, Arm, Artifact, RunRequest, Turn
+from pytest_sme2.results.run import PAIR, Arm, Artifact, RunRequest, Turn
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.runners.stock import PairRunner, pair_runner
 from pytest_sme2.targets.base import Job, TakesTurns

@@ -12,7 +12,8 @@ import pytest
 from pytest_sme2.errors import RunError
 from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.coverage import check_pair
-from pytest_sme2.results import PAIR, Arm, Profile, Run, RunRequest, Turn
+from pytest_sme2.results.profile import Profile
+from pytest_sme2.results.run import PAIR, Arm, Run, RunRequest, Turn
 from pytest_sme2.targets.base import Job, run_here, run_here_in_turns
 from pytest_sme2.trace.etdump import read_etdump
 from tests.device import provision

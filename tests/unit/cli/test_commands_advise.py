@@ -9,7 +9,9 @@ import pytest
 
 from pytest_sme2.cli.commands.advise import _shown, is_open, ranked
 from pytest_sme2.profile.beside import keep_shapes
-from pytest_sme2.results import Arm, Cost, Counts, Finding, InferenceCost, Topic
+from pytest_sme2.results.evidence import Counts, InferenceCost
+from pytest_sme2.results.profile import Cost, Finding, Topic
+from pytest_sme2.results.run import Arm
 from pytest_sme2.session.run_directory import SCHEMA, CaseRecord, write_record
 from pytest_sme2.session.trials import Ran, Trial
 from tests.support import ETDUMPS, Command, recorded_runs

@@ -8,7 +8,7 @@ import pytest
 from pytest_sme2.cli.commands import bundle as command
 from pytest_sme2.export.registry import ModelEntry
 from pytest_sme2.export.variant import Variant
-from pytest_sme2.results import Artifact
+from pytest_sme2.results.run import Artifact
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session.bundle import open_bundle
 from tests.support import Command

@@ -3,7 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from pytest_sme2.cli.running import kernel_lines
-from pytest_sme2.results import Arm, Artifact, Kernel, KernelCensus, KernelFamily
+from pytest_sme2.results.evidence import Kernel, KernelCensus, KernelFamily
+from pytest_sme2.results.run import Arm, Artifact
 
 ARTIFACT = Artifact("toy", "fp16", Path("/a"), Path("/a/toy.pte"), "0" * 64, (), ())
 

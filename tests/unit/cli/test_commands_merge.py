@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from pytest_sme2.report.history import read_history
-from pytest_sme2.results import PAIR, Check, Outcome
+from pytest_sme2.results.case import Check
+from pytest_sme2.results.run import PAIR
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.session.run_directory import (
     SHARD_SCHEMA,
     TESTS,

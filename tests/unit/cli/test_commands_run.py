@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_sme2.cli.running import output_checks, output_lines
-from pytest_sme2.results import Outcome
+from pytest_sme2.results.timing import Outcome
 from tests.support import Command
 from tests.support.gate_examples import LIMITS, agreement, measured
 

@@ -9,7 +9,7 @@ import pytest
 from pytest_sme2.cli.commands.run import TEMPLATES, template
 from pytest_sme2.cli.experiments import parse_plan
 from pytest_sme2.errors import UsageError
-from pytest_sme2.results import PAIR, Arm
+from pytest_sme2.results.run import PAIR, Arm
 from tests.support import Command
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_sme2.cli.experiments import parse_plan, run_plan
 from pytest_sme2.report.writing import validate_run
-from pytest_sme2.results import Arm
+from pytest_sme2.results.run import Arm
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.session.settings import Settings
 from tests.support import Command

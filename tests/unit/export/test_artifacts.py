@@ -34,7 +34,7 @@ from pytest_sme2.export.artifacts import cache_key, export_model
 from pytest_sme2.export.registry import ModelEntry, discover
 from pytest_sme2.export.store import is_current, load_artifact, read_meta
 from pytest_sme2.export.variant import Variant, parse_variant
-from pytest_sme2.results import Artifact, TensorSpec
+from pytest_sme2.results.run import Artifact, TensorSpec
 from pytest_sme2.system.cache import mark_cache
 from pytest_sme2.verdict.limits import TOLERANCES
 from pytest_sme2.verdict.numerics import agreement, within

@@ -12,7 +12,7 @@ from pytest_sme2.errors import UsageError
 from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.registry import discover
 from pytest_sme2.export.variant import NAMES, REWRITES, Variant, parse_variant, rewrite_for
-from pytest_sme2.results import Artifact
+from pytest_sme2.results.run import Artifact
 from pytest_sme2.trace.etrecord import read_attribution
 from pytest_sme2.trace.program import read_program
 from tests.support.needs import needs_export

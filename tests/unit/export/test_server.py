@@ -18,7 +18,7 @@ from pytest_sme2.export.artifacts import export_model
 from pytest_sme2.export.registry import discover
 from pytest_sme2.export.server import ProcessEnvironment, Server, Servers
 from pytest_sme2.export.variant import Variant
-from pytest_sme2.results import Artifact
+from pytest_sme2.results.run import Artifact
 from tests.support.gone import wait_until_gone
 from tests.support.needs import needs_export
 

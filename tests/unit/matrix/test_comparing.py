@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.profile.kernel_matrix import read_matrix
-from pytest_sme2.results import Cell, KernelMatrix
+from pytest_sme2.results.evidence import Cell, KernelMatrix
 from tests.unit.profile.test_kernel_matrix import FAILED, LINEAR, MATRIX, POINTWISE
 from tools.matrix.comparing import change_lines, changes, write_matrix
 

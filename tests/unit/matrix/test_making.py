@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_sme2.results import Arm, Cell, CellAnswer
+from pytest_sme2.results.evidence import Cell, CellAnswer
+from pytest_sme2.results.run import Arm
 from tests.unit.profile.test_kernel_matrix import FAILED, LINEAR, MATRIX, POINTWISE
 from tools.matrix.cells import multiply_accumulates
 from tools.matrix.making import joined, merged, share_out, steps

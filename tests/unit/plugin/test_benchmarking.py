@@ -11,7 +11,7 @@ pytest.importorskip("pytest_benchmark")
 
 from pytest_sme2.errors import TargetError
 from pytest_sme2.plugin.benchmarking import benchmarked_arms
-from pytest_sme2.results import Arm, Capabilities
+from pytest_sme2.results.run import Arm, Capabilities
 
 
 def session(device: str, *, sme2: bool = False, emulated: bool = False) -> Any:

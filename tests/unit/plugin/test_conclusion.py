@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.plugin.conclusion import conclude_run
-from pytest_sme2.results import Check, Outcome
+from pytest_sme2.results.case import Check
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.session.run_directory import METRICS, read_record
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.system.files import encode

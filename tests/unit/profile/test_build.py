@@ -17,7 +17,8 @@ from pytest_sme2.profile.build import (
     robust_stats_of_each,
 )
 from pytest_sme2.profile.operators import DETAIL, FRAMEWORK, OPERATOR, select
-from pytest_sme2.results import Attribution, Category, Executor, Profile
+from pytest_sme2.results.profile import Category, Executor, Profile
+from pytest_sme2.results.run import Attribution
 from pytest_sme2.trace.etdump import read_etdump
 from tests.support import ETDUMPS
 from tests.support.etdump_builder import Block, Profiling, Tree, build_etdump, inference

@@ -14,7 +14,7 @@ from pytest_sme2.profile.categories import (
     canonical_name,
     classify,
 )
-from pytest_sme2.results import Category, Executor
+from pytest_sme2.results.profile import Category, Executor
 
 XNNPACK_NAME = re.compile(
     rb"(?<=\0)[A-Z][A-Za-z0-9 ]* \((?:N[A-Z0-9]*|X[0-9]+)(?:, [^()]*)?\)(?=\0)"

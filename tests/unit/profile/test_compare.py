@@ -4,7 +4,7 @@ import pytest
 
 from pytest_sme2.profile.compare import compare, match_operators
 from pytest_sme2.report.findings import comparison_findings
-from pytest_sme2.results import Category, Change, Comparison
+from pytest_sme2.results.profile import Category, Change, Comparison
 from tests.support import ETDUMPS
 from tests.support.profiles import COVERAGE, GAP, Call, profile_of, real
 

@@ -14,15 +14,9 @@ from pytest_sme2.profile.cost import (
     tile_use,
     work_coverage,
 )
-from pytest_sme2.results import (
-    Category,
-    Counts,
-    Executor,
-    InferenceCost,
-    OperatorCost,
-    OperatorShapes,
-    Segment,
-)
+from pytest_sme2.results.evidence import Counts, InferenceCost, OperatorCost, Segment
+from pytest_sme2.results.profile import Category, Executor
+from pytest_sme2.results.run import OperatorShapes
 
 
 def segment(mark: str, instructions: int = 0, name: str = "lib") -> Segment:

@@ -17,15 +17,9 @@ from pytest_sme2.profile.coverage import (
 )
 from pytest_sme2.profile.known_names import table_of
 from pytest_sme2.profile.operators import structure_of
-from pytest_sme2.results import (
-    Arm,
-    Coverage,
-    Kernel,
-    KernelCensus,
-    KernelFamily,
-    MethodShapes,
-    OperatorShapes,
-)
+from pytest_sme2.results.evidence import Kernel, KernelCensus, KernelFamily
+from pytest_sme2.results.profile import Coverage
+from pytest_sme2.results.run import Arm, MethodShapes, OperatorShapes
 from tests.support.profiles import COVERAGE, Call, columns_of, profile_of, real, run_of
 
 PF32 = ("Convolution (NHWC, PF32) IGEMM #1", 6_000)

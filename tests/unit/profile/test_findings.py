@@ -9,15 +9,8 @@ import pytest
 
 from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.findings import by_data_type, find
-from pytest_sme2.results import (
-    Attribution,
-    Finding,
-    MethodShapes,
-    OperatorShapes,
-    Origin,
-    Profile,
-    Topic,
-)
+from pytest_sme2.results.profile import Finding, Profile, Topic
+from pytest_sme2.results.run import Attribution, MethodShapes, OperatorShapes, Origin
 from tests.support.profiles import Call, columns_of, profile_of, run_of
 
 ON = "Fully Connected (NC, PF32) GEMM"

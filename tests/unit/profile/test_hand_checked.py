@@ -12,7 +12,7 @@ import pytest
 
 from pytest_sme2.profile.findings import by_data_type, case_findings
 from pytest_sme2.report.findings import Advice, advice, advice_text
-from pytest_sme2.results import Executor, Topic
+from pytest_sme2.results.profile import Executor, Topic
 from tests.support import recorded_runs
 
 DEPTHWISE = "not matrix work: depthwise convolutions with more than 25 weights a channel"

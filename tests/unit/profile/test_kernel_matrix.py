@@ -18,15 +18,9 @@ from pytest_sme2.profile.kernel_matrix import (
     shipped_versions,
 )
 from pytest_sme2.profile.known_names import shipped_tables
-from pytest_sme2.results import (
-    RUNTIME,
-    Arm,
-    Cell,
-    CellAnswer,
-    Counts,
-    KernelMatrix,
-    OperatorShapes,
-)
+from pytest_sme2.results.case import RUNTIME
+from pytest_sme2.results.evidence import Cell, CellAnswer, Counts, KernelMatrix
+from pytest_sme2.results.run import Arm, OperatorShapes
 from pytest_sme2.verdict import baselines
 from tests.support import recorded_runs
 

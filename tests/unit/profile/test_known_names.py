@@ -18,7 +18,7 @@ from pytest_sme2.profile.known_names import (
     table_of,
     write_table,
 )
-from pytest_sme2.results import Arm
+from pytest_sme2.results.run import Arm
 
 PRODUCT = classify("Fully Connected (NC, QP8, F32, QC2W) GEMM")
 ON = replace(PRODUCT, sme2=True)

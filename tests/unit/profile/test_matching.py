@@ -11,14 +11,8 @@ from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.categories import classify
 from pytest_sme2.profile.matching import match_nodes, match_origins, source_text
 from pytest_sme2.report.findings import profile_findings
-from pytest_sme2.results import (
-    Attribution,
-    Frame,
-    MethodShapes,
-    Operator,
-    Origin,
-    Profile,
-)
+from pytest_sme2.results.profile import Operator, Profile
+from pytest_sme2.results.run import Attribution, Frame, MethodShapes, Origin
 from pytest_sme2.session.analysis import analyze_file
 from pytest_sme2.trace.etdump import read_etdump
 from pytest_sme2.trace.program import read_program

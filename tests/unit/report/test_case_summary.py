@@ -25,7 +25,10 @@ from pytest_sme2.report.html import Case, report_document
 from pytest_sme2.report.markdown import cost_lines
 from pytest_sme2.report.terminal import run_lines
 from pytest_sme2.report.writing import write_case
-from pytest_sme2.results import Arm, CaseResult, Category, Fingerprint, Frontier, Ship
+from pytest_sme2.results.case import CaseResult
+from pytest_sme2.results.profile import Category
+from pytest_sme2.results.run import Arm, Fingerprint
+from pytest_sme2.results.timing import Frontier, Ship
 from pytest_sme2.session.run_directory import find_records, read_record, write_record
 from tests.support.gate_examples import frontier
 from tests.support.records import changed, cost_of, toy_run

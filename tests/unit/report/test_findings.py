@@ -23,7 +23,10 @@ from pytest_sme2.report.findings import (
 from pytest_sme2.report.html import report_document
 from pytest_sme2.report.markdown import case_lines
 from pytest_sme2.report.terminal import run_lines
-from pytest_sme2.results import AS_EXPORTED, Check, Cost, Finding, Outcome, Profile, Topic
+from pytest_sme2.results.case import Check
+from pytest_sme2.results.profile import Cost, Finding, Profile, Topic
+from pytest_sme2.results.run import AS_EXPORTED
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record
 from tests.support import recorded_runs
 from tests.support.etdump_builder import inference

@@ -30,7 +30,7 @@ from pytest_sme2.report.history import (
     read_history,
     write_history,
 )
-from pytest_sme2.results import Arm
+from pytest_sme2.results.run import Arm
 from pytest_sme2.session.run_directory import CaseRecord, read_record
 from pytest_sme2.system.processes import project_commit
 from tests.support import Command

@@ -15,7 +15,8 @@ import pytest
 from pytest_sme2.report.history import all_series
 from pytest_sme2.report.html import embedded_json, history_page, page, report_document
 from pytest_sme2.report.markdown import case_lines
-from pytest_sme2.results import Arm, Generated, StepCosts
+from pytest_sme2.results.case import Generated, StepCosts
+from pytest_sme2.results.run import Arm
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.trace import etdump
 from tests.support import Command

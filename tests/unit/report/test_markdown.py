@@ -8,7 +8,9 @@ from typing import Any
 from pytest_sme2.report.case_summary import noise_of, noise_text
 from pytest_sme2.report.markdown import case_report, run_report, step_summary
 from pytest_sme2.report.text import code, prose
-from pytest_sme2.results import Arm, Check, Outcome
+from pytest_sme2.results.case import Check
+from pytest_sme2.results.run import Arm
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.session.run_directory import read_record
 from tests.support.gate_examples import census
 from tests.support.golden import check_golden

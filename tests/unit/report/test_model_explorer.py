@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_sme2.report.model_explorer import write_node_data
-from pytest_sme2.results import Arm
+from pytest_sme2.results.run import Arm
 from pytest_sme2.session.run_directory import CaseRecord, read_record, write_record
 from tests.support import Command
 from tests.support.etdump_builder import build_etdump

@@ -10,7 +10,9 @@ import pytest
 from pytest_sme2.report.findings import cost_text, run_findings
 from pytest_sme2.report.terminal import MOST_FINDINGS, run_lines
 from pytest_sme2.report.text import WIDTH
-from pytest_sme2.results import AS_EXPORTED, Arm, Check, Estimate, Outcome
+from pytest_sme2.results.case import Check
+from pytest_sme2.results.run import AS_EXPORTED, Arm
+from pytest_sme2.results.timing import Estimate, Outcome
 from pytest_sme2.session.run_directory import CaseRecord, read_record
 from pytest_sme2.system.cache import untold
 from tests.support.gate_examples import frontier

@@ -30,14 +30,10 @@ from pytest_sme2.report.versus_baseline import (
     update_lines,
     worst_first,
 )
-from pytest_sme2.results import (
-    Arm,
-    BaselineChange,
-    CaseResult,
-    Check,
-    Outcome,
-    Profile,
-)
+from pytest_sme2.results.case import BaselineChange, CaseResult, Check
+from pytest_sme2.results.profile import Profile
+from pytest_sme2.results.run import Arm
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.session.case_result import shares_of
 from pytest_sme2.session.run_directory import CaseRecord, read_record
 from pytest_sme2.verdict import baselines, judging

@@ -21,7 +21,9 @@ from pytest_sme2.report.writing import (
     write_experiment,
     write_summary,
 )
-from pytest_sme2.results import AS_EXPORTED, Check, Outcome
+from pytest_sme2.results.case import Check
+from pytest_sme2.results.run import AS_EXPORTED
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.session.analysis import Analysis, analyze_file, analyze_folder, on_off_pairs
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.settings import Settings

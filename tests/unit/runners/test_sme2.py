@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_sme2.errors import BuildError, RunError, StorageError
-from pytest_sme2.results import Arm, Artifact, GenerationPlan, RunRequest
+from pytest_sme2.results.run import Arm, Artifact, GenerationPlan, RunRequest
 from pytest_sme2.runners import sme2 as runners
 from pytest_sme2.runners.base import LeftFiles, ProcessFiles
 from pytest_sme2.runners.sdk import LIBRARIES

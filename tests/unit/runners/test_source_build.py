@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import BuildError
-from pytest_sme2.results import KernelFamily
+from pytest_sme2.results.evidence import KernelFamily
 from pytest_sme2.runners import stock
 from pytest_sme2.runners.stock import SourceBuild
 from tests.support import Command

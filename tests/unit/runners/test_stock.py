@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import BuildError, RunError
-from pytest_sme2.results import PAIR, Arm, Artifact, Run, RunRequest
+from pytest_sme2.results.run import PAIR, Arm, Artifact, Run, RunRequest
 from pytest_sme2.runners.base import LOADER, LeftFiles, ProcessFiles
 from pytest_sme2.runners.stock import PairRunner, binary_platform, pair_runner, single_runner
 from pytest_sme2.system.platforms import ANDROID_ARM64, LINUX_AARCH64, LINUX_X86_64, MACOS_ARM64

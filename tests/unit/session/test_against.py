@@ -7,18 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.results import (
-    DECODE,
-    PAIR,
-    PREFILL,
-    Arm,
-    Artifact,
-    CountedInference,
-    GenerationPlan,
-    Outcome,
-    Segment,
-    Toolchain,
-)
+from pytest_sme2.results.case import DECODE, PREFILL
+from pytest_sme2.results.evidence import CountedInference, Segment, Toolchain
+from pytest_sme2.results.run import PAIR, Arm, Artifact, GenerationPlan
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.session.case_result import generate, step_costs
 from pytest_sme2.session.device import HeldDevice
 from pytest_sme2.session.reference import CANDIDATE, AgainstReference, OpenReference

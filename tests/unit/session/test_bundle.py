@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pytest_sme2.errors import BundleError, StorageError, UsageError
-from pytest_sme2.results import Artifact
+from pytest_sme2.results.run import Artifact
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session import bundle as bundles
 from pytest_sme2.session.bundle import check_name, open_bundle, write_bundle

@@ -11,20 +11,11 @@ import pytest
 from pytest_sme2.errors import BaselineError
 from pytest_sme2.profile.build import build_profiles
 from pytest_sme2.profile.coverage import check_pair
-from pytest_sme2.results import (
-    PAIR,
-    Arm,
-    Artifact,
-    CaseResult,
-    Category,
-    Look,
-    Outcome,
-    Pair,
-    PairedTiming,
-    PairSample,
-    Run,
-    RunRequest,
-)
+from pytest_sme2.results.case import CaseResult
+from pytest_sme2.results.evidence import Pair
+from pytest_sme2.results.profile import Category
+from pytest_sme2.results.run import PAIR, Arm, Artifact, Run, RunRequest
+from pytest_sme2.results.timing import Look, Outcome, PairedTiming, PairSample
 from pytest_sme2.session.case_result import Timing, assemble, shares_of, speedup_of
 from pytest_sme2.verdict import baselines
 from pytest_sme2.verdict.limits import default_limits

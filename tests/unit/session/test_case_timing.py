@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.results import PAIR, Arm, Run
+from pytest_sme2.results.run import PAIR, Arm, Run
 from pytest_sme2.session.case_result import Timing, measure_case
 from pytest_sme2.session.cases import program_case
 from pytest_sme2.session.device import HeldDevice, header_lines

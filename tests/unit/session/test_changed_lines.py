@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.results import ChangedLines, Frame, Origin
+from pytest_sme2.results.run import ChangedLines, Frame, Origin
 from pytest_sme2.session.session import changed_lines
 from pytest_sme2.verdict.cost import Cause
 from tests.support.git import git

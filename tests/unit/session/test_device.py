@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_sme2.errors import ConnectionLostError, DeviceGoneError, TargetError
-from pytest_sme2.results import FarmDevice
+from pytest_sme2.results.run import FarmDevice
 from pytest_sme2.session import device
 from pytest_sme2.session.session import Session
 from pytest_sme2.session.settings import Settings

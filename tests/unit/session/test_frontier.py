@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.results import PAIR, Arm, Ship
+from pytest_sme2.results.run import PAIR, Arm
+from pytest_sme2.results.timing import Ship
 from pytest_sme2.session.cases import program_case
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.session import Session

@@ -8,7 +8,9 @@ from typing import Any, cast
 import pytest
 
 from pytest_sme2.errors import NotMeasurableError
-from pytest_sme2.results import Arm, CaseResult, Check, Limits, Outcome
+from pytest_sme2.results.case import CaseResult, Check, Limits
+from pytest_sme2.results.run import Arm
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.gate import Gate
 from pytest_sme2.session.session import Session

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_sme2.errors import ProgramError, UsageError
 from pytest_sme2.export.registry import Registry
-from pytest_sme2.results import AS_EXPORTED, Fingerprint, TensorSpec
+from pytest_sme2.results.run import AS_EXPORTED, Fingerprint, TensorSpec
 from pytest_sme2.session.cases import (
     Case,
     check_names,

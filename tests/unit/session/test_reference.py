@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import UsageError
-from pytest_sme2.results import Artifact, Baseline
+from pytest_sme2.results.case import Baseline
+from pytest_sme2.results.run import Artifact
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session import reference as against
 from pytest_sme2.session.bundle import write_bundle

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_sme2.cli.main import build_parser
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.results import AS_EXPORTED
+from pytest_sme2.results.run import AS_EXPORTED
 from pytest_sme2.session.cases import Case
 from pytest_sme2.session.run_directory import (
     SCHEMA,

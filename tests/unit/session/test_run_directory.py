@@ -13,7 +13,7 @@ import pytest
 
 from pytest_sme2.errors import Sme2Error, StorageError, UsageError
 from pytest_sme2.report.writing import validate_run
-from pytest_sme2.results import Arm, Artifact, RunRequest
+from pytest_sme2.results.run import Arm, Artifact, RunRequest
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session.run_directory import (
     LOCK,

@@ -10,7 +10,7 @@ import pytest
 from pytest_sme2.errors import ExportError, ModelError, NotMeasurableError, RunError
 from pytest_sme2.export.registry import ModelEntry
 from pytest_sme2.export.variant import Variant
-from pytest_sme2.results import Arm
+from pytest_sme2.results.run import Arm
 from pytest_sme2.session.cases import Case, program_case
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.session.session import DEVICE_TRACE, Session

@@ -5,7 +5,7 @@ import pytest
 
 from pytest_sme2.errors import StorageError, UsageError
 from pytest_sme2.export.variant import Variant, parse_variant
-from pytest_sme2.results import Arm
+from pytest_sme2.results.run import Arm
 from pytest_sme2.session import settings
 from pytest_sme2.system.cache import cache_folder
 

@@ -11,16 +11,10 @@ import pytest
 from pytest_sme2.errors import ModelError
 from pytest_sme2.export.variant import Variant
 from pytest_sme2.report.findings import trial_text
-from pytest_sme2.results import (
-    Agreement,
-    Arm,
-    Cost,
-    Counts,
-    Finding,
-    InferenceCost,
-    Tolerance,
-    Topic,
-)
+from pytest_sme2.results.case import Agreement, Tolerance
+from pytest_sme2.results.evidence import Counts, InferenceCost
+from pytest_sme2.results.profile import Cost, Finding, Topic
+from pytest_sme2.results.run import Arm
 from pytest_sme2.session import trials
 from pytest_sme2.session.cases import Case
 from tests.support.profiles import profile_of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_sme2.errors import Sme2Error
-from pytest_sme2.results import Arm, Frame
+from pytest_sme2.results.run import Arm, Frame
 from pytest_sme2.system.files import decode, encode
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import TargetError, UsageError
-from pytest_sme2.results import Arm
+from pytest_sme2.results.run import Arm
 from pytest_sme2.system.qemu import Qemu, check_qemu, find_qemu, parse_cpu
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import RunError, StorageError
-from pytest_sme2.results import Arm, Artifact, RunRequest
+from pytest_sme2.results.run import Arm, Artifact, RunRequest
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.system.qemu import Qemu
 from pytest_sme2.targets.emulated import EmulatedTarget, observed_run, raise_failure

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import RunError, Sme2Warning, StorageError, TargetError, UsageError
-from pytest_sme2.results import Arm, Artifact, GenerationPlan, Run, RunRequest, TensorSpec
+from pytest_sme2.results.run import Arm, Artifact, GenerationPlan, Run, RunRequest, TensorSpec
 from pytest_sme2.runners.sme2 import Sme2Runner
 from pytest_sme2.session import device
 from pytest_sme2.session.device import choose_target

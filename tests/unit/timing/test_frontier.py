@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_sme2.results import TIME_LIMIT, Arm, CoreUse, Ship, Turn
+from pytest_sme2.results.run import Arm, CoreUse, Turn
+from pytest_sme2.results.timing import TIME_LIMIT, Ship
 from pytest_sme2.timing.frontier import MeasuredRounds, choose, round_times
 from pytest_sme2.timing.processes import SamplingPlan, Starter
 from tests.support.pretended_machine import make_run

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from pytest_sme2.errors import ConnectionLostError, RunError, TargetError
-from pytest_sme2.results import CoreUse, Outcome, PairSample, Turn
+from pytest_sme2.results.run import CoreUse, Turn
+from pytest_sme2.results.timing import Outcome, PairSample
 from pytest_sme2.session.case_result import speedup_of
 from pytest_sme2.targets.base import Job
 from pytest_sme2.targets.phone.target import redo_when_lost

@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pytest_sme2.results import DECODE, PREFILL, Arm, Artifact, Outcome, Run, RunRequest, Turn
+from pytest_sme2.results.case import DECODE, PREFILL
+from pytest_sme2.results.run import Arm, Artifact, Run, RunRequest, Turn
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.timing.processes import (
     compare_phases,
     log_ratios,

@@ -9,7 +9,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_sme2.results import Outcome
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.timing import stats
 
 

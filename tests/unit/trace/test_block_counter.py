@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.results import Code, KernelFamily
+from pytest_sme2.results.evidence import Code, KernelFamily
 from pytest_sme2.targets.emulated import block_counter
 from pytest_sme2.trace.kernel_log import read_counts
 from tests.support.counters import compiled_counter

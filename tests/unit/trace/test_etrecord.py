@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_sme2.errors import EtdumpError
-from pytest_sme2.results import Frame
+from pytest_sme2.results.run import Frame
 from pytest_sme2.session.analysis import analyze_file
 from pytest_sme2.trace.etrecord import read_attribution
 from tests.support import ETDUMPS

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_sme2.results import Arm, Kernel, KernelFamily
+from pytest_sme2.results.evidence import Kernel, KernelFamily
+from pytest_sme2.results.run import Arm
 from pytest_sme2.trace.kernel_log import (
     census_from_qemu_log,
     census_from_xnnpack_log,

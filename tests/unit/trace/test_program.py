@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_sme2.errors import ProgramError
-from pytest_sme2.results import MethodOutline, TensorSpec
+from pytest_sme2.results.run import MethodOutline, TensorSpec
 from pytest_sme2.trace import program
 from pytest_sme2.trace.program import read_outline, read_program
 

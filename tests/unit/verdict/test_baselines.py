@@ -17,23 +17,19 @@ from typing import Any
 import pytest
 
 from pytest_sme2.errors import BaselineError
-from pytest_sme2.results import (
-    SME1_ONLY,
+from pytest_sme2.results.case import (
     Accepted,
-    Arm,
     Baseline,
     BaselineFigures,
     CaseResult,
-    Category,
-    Counts,
-    Estimate,
-    Fingerprint,
     Limits,
     Sample,
-    StoredCost,
-    StoredOperator,
     Tolerance,
 )
+from pytest_sme2.results.evidence import Counts, StoredCost, StoredOperator
+from pytest_sme2.results.profile import Category
+from pytest_sme2.results.run import SME1_ONLY, Arm, Fingerprint
+from pytest_sme2.results.timing import Estimate
 from pytest_sme2.verdict import baselines
 from pytest_sme2.verdict.baselines import parse, render
 from tests.support.gate_examples import (

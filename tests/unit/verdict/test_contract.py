@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_sme2.results import Accepted, Arm, Check, Limits, Outcome
+from pytest_sme2.results.case import Accepted, Check, Limits
+from pytest_sme2.results.run import Arm
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.session.run_directory import CaseRecord
 from pytest_sme2.verdict import baselines
 from pytest_sme2.verdict.contract import Asked, Judgement, join, judge

@@ -8,24 +8,11 @@ from typing import Any
 import pytest
 
 from pytest_sme2.profile.matching import place_text, read_place
-from pytest_sme2.results import (
-    Arm,
-    Baseline,
-    CaseResult,
-    Category,
-    Check,
-    Counts,
-    Executor,
-    Fingerprint,
-    Frame,
-    InferenceCost,
-    Limits,
-    OperatorCost,
-    Origin,
-    Outcome,
-    StoredOperator,
-    Structure,
-)
+from pytest_sme2.results.case import Baseline, CaseResult, Check, Limits, Structure
+from pytest_sme2.results.evidence import Counts, InferenceCost, OperatorCost, StoredOperator
+from pytest_sme2.results.profile import Category, Executor
+from pytest_sme2.results.run import Arm, Fingerprint, Frame, Origin
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.verdict.baselines import update
 from pytest_sme2.verdict.cost import check_cost, compare_costs, difference, operation_of
 

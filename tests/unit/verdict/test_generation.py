@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_sme2.results import (
+from pytest_sme2.results.case import (
     DECODE,
     PREFILL,
-    Arm,
     Baseline,
     Check,
-    Estimate,
     Generated,
-    Outcome,
     PhaseRatio,
     StepCosts,
 )
+from pytest_sme2.results.run import Arm
+from pytest_sme2.results.timing import Estimate, Outcome
 from pytest_sme2.verdict.baselines import parse, render, update
 from pytest_sme2.verdict.generation import (
     check_against,

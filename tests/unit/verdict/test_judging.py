@@ -10,13 +10,10 @@ from pathlib import Path
 import pytest
 import scipy.stats
 
-from pytest_sme2.results import (
-    Arm,
-    CaseResult,
-    Change,
-    Check,
-    Outcome,
-)
+from pytest_sme2.results.case import CaseResult, Check
+from pytest_sme2.results.profile import Change
+from pytest_sme2.results.run import Arm
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.session.run_directory import read_record
 from pytest_sme2.verdict import baselines, judging
 from pytest_sme2.verdict.judging import (

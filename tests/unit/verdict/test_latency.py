@@ -11,19 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_sme2.results import (
-    PAIR,
-    TIME_LIMIT,
-    Arm,
-    Baseline,
-    CaseResult,
-    Check,
-    Limits,
-    Moment,
-    Outcome,
-    PairedTiming,
-    Sustained,
-)
+from pytest_sme2.results.case import Baseline, CaseResult, Check, Limits
+from pytest_sme2.results.run import PAIR, Arm
+from pytest_sme2.results.timing import TIME_LIMIT, Moment, Outcome, PairedTiming, Sustained
 from pytest_sme2.session.device import MOMENT_SECONDS, MOMENTS
 from pytest_sme2.timing.stats import Floats
 from pytest_sme2.verdict import baselines, ratios, times

@@ -8,7 +8,8 @@ import pytest
 
 from pytest_sme2.errors import UsageError
 from pytest_sme2.export.variant import PRECISIONS
-from pytest_sme2.results import Bounds, Category, Limits, Tolerance
+from pytest_sme2.results.case import Bounds, Limits, Tolerance
+from pytest_sme2.results.profile import Category
 from pytest_sme2.verdict import limits
 
 

@@ -13,20 +13,16 @@ from hypothesis import strategies as st
 
 from pytest_sme2.errors import EvidenceError
 from pytest_sme2.profile.build import build_profiles
-from pytest_sme2.results import (
+from pytest_sme2.results.case import Agreement, Check, Limits, Sample, Tolerance
+from pytest_sme2.results.run import (
     AS_EXPORTED,
-    Agreement,
     Arm,
     Artifact,
-    Check,
-    Limits,
     MethodShapes,
     OperatorShapes,
-    Outcome,
-    Sample,
     TensorSpec,
-    Tolerance,
 )
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.verdict import numerics
 from pytest_sme2.verdict.numerics import changed, same_sample, sample
 from tests.support.artifacts import make_output

@@ -7,18 +7,10 @@ from typing import Any
 
 import pytest
 
-from pytest_sme2.results import (
-    Arm,
-    Baseline,
-    Bounds,
-    CaseResult,
-    Category,
-    Check,
-    Estimate,
-    Limits,
-    Outcome,
-    Spread,
-)
+from pytest_sme2.results.case import Baseline, Bounds, CaseResult, Check, Limits, Spread
+from pytest_sme2.results.profile import Category
+from pytest_sme2.results.run import Arm
+from pytest_sme2.results.timing import Estimate, Outcome
 from pytest_sme2.verdict import ratios, times
 from tests.support.every_check import check_all
 from tests.support.gate_examples import (

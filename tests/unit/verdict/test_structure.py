@@ -5,17 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pytest_sme2.profile.operators import structure_of
-from pytest_sme2.results import (
-    Arm,
-    Baseline,
-    Check,
-    Evidence,
-    Kernel,
-    KernelCensus,
-    KernelFamily,
-    Outcome,
-    Structure,
-)
+from pytest_sme2.results.case import Baseline, Check, Structure
+from pytest_sme2.results.evidence import Evidence, Kernel, KernelCensus, KernelFamily
+from pytest_sme2.results.run import Arm
+from pytest_sme2.results.timing import Outcome
 from pytest_sme2.verdict import structure
 from tests.support.gate_examples import (
     CONV_OFF,
