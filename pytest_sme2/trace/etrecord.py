@@ -171,10 +171,11 @@ def _attribution(handles: Any, nodes: Mapping[int, list[tuple[str, Origin]]]) ->
         row = int(instruction)
         aten[row] = tuple(name for name, _ in members)
         modules[row] = tuple(dict.fromkeys(each.module for _, each in members if each.module))
-        if len({replace(origin, constant=False) for _, origin in members}) == 1:
+        first = replace(members[0][1], constant=False)
+        if all(replace(origin, constant=False) == first for _, origin in members):
             # One operator of the model became several, some of which may be constant.
             constant = all(origin.constant for _, origin in members)
-            origins[row] = replace(members[0][1], constant=constant)
+            origins[row] = replace(first, constant=constant)
         # Nodes that were made from one share its handle, which is then listed for each of them.
         once = dict(zip(map(int, wanted), known, strict=True))
         graph[row] = tuple(itertools.chain(*once.values()))
