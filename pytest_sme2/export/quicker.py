@@ -32,7 +32,6 @@ def lower_quicker() -> None:
         list_operators_once,
         replay_changed_graphs,
         check_types_once,
-        remember_results,
         decompose_once,
     ):
         with contextlib.suppress(ImportError, AttributeError):
@@ -188,96 +187,6 @@ def check_types_once() -> None:
             checked.update(seen)
 
     verifier._check_tensor_args_matching_op_allowed_dtype = check_new
-
-
-def remember_results() -> None:
-    """Take over the result of an operator whose arguments are those that it was made from.
-
-    A pass executes each operator, with tensors without values, to learn the shape of its result.
-    Most operators are as they were before the pass, and so are their results.
-    """
-    import torch
-    from executorch.exir.pass_base import _ExportPassBase
-    from torch import Tensor
-    from torch._subclasses.fake_tensor import FakeTensor, extract_tensor_metadata
-    from torch.nn import Module
-
-    plain = (bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
-    execute = _ExportPassBase._fx
-    made: dict[Any, tuple[Any, Any, Any, Any]] = {}
-    """By the result's identity: operator, arguments, result, and what keeps these alive."""
-
-    def identity(value: Any) -> Any:
-        """None for what may change without being another object."""
-        if isinstance(value, Tensor | Module):
-            return id(value)
-        if isinstance(value, list | tuple):
-            parts = [identity(one) for one in value]
-            return None if None in parts else (type(value), *parts)
-        if isinstance(value, dict):
-            return identity([part for item in value.items() for part in item])
-        if value is None or isinstance(value, plain):
-            return (type(value), repr(value))
-        return expression(value) if isinstance(value, torch.SymInt) else None
-
-    def tensors(value: Any) -> tuple[Any, ...]:
-        """The tensors of a result; none if it is of another kind."""
-        values = tuple(value) if isinstance(value, list | tuple) else (value,)
-        plain_tensors = all(isinstance(one, FakeTensor) and one.constant is None for one in values)
-        return values if plain_tensors else ()
-
-    def expression(size: Any) -> Any:
-        """A size that may vary as a formula: to compare two such sizes would make a guard."""
-        return size.node.expr if isinstance(size, torch.SymInt) else size
-
-    def described(tensor: Any) -> list[Any]:
-        known = extract_tensor_metadata(tensor)
-        values = [getattr(known, name) for name in known.__slots__]
-        return [
-            tuple(map(expression, value)) if isinstance(value, tuple) else expression(value)
-            for value in values
-        ]
-
-    def alike(ones: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
-        return len(ones) == len(others) and all(
-            one.fake_mode is other.fake_mode and described(one) == described(other)
-            for one, other in zip(ones, others, strict=True)
-        )
-
-    class Remembering:
-        """Stands in for the interpreter of one operator."""
-
-        def __init__(self, interpreter: Any, before: Any) -> None:
-            self.interpreter = interpreter
-            self.before = tensors(before)
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.interpreter, name)
-
-        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-            arguments = identity((args, kwargs))
-            known = made.get(tuple(map(id, self.before)))
-            if known and known[0] is target and known[1] == arguments:
-                return known[2]
-            result = self.interpreter.call_function(target, args, kwargs)
-            found = tensors(result)
-            # The earlier tensor stays, so that what comes after it stays, too.
-            if self.before and alike(found, self.before):
-                found = self.before
-                result = type(result)(found) if isinstance(result, list | tuple) else found[0]
-            if arguments is not None and found:
-                made[tuple(map(id, found))] = (target, arguments, result, (args, kwargs))
-            return result
-
-    def execute_new(self: Any, kind: str, target: Any, args: Any, kwargs: Any, meta: Any) -> Any:
-        interpreter = self.interpreter
-        self.interpreter = Remembering(interpreter, meta.data.get("val"))
-        try:
-            return execute(self, kind, target, args, kwargs, meta)
-        finally:
-            self.interpreter = interpreter
-
-    _ExportPassBase._fx = execute_new
 
 
 def decompose_once() -> None:
