@@ -166,24 +166,6 @@ class Wav2vec2(ByHand, zoo.Wav2vec2Model):
         return network
 
 
-class Shuffled(nn.Module):
-    """A transposed convolution of 2x2 with a stride of 2 as one of 1x1."""
-
-    def __init__(self, layer: nn.ConvTranspose2d) -> None:
-        super().__init__()
-        weight = layer.weight.detach().permute(1, 2, 3, 0).flatten(0, 2)
-        self.weight = nn.Parameter(weight[:, :, None, None])
-        self.bias = nn.Parameter(layer.bias.detach().repeat_interleave(4))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return functional.pixel_shuffle(functional.conv2d(x, self.weight, self.bias), 2)
-
-
-@register_model("unet", variants=("fp32",))
-class UNet(ByHand, zoo.UnetModel):
-    MODULES: ClassVar[dict[Any, Any]] = {nn.ConvTranspose2d: Shuffled}
-
-
 class Norm(nn.Module):
     """LayerNorm whose means are products."""
 
@@ -223,6 +205,11 @@ class Groups(nn.Module):
 
 @register_model("scan_unet", variants=("fp32",))
 class Scan(ByHand, zoo.Scan):
+    MODULES: ClassVar[dict[Any, Any]] = {nn.GroupNorm: Groups}
+
+
+@register_model("unet", variants=("fp32",))
+class UNet(ByHand, zoo.UnetModel):
     MODULES: ClassVar[dict[Any, Any]] = {nn.GroupNorm: Groups}
 
 
