@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = Settings(**chosen(arguments))
     baselines, history = settings.baseline_folder, settings.history
     if settings.baseline_dir is not None and not baselines.is_dir():
-        raise UsageError(f"--baseline-dir: there is no folder {str(baselines)!r}.")
+        raise UsageError(f"--baseline-dir: there is no folder {str(settings.baseline_dir)!r}.")
     merged = merge(arguments.run_dir, arguments.out, baselines)
     records = [record for _, record in merged.cases]
     if history is not None:
