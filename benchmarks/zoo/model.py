@@ -596,36 +596,9 @@ class BoxHead(Own):
         return torch.cat([centre, self.classes(image).flatten(2).sigmoid()], dim=1)
 
 
-class Parallel(nn.Module):
-    """HRNet's exchange: two sizes side by side, each gets the other's."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.own = nn.ModuleList((nn.Conv2d(32, 32, 3, padding=1), nn.Conv2d(64, 64, 3, padding=1)))
-        self.down, self.up = nn.Conv2d(32, 64, 3, 2, 1), nn.Conv2d(64, 32, 1)
-
-    def forward(
-        self, fine: torch.Tensor, coarse: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        fine, coarse = functional.relu(self.own[0](fine)), functional.relu(self.own[1](coarse))
-        larger = functional.interpolate(self.up(coarse), scale_factor=2.0, mode="bilinear")
-        return functional.relu(fine + larger), functional.relu(coarse + self.down(fine))
-
-
 @register_model("hrnet")
-class HighResolution(Own):
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem, self.split = nn.Conv2d(3, 32, 3, 4, 1), nn.Conv2d(32, 64, 3, 2, 1)
-        self.stages = nn.ModuleList(Parallel() for _ in range(2))
-        self.head = nn.Conv2d(32, 17, 1)
-
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
-        fine = functional.relu(self.stem(image))
-        coarse = functional.relu(self.split(fine))
-        for stage in self.stages:
-            fine, coarse = stage(fine, coarse)
-        return self.head(fine)
+class HighResolution(Timm, name="hrnet_w18_small", num_classes=17):
+    """Several sizes side by side, and each gets the others'."""
 
 
 class DenoisingBlock(nn.Module):
