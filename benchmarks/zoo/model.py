@@ -376,60 +376,39 @@ class GraphNetwork(Own):
 
 
 class Attention(nn.Module):
-    """Queries may turn with their place, as in SAM 2's memory attention."""
-
-    def __init__(self, width: int, heads: int, *, turning: bool = False) -> None:
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads, self.turning = heads, turning
+        self.heads = heads
         self.inputs = nn.ModuleList(nn.Linear(width, width) for _ in range(3))
         self.out = nn.Linear(width, width)
 
-    def _turned(self, value: torch.Tensor) -> torch.Tensor:
-        half = value.shape[-1] // 2
-        speed = torch.arange(half, dtype=value.dtype) / half
-        angle = torch.arange(value.shape[2], dtype=value.dtype)[:, None] * torch.exp(-4 * speed)
-        left, right = value.chunk(2, dim=-1)
-        turned = left * angle.cos() - right * angle.sin()
-        return torch.cat([turned, left * angle.sin() + right * angle.cos()], dim=-1)
-
-    def forward(self, value: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
-        query, key, answer = (
-            layer(one).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for layer, one in zip(self.inputs, (value, memory, memory), strict=True)
+    def forward(self, value: torch.Tensor) -> torch.Tensor:
+        parts = (
+            layer(value).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer in self.inputs
         )
-        if self.turning:
-            query, key = self._turned(query), self._turned(key)
-        found = functional.scaled_dot_product_attention(query, key, answer)
+        found = functional.scaled_dot_product_attention(*parts)
         return self.out(found.transpose(1, 2).flatten(2))
 
 
-class MemoryLayer(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.own = Attention(width, 2, turning=True)
-        self.memory = Attention(width, 2, turning=True)
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
-        self.inner, self.outer = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, value: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
-        one = self.norms[0](value)
-        value = value + self.own(one, one)
-        value = value + self.memory(self.norms[1](value), memory)
-        return value + self.outer(functional.relu(self.inner(self.norms[2](value))))
-
-
 @register_model("memory_attention")
-class MemoryAttention(Own):
-    inputs = staticmethod(lambda: (torch.randn(1, 64, 64), torch.randn(1, 96, 64)))
+class MemoryAttention(Network):
+    """SAM 2's: an image's words ask those of the images before, turned by their places."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(MemoryLayer(64) for _ in range(2))
+    inputs = staticmethod(lambda: (torch.randn(64, 1, 64), *torch.randn(2, 128, 1, 64)))
 
-    def forward(self, value: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            value = layer(value, memory)
-        return value
+    def get_eager_model(self) -> nn.Module:
+        from transformers import Sam2VideoConfig
+        from transformers.models.sam2_video.modeling_sam2_video import Sam2VideoMemoryAttention
+
+        options = {
+            "hidden_size": 64, "num_layers": 2, "num_attention_heads": 2,
+            "feed_forward_hidden_size": 256, "rope_feat_sizes": [8, 8],
+        }  # fmt: skip
+        named = {f"memory_attention_{name}": value for name, value in options.items()}
+        config = Sam2VideoConfig(memory_encoder_output_channels=64, **named)
+        config._attn_implementation = "sdpa"
+        network = Sam2VideoMemoryAttention(config)
+        return Asked(network, lambda inner, seen, kept, place: inner(seen, kept, None, place))
 
 
 @register_model("whisper_decoder", variants=("fp32", "fp16", "int8", "int8_dynamic"))
@@ -635,7 +614,7 @@ class Denoiser(Own):
         fine = self.fine(self.stem(image), sines)
         coarse = self.coarse(self.down(fine), sines)
         words = self.norm(coarse).flatten(2).transpose(1, 2)
-        coarse = coarse + self.attention(words, words).transpose(1, 2).unflatten(2, (8, 8))
+        coarse = coarse + self.attention(words).transpose(1, 2).unflatten(2, (8, 8))
         larger = functional.interpolate(coarse, scale_factor=2.0, mode="nearest")
         return self.head(self.last(fine + self.up(larger), sines))
 
