@@ -68,15 +68,11 @@ def hardware() -> list[str]:
     rows = [("work", "hardware, ms", "time", "instructions, millions", "instructions")]
     for row in PUBLISHED.values():
         off, on = row[Arm.OFF], row[Arm.ON]
-        rows.append(
-            (
-                f"[{row['work']}]({row['source']})",
-                f"{row['off_ms']:g} to {row['on_ms']:g}",
-                f"{row['off_ms'] / row['on_ms']:.1f}x less",
-                f"{off / 1e6:.3f} to {on / 1e6:.3f}",
-                f"{off / on:.1f}x fewer",
-            )
-        )
+        rows.append((
+            f"[{row['work']}]({row['source']})",
+            f"{row['off_ms']:g} to {row['on_ms']:g}", f"{row['off_ms'] / row['on_ms']:.1f}x less",
+            f"{off / 1e6:.3f} to {on / 1e6:.3f}", f"{off / on:.1f}x fewer",
+        ))  # fmt: skip
     return table_lines(*rows, numbers=range(1, 5))
 
 

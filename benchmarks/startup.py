@@ -80,23 +80,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     medians = {name: statistics.median(found[name] for found in quiet) * 1000 for name in ARMS}
     alone = medians["pytest alone"]
     claims = [
-        Claim(
-            "cost",
-            "what the installed plugin adds to the start of pytest",
-            medians["pytest-sme2"] - alone,
-            "ms",
-            limit=MOST_MILLISECONDS,
-            peer="pytest-benchmark",
-            peer_value=medians["pytest-benchmark"] - alone,
-        ),
-        Claim(
-            "set_up",
-            "the start of pytest as `sme2 init` sets it up, of one with all that is installed",
-            medians[SET_UP] / medians[INSTALLED],
-            "%",
-            limit=MOST_OF_AS_INSTALLED,
-        ),
-    ]
+        Claim("cost", "what the installed plugin adds to the start of pytest",
+              medians["pytest-sme2"] - alone, "ms", limit=MOST_MILLISECONDS,
+              peer="pytest-benchmark", peer_value=medians["pytest-benchmark"] - alone),
+        Claim("set_up",
+              "the start of pytest as `sme2 init` sets it up, of one with all that is installed",
+              medians[SET_UP] / medians[INSTALLED], "%", limit=MOST_OF_AS_INSTALLED),
+    ]  # fmt: skip
     return finish(claims, arguments.json, {"medians_ms": medians, "rounds": arguments.rounds})
 
 

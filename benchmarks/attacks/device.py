@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.attacks import VARIABLE
+from benchmarks.attacks.stage import VARIABLE
 from pytest_sme2.results.run import Arm
 from tests.support.pretended_device import PretendedDevice, pretend, program
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.attacks.baselines import BY_HAND
-from benchmarks.attacks.programs import INI, NET, ONE, SUITE
+from benchmarks.attacks.programs import NET, ONE, files
 from benchmarks.attacks.stage import (
     Attack,
     Change,
@@ -61,14 +61,8 @@ def _scales(scale: int) -> Change:
     return change
 
 
-def _net(net: str, variant: str = "fp32") -> Change:
-    text = NET.replace("        net = Net()\n", net).replace('"fp32"', f'"{variant}"')
-    files = ((MODEL, text), ("tox.ini", INI), ("test_suite.py", SUITE))
-    return both(*(write(*file) for file in files))
-
-
 def _reading(project: Project) -> None:
-    _net(READS)(project)
+    files(NET.replace("        net = Net()\n", READS))(project)
     for name, text in (
         ("elsewhere/scale", "2"),
         ("models/net/.scale", "3"),
@@ -105,7 +99,7 @@ STALE = of(
            code=0),
 )  # fmt: skip
 
-INT8 = Stage("int8", _net("        net = Net()\n", "int8"), ())
+INT8 = Stage("int8", files(NET.replace('"fp32"', '"int8"')), ())
 
 
 def _then(line: str) -> Change:

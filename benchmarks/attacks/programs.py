@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.attacks.stage import Project, Stage, swap, write
+from benchmarks.attacks.stage import Change, Stage, both, swap, write
 
 SUITE = """
 def test_structure(sme2_gate):
@@ -46,12 +46,14 @@ class Model:
 """
 
 
-def _plain(project: Project) -> None:
-    for name, text in (("models/net/model.py", NET), ("tox.ini", INI), ("test_suite.py", SUITE)):
-        write(name, text)(project)
+def files(net: str = NET) -> Change:
+    """A project with this model."""
+    return both(
+        write("models/net/model.py", net), write("tox.ini", INI), write("test_suite.py", SUITE)
+    )
 
 
-ONE = Stage("one", _plain, ())
+ONE = Stage("one", files(), ())
 SLOWER = swap(
     "models/net/model.py",
     "        return net\n",

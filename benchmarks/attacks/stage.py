@@ -17,7 +17,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from benchmarks.attacks import VARIABLE
 from benchmarks.harness import ROOT
 from benchmarks.trials import Ending, ending_of, start
 from pytest_sme2.errors import Sme2Error
@@ -27,6 +26,8 @@ from tests.support.gate_examples import edit_baseline
 from tests.support.nested import without_other_plugins
 from tests.support.toy_project import gate_project
 
+VARIABLE = "SME2_ATTACKS_DEVICE"
+"""What an attack changes about the pretended device, as JSON."""
 _SME2 = "import sys; from pytest_sme2.cli.main import main; sys.exit(main())"
 
 

@@ -115,10 +115,10 @@ def _old_export(cache: Poisoned) -> None:
     (slower / "export_meta.json").write_text(json.dumps({**meta, "key": key}), "utf-8")
 
 
-def _all(kind: str, name: str, change: Callable[[Path], object]) -> Callable[[Poisoned], None]:
+def _each(pattern: str, change: Callable[[Poisoned, Path], object]) -> Callable[[Poisoned], None]:
     def changed(cache: Poisoned) -> None:
-        for path in cache.folder.glob(f"{kind}/{name}"):
-            change(path)
+        for path in cache.folder.glob(pattern):
+            change(cache, path)
 
     return changed
 
@@ -129,17 +129,9 @@ def _program(cache: Poisoned, path: Path) -> None:
     path.chmod(0o755)
 
 
-def _planted(pattern: str, owner: int | None = None) -> Callable[[Poisoned], None]:
-    def change(cache: Poisoned) -> None:
-        for path in cache.folder.glob(pattern):
-            _program(cache, path)
-            if owner is not None:
-                os.chown(path, owner, owner)
-
-    return change
-
-
-def _give_away(path: Path) -> None:
+def _of_nobody(cache: Poisoned, path: Path) -> None:
+    if path.is_file():
+        _program(cache, path)
     os.chown(path, NOBODY, NOBODY)
 
 
@@ -149,12 +141,12 @@ CACHES = (
     poison("the accepted runs under the names of the new ones", _exchanged("emulated")),
     poison("the accepted export under the name of the new one", _exchanged("exports")),
     poison("... and its record says so", _old_export),
-    poison("runs that everybody can write to", _all("emulated", "*/remembered.json",
-                                                    lambda path: path.chmod(0o666))),
-    poison("another program for the runner", _planted("runners/*/sme2_runner")),
-    poison("exports that another user made", _all("exports", "net*", _give_away)),
+    poison("runs that everybody can write to",
+           _each("emulated/*/remembered.json", lambda _, path: path.chmod(0o666))),
+    poison("another program for the runner", _each("runners/*/sme2_runner", _program)),
+    poison("exports that another user made", _each("exports/net*", _of_nobody)),
     poison("another user's program for the counter",
-           _planted("tools/block_counter-*/block_counter", NOBODY)),
+           _each("tools/block_counter-*/block_counter", _of_nobody)),
 )  # fmt: skip
 
 FSMONITOR = '[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tfsmonitor = "touch {mark}"\n'

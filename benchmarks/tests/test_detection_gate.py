@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 
-import pytest
-
-from benchmarks.harness import FEWEST_EQUAL, FEWEST_SLOWER
-
-
-@pytest.fixture
-def gate():
-    return importlib.import_module("benchmarks.detection_gate")
+from benchmarks import detection_gate as gate
+from benchmarks.harness import FEWEST_EQUAL, FEWEST_SLOWER, append_record, read_records
 
 
-def entry(gate, setting=0, factor=1.0, outcome="PASS", green=True):
+def entry(setting=0, factor=1.0, outcome="PASS", green=True):
     return {
         "setting": gate.SETTINGS[setting].name,
         "factor": factor,
@@ -27,7 +20,7 @@ def entry(gate, setting=0, factor=1.0, outcome="PASS", green=True):
     }
 
 
-def test_the_plan_is_enough_for_the_limits(gate):
+def test_the_plan_is_enough_for_the_limits():
     planned = [item for setting in gate.SETTINGS for item in setting.planned.items()]
     assert sum(count for factor, count in planned if factor == 1) >= FEWEST_EQUAL
     assert sum(count for factor, count in planned if factor >= 1.05) >= FEWEST_SLOWER
@@ -35,27 +28,27 @@ def test_the_plan_is_enough_for_the_limits(gate):
         assert {*setting.planned} <= {gate.EQUAL, *setting.programs.slower}
 
 
-def test_what_lags_most_comes_next_until_all_is_done(gate, tmp_path):
+def test_what_lags_most_comes_next_until_all_is_done(tmp_path):
     collector = gate.Collector(tmp_path / "verdicts.jsonl")
     setting = gate.SETTINGS[1]
     seen = []
     while (following := collector.lagging([setting])) is not None:
         seen.append(following[1])
-        collector.keep(setting, following[1], entry(gate, 1, following[1]))
+        collector.keep(setting, following[1], entry(1, following[1]))
     assert seen[: len(setting.planned)] == sorted(setting.planned)
     assert len(seen) == sum(setting.planned.values())
-    assert [kept["factor"] for kept in gate.read_records(collector.samples)] == seen
+    assert [kept["factor"] for kept in read_records(collector.samples)] == seen
 
 
-def test_a_green_slowdown_and_a_false_alarm_miss_their_limits(gate, tmp_path, capsys):
+def test_a_green_slowdown_and_a_false_alarm_miss_their_limits(tmp_path, capsys):
     samples = tmp_path / "verdicts.jsonl"
     for one in (
-        entry(gate),
-        entry(gate, outcome="REGRESSED", green=False),
-        entry(gate, factor=2.0),
-        entry(gate, factor=3.0, outcome="INVALID", green=False),
+        entry(),
+        entry(outcome="REGRESSED", green=False),
+        entry(factor=2.0),
+        entry(factor=3.0, outcome="INVALID", green=False),
     ):
-        gate.append_record(samples, one)
+        append_record(samples, one)
     out = tmp_path / "out.json"
     assert gate.main(["report", "--samples", str(samples), "--json", str(out)]) == 1
     found = {claim["key"]: claim["value"] for claim in json.loads(out.read_text())["claims"]}

@@ -227,36 +227,22 @@ class Plus(nn.Sequential):
         return value + super().forward(value)
 
 
-class SplitBlock(nn.Module):
-    """Half of the channels go through two convolutions, as in YOLO's C2f."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        half = channels // 2
-        self.first = conv(channels, channels, 1)
-        self.inner = nn.Sequential(conv(half, half), conv(half, half))
-        self.last = conv(half * 3, channels, 1)
-
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
-        left, right = self.first(image).chunk(2, dim=1)
-        return self.last(torch.cat([left, right, self.inner(right)], dim=1))
-
-
 @register_model("detector")
 class Detector(Own):
-    """Two scales of boxes and classes, decoded with their grids."""
+    """Two scales of boxes and classes, decoded with their grids, and YOLO's C2f before."""
 
     def __init__(self, classes: int = 20) -> None:
         super().__init__()
         self.stem = nn.Sequential(conv(3, 16, stride=2), conv(16, 32, stride=2))
         self.coarse = conv(32, 64, stride=2)
-        self.split = SplitBlock(64)
-        self.join = conv(96, 32)
+        self.first, self.inner = conv(64, 64, 1), nn.Sequential(conv(32, 32), conv(32, 32))
+        self.last, self.join = conv(96, 64, 1), conv(96, 32)
         self.heads = nn.ModuleList(nn.Conv2d(channels, 4 + classes, 1) for channels in (32, 64))
 
     def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         fine = self.stem(image)
-        coarse = self.split(self.coarse(fine))
+        left, right = self.first(self.coarse(fine)).chunk(2, dim=1)
+        coarse = self.last(torch.cat([left, right, self.inner(right)], dim=1))
         larger = nn.functional.interpolate(coarse, scale_factor=2.0, mode="nearest")
         fine = self.join(torch.cat([larger, fine], dim=1))
         boxes, classes = [], []
