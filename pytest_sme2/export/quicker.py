@@ -31,7 +31,6 @@ def lower_quicker() -> None:
         compile_graphs_when_called,
         list_operators_once,
         replay_changed_graphs,
-        check_types_once,
         decompose_once,
     ):
         with contextlib.suppress(ImportError, AttributeError):
@@ -154,39 +153,6 @@ def replay_changed_graphs() -> None:
         return result
 
     _ExportPassBase.call = call
-
-
-def check_types_once() -> None:
-    """Check only operators with types of tensors that were not checked before.
-
-    ExecuTorch executes the whole graph after each pass to see the types; its nodes say so, too.
-    """
-    from executorch.exir.verification import verifier
-
-    check = verifier._check_tensor_args_matching_op_allowed_dtype
-    checked: set[tuple[Any, ...]] = set()
-
-    def types(value: Any) -> Any:
-        """The data types of tensors, or of the results of nodes, nested as they are."""
-        if isinstance(value, list | tuple):
-            return tuple(types(one) for one in value)
-        if isinstance(value, dict):
-            return tuple((name, types(one)) for name, one in value.items())
-        if hasattr(value, "meta"):
-            return types(value.meta.get("val"))
-        return getattr(value, "dtype", None)
-
-    def check_new(graph: Any) -> None:
-        seen = {
-            (node.target, types(node.args), types(node.kwargs), types(node))
-            for node in graph.graph.nodes
-            if node.op == "call_function"
-        }
-        if not seen <= checked:
-            check(graph)
-            checked.update(seen)
-
-    verifier._check_tensor_args_matching_op_allowed_dtype = check_new
 
 
 def decompose_once() -> None:
