@@ -1,9 +1,10 @@
-"""What ``sme2 run`` does: one model with SME2 on and off, or an experiment file."""
+"""What ``sme2 run`` and ``sme2 threads`` do: one model with SME2 on and off, or experiments."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import shlex
 import sys
 from collections import Counter
@@ -16,13 +17,15 @@ from pytest_sme2.cli.experiments import read_plan, run_plan
 from pytest_sme2.cli.options import chosen, opened, progress, show
 from pytest_sme2.errors import EvidenceError, UsageError
 from pytest_sme2.export.variant import parse_variant
-from pytest_sme2.report.terminal import run_lines
+from pytest_sme2.report.case_summary import decision_text
+from pytest_sme2.report.terminal import frontier_lines, run_lines
 from pytest_sme2.report.text import aligned
 from pytest_sme2.report.writing import write_case
 from pytest_sme2.results.case import CaseResult, Check, Limits
 from pytest_sme2.results.evidence import Evidence, Kernel, KernelCensus, KernelFamily
 from pytest_sme2.results.run import FORWARD, PAIR, Arm, Artifact
 from pytest_sme2.results.timing import INTERRUPTED, Outcome
+from pytest_sme2.session.case_result import device_counts
 from pytest_sme2.session.cases import Case, program_case
 from pytest_sme2.session.run_directory import METRICS, read_record
 from pytest_sme2.session.session import Session
@@ -85,6 +88,33 @@ def run_model(arguments: argparse.Namespace) -> int:
     failed = any(check.verdict is Outcome.FAILED for check in checks)
     load = measured.sustained
     return 130 if load is not None and load.ended == INTERRUPTED else int(failed)
+
+
+def run_threads(arguments: argparse.Namespace) -> int:
+    """One model with several numbers of threads."""
+    settings = Settings(model_folders=model_folders(arguments), **chosen(arguments, device="auto"))
+    if arguments.sme2_threads is not None and len(settings.threads) < 2:
+        raise UsageError(
+            f"--threads {arguments.sme2_threads}: there is nothing to choose. Give several, as in "
+            "1,2,4, or measure one: sme2 run"
+        )
+    with opened(settings) as session:
+        session.bench.require_timing()
+        if arguments.sme2_threads is None:
+            session.settings = replace(settings, threads=device_counts(session.bench.target))
+        case = named_case(session, arguments)
+        require_valid(session.evidence(case))
+        found = session.frontier(case)
+        measured = session.measured(case, timed=False)
+        folder = session.keep(case, measured, ())
+        write_case(folder, read_record(folder), commit=project_commit())
+    decision = decision_text(found, measured.fingerprint.sme1)
+    about = {"model": case.model, "variant": case.variant_name, "device": measured.device}
+    document = {"schema": 1, **about, "decision": decision, **encode(found)}
+    if math.isinf(found.speedup.high):
+        document["speedup"]["high"] = None  # JSON has no infinity
+    title = f"{case.id} on {measured.device}, weights: {measured.weights}"
+    return show(arguments, document, [title, *frontier_lines(measured), f"files: {folder}"])
 
 
 def named_case(session: Session, arguments: argparse.Namespace) -> Case:

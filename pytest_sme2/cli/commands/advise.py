@@ -39,6 +39,7 @@ from pytest_sme2.results.run import Arm
 from pytest_sme2.session.options import DEVICE
 from pytest_sme2.session.settings import Settings
 from pytest_sme2.session.trials import (
+    LEAST_SAVING,
     Ran,
     Trial,
     judged,
@@ -302,8 +303,9 @@ def ranked(variants: _Variants, trials: _Trials) -> list[tuple[Advice, dict[str,
         if entry.rewrite in tried and not saving and COMPUTED.remedy not in entry.remedy:
             entry = dataclasses.replace(entry, remedy=NO_BETTER)
         share = entry.costs[first].share if first in entry.costs else 0.0
-        # What one rewrite is for stands together.
-        worth = (2, saving, entry.rewrite, share) if saving else (is_open(entry), share, "", 0.0)
+        # What one rewrite is for stands together. What costs next to nothing leads nowhere.
+        hopeful = is_open(entry) and entry.cost.share >= LEAST_SAVING
+        worth = (2, saving, entry.rewrite, share) if saving else (hopeful, share, "", 0.0)
         entries.append((worth, entry, own))
     ran = [trial.after for every in trials.values() for trial in every if trial.after]
     for text in dict.fromkeys(text for one in ran for text in one.unused):

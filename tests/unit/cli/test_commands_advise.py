@@ -72,6 +72,7 @@ def test_what_saves_stands_first_and_what_does_not_has_no_remedy() -> None:
         Finding(portable, "GELU", Cost(1, 0.2, "instructions"), "write it", rewrite="gelu"),
         Finding(portable, "cumsum", Cost(1, 0.1, "instructions"), "write it", rewrite="form"),
         Finding(Topic.MISSED, "Conv", Cost(1, 0.05, "instructions"), "try int8"),
+        Finding(Topic.MISSED, "Row", Cost(1, 0.006, "instructions"), "measure it"),
     )
 
     def ran(amount: int, *left: Finding) -> Ran:
@@ -94,6 +95,8 @@ def test_what_saves_stands_first_and_what_does_not_has_no_remedy() -> None:
         ("Conv", True, []),
         ("arange", False, []),
         ("GELU", False, ["fp32"]),
+        # It costs too little to lead.
+        ("Row", True, []),
     ]
     (first, *_) = ranked({"fp32": before}, {})
     assert first[0].what.endswith("arange")
