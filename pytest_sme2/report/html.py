@@ -50,7 +50,7 @@ from pytest_sme2.report.findings import (
     run_findings,
 )
 from pytest_sme2.report.history import FigureHistory, Series
-from pytest_sme2.report.text import as_sentence
+from pytest_sme2.report.text import NOTHING, as_sentence
 from pytest_sme2.report.versus_baseline import (
     change_text,
     count_cases,
@@ -140,13 +140,14 @@ def embedded_json(document: object) -> str:
 def report_document(cases: Sequence[Case]) -> dict[str, Any]:
     """What the page shows. The cases are an iterator, since all of them can be large."""
     records = worst_first([record for _, record in cases])
+    known = {title for record in records for title in _row(record)}
     return {
         "version": __version__,
         "headline": _headline(cases),
         "next": next_step(failed_cases(records) or records),
         "engines": list(engine_names([record.measured for record in records])),
         "categories": [str(category) for category in Category],
-        "titles": TITLES,
+        "titles": {title: text for title, text in TITLES.items() if title in known},
         "notes": list(map(as_sentence, notes(records))),
         "insights": [
             {"model": model, "text": cost_text(e), "remedy": remedy_text(e), "share": e.cost.share}
@@ -180,9 +181,15 @@ def _device(record: CaseRecord) -> str:
     return f"{found.target} ({cpu})" if cpu else found.target
 
 
+def _row(record: CaseRecord) -> dict[str, str]:
+    """What is known of it."""
+    row = cells(record.measured, record.checks)
+    return {title: text for title, text in row.items() if text != NOTHING}
+
+
 def _case(record: CaseRecord) -> dict[str, Any]:
     measured, speedup = record.measured, record.measured.speedup
-    row, outcome = cells(measured, record.checks), outcome_of(record.checks)
+    outcome = outcome_of(record.checks)
     effect, where = headline(record.checks)
     reason, shares = deciding(record.checks), engine_shares(measured)
     news = reason is not None and outcome is not Outcome.PASS
@@ -194,7 +201,7 @@ def _case(record: CaseRecord) -> dict[str, Any]:
         "verdict": None if outcome is None else str(outcome),
         "reason": (effect or None) if news else None,
         "where": (where or None) if news else None,
-        "row": row,
+        "row": _row(record),
         "engines": None if shares is None else {"of": shares[0], "shares": shares[1]},
         "evidence": None if measured.evidence is None else measured.evidence.message,
         "valid": measured.evidence is None or measured.evidence.valid,

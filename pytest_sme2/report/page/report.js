@@ -662,7 +662,7 @@
       { title: "largest change", name: true, value: (each) => each.reason, show: (each) => each.reason?.replace(/\S+ -> \S+/, together) ?? "-" },
       ...(new Set(data.cases.map((each) => each.device)).size > 1 ? [{ title: "device", value: (each) => each.device }] : []),
       ...Object.keys(data.titles).map((title) => (
-        { title, number: true, value: (each) => amountOf(each.row[title]), show: (each) => each.row[title] })),
+        { title, number: true, value: (each) => amountOf(each.row[title] ?? "-"), show: (each) => each.row[title] ?? "-" })),
     ];
     // A column in which no model has anything to say is left out.
     const told = columns.filter((column, index) => !index || data.cases.some((each) => known(column.value(each))));
@@ -694,7 +694,7 @@
 
   function answers(chosen) {
     document.getElementById("answers-title").textContent = `${chosen.id} on ${chosen.device}`;
-    const told = Object.entries(chosen.row).filter(([title, text]) => data.titles[title] && text !== "-");
+    const told = Object.entries(chosen.row).filter(([title]) => data.titles[title]);
     document.getElementById("answers-list").replaceChildren(...told.map(([title, text]) => {
       // A category belongs to the words: "CONV 48%", "95% DATA_MOVEMENT".
       const category = data.categories.find((name) => text.includes(name)) ?? "";
