@@ -140,7 +140,8 @@ def embedded_json(document: object) -> str:
 def report_document(cases: Sequence[Case]) -> dict[str, Any]:
     """What the page shows. The cases are an iterator, since all of them can be large."""
     records = worst_first([record for _, record in cases])
-    known = {title for record in records for title in _row(record)}
+    rows = list(map(_row, records))
+    known = {title for row in rows for title in row}
     return {
         "version": __version__,
         "headline": _headline(cases),
@@ -153,7 +154,7 @@ def report_document(cases: Sequence[Case]) -> dict[str, Any]:
             {"model": model, "text": cost_text(e), "remedy": remedy_text(e), "share": e.cost.share}
             for model, e in run_findings(records)
         ],
-        "cases": map(_case, records),
+        "cases": map(_case, records, rows),
     }
 
 
@@ -187,7 +188,7 @@ def _row(record: CaseRecord) -> dict[str, str]:
     return {title: text for title, text in row.items() if text != NOTHING}
 
 
-def _case(record: CaseRecord) -> dict[str, Any]:
+def _case(record: CaseRecord, row: Mapping[str, str]) -> dict[str, Any]:
     measured, speedup = record.measured, record.measured.speedup
     outcome = outcome_of(record.checks)
     effect, where = headline(record.checks)
@@ -201,7 +202,7 @@ def _case(record: CaseRecord) -> dict[str, Any]:
         "verdict": None if outcome is None else str(outcome),
         "reason": (effect or None) if news else None,
         "where": (where or None) if news else None,
-        "row": _row(record),
+        "row": row,
         "engines": None if shares is None else {"of": shares[0], "shares": shares[1]},
         "evidence": None if measured.evidence is None else measured.evidence.message,
         "valid": measured.evidence is None or measured.evidence.valid,
